@@ -1,0 +1,89 @@
+"""One core: decode an entry, verify signature, links and payload, decode the message; against bare signature checks."""
+
+import hashlib
+from collections.abc import Iterator
+
+from nacl.bindings import crypto_sign_open
+
+from bench.harness import Row, compare
+from inkgrove.core.entry import decode_entry, hash_entry, sign_entry
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import SecretKey
+from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages.salt import with_salt
+from inkgrove.messages.timestamp import Timestamp
+
+ENTRIES = 2000
+
+
+def slothmails(count: int) -> Iterator[bytes]:
+    """Payloads as a slothmail client writes them: four fields, salted and padded."""
+    author = SecretKey.from_seed(b"\1" * 32).public
+    for number in range(count):
+        fields = {
+            "subject": f"Greetings number {number}",
+            "body": "The weather up here in the canopy is fine, and we hang on.",
+            "recipient": b"\0\x40" + hashlib.blake2b(str(number).encode()).digest(),
+            "created": Timestamp(1_590_148_730_000_000 + number),
+        }
+        message = Create(SchemaVersion(author, 12, 4), fields)
+        yield encode_message(with_salt(message, lambda size: hashlib.shake_128(b"salt").digest(size)))
+
+
+def signed_log(payloads: list[bytes]) -> list[bytes]:
+    """The encoded entries of one log."""
+    key = SecretKey.from_seed(b"\2" * 32)
+    hashes: list[Hash] = []
+    encoded = []
+    for seq_num, payload in enumerate(payloads, start=1):
+        entry = sign_entry(
+            key,
+            payload,
+            log_id=1,
+            seq_num=seq_num,
+            lipmaa_link=hashes[lipmaa(seq_num) - 1] if has_lipmaa_link(seq_num) else None,
+            backlink=hashes[-1] if hashes else None,
+        )
+        hashes.append(hash_entry(entry))
+        encoded.append(entry.encoded)
+    return encoded
+
+
+def rows() -> Iterator[Row]:
+    payloads = list(slothmails(ENTRIES))
+    encoded = signed_log(payloads)
+    lines = list(zip(encoded, payloads, strict=True))
+    author = decode_entry(encoded[0]).author
+    signatures = [data[-64:] + data[:-64] for data in encoded]
+
+    def raw() -> None:
+        for signed in signatures:
+            crypto_sign_open(signed, author)
+
+    def whole() -> None:
+        verified: dict[int, VerifiedEntry] = {}
+        for data, payload in lines:
+            entry = decode_entry(data)
+            seq_num = entry.seq_num
+            verified[seq_num] = verify_entry(
+                entry,
+                backlink=verified.get(seq_num - 1),
+                lipmaa_link=verified[lipmaa(seq_num)] if entry.lipmaa_link else None,
+            )
+            decode_message(verify_payload(entry, payload))
+
+    rate, raw_rate, ratio = compare(whole, raw, ENTRIES)
+    yield Row(
+        "entries decoded, verified, message decoded",
+        rate,
+        "libsodium verifies",
+        raw_rate,
+        ratio,
+        ">= 0.80",
+        ratio >= 0.80,
+        f"one core; payloads of {len(payloads[0])} bytes",
+    )

@@ -1,0 +1,1 @@
+"""The `inkgrove` command, one file per group."""

@@ -1,0 +1,105 @@
+"""Files that commands read and write: `-` is standard input, and every failure is one clear error."""
+
+import json
+import os
+import sys
+from binascii import unhexlify
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import BadHex, BadLine, UnreadableFile
+from inkgrove.core.keys import SecretKey, parse_secret_key
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as err:
+        raise UnreadableFile(f"cannot read {path}: {err.strerror or err}") from err
+
+
+def read_text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as err:
+        raise UnreadableFile(f"{path} is not UTF-8 text") from err
+
+
+def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file that does not exist yet."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except FileExistsError as err:
+        raise UnreadableFile(f"{path} exists already; choose another name") from err
+    except OSError as err:
+        raise UnreadableFile(f"cannot write {path}: {err.strerror or err}") from err
+
+
+def read_secret_key(path: Path) -> SecretKey:
+    """A key file: 64 hex characters, as `inkgrove key new --out` writes it."""
+    return parse_secret_key(read_text(path).strip())
+
+
+def parse_hex(text: str) -> bytes:
+    """Hex given as an argument; `-` reads it from standard input."""
+    if text == "-":
+        text = read_text(Path("-")).strip()
+    try:
+        return unhexlify(text)
+    except ValueError as err:
+        raise BadHex(f"{text[:40]!r} is not hex: pairs of 0-9 and a-f") from err
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLine:
+    """A line of a log file, decoded no further than hex."""
+
+    number: int
+    entry: bytes
+    payload: bytes | None
+
+
+def read_entry_lines(path: Path) -> Iterator[EntryLine | tuple[int, BadLine]]:
+    """Each line of a JSON lines file of entries; a bad line comes with its number and what is wrong."""
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        try:
+            yield parse_entry_line(number, line)
+        except BadLine as error:
+            yield number, error
+
+
+def parse_entry_line(number: int, line: bytes) -> EntryLine:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as err:
+        raise BadLine("the line is not JSON") from err
+    if not isinstance(value, dict) or not isinstance(value.get("entry"), str):
+        raise BadLine('the line is not an object with "entry" in hex')
+    payload = value.get("payload")
+    if payload is not None and not isinstance(payload, str):
+        raise BadLine('"payload" is neither hex nor null')
+    try:
+        return EntryLine(number, unhexlify(value["entry"]), None if payload is None else unhexlify(payload))
+    except ValueError as err:
+        raise BadLine('"entry" or "payload" is not hex') from err
+
+
+def render_entry_line(entry: Entry, payload: bytes | None) -> str:
+    """An entry as a line of a log file."""
+    return json.dumps({"entry": entry.encoded.hex(), "payload": None if payload is None else payload.hex()})
+
+
+def read_entries(path: Path) -> list[tuple[Entry, bytes | None]]:
+    """The entries of a log file that must all be well formed."""
+    entries = []
+    for line in read_entry_lines(path):
+        if isinstance(line, tuple):
+            number, error = line
+            raise BadLine(f"{path}, line {number}: {error.message}", line=number)
+        entries.append((decode_entry(line.entry), line.payload))
+    return entries

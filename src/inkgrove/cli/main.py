@@ -1,0 +1,66 @@
+"""The `inkgrove` command: groups, and the one place where errors become exit codes.
+
+0 done, 1 the input is not valid, 2 the command was misused.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from inkgrove import __version__
+from inkgrove.cli import entry, key, log, message
+from inkgrove.cli.output import MISUSE, fail, note
+from inkgrove.core.errors import InkgroveError, Usage
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Signed logs in, live tables out.",
+    epilog="Example: inkgrove log verify feed.jsonl",
+)
+app.add_typer(log.app, name="log")
+app.add_typer(entry.app, name="entry")
+app.add_typer(key.app, name="key")
+app.add_typer(message.app, name="message")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"inkgrove {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code; no traceback for anything that has a code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(given, standalone_mode=False)
+        sys.stdout.flush()
+    except InkgroveError as error:
+        code = fail(error, as_json="--json" in given)
+    except typer.TyperException as error:
+        message = error.format_message()
+        if message.startswith("Usage:"):  # no arguments at all: the message is the help
+            note(message)
+            code = MISUSE
+        else:
+            code = fail(Usage(f"{message.rstrip('.')}. Try --help."), as_json="--json" in given)
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as with `| head`; keep the interpreter from complaining about it.
+        sys.stdout = None
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

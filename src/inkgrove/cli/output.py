@@ -1,0 +1,65 @@
+"""What commands print: tables for people, JSON for programs, errors in one line (docs/protocol.md names the codes)."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inkgrove.core.errors import InkgroveError, InputError
+from inkgrove.messages.timestamp import Timestamp
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+NOT_VALID, MISUSE = 1, 2
+
+
+def print_json(value: object) -> None:
+    """One line of JSON on standard output."""
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": ")) + "\n")
+
+
+def plain(value: object) -> Any:
+    """A value as JSON holds it: bytes as hex, timestamps as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Timestamp):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value
+
+
+def print_facts(title: str, facts: Mapping[str, object]) -> None:
+    """A small two-column table."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        shown = plain(value)
+        table.add_row(name.replace("_", " "), "-" if shown is None else str(shown))
+    console().print(table)
+
+
+def console() -> Console:
+    """Standard output; colours only on a terminal, and no wrapping to 80 columns in a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+
+
+def note(text: str) -> None:
+    """A line for people, beside the output proper."""
+    sys.stderr.write(text + "\n")
+
+
+def fail(error: InkgroveError, *, as_json: bool) -> int:
+    """Print an error in one line and return the exit code that it means."""
+    if as_json:
+        note(json.dumps({"ok": False, "code": error.code, "message": error.message}, ensure_ascii=False))
+    else:
+        note(f"error: {error.message} [{error.code}]")
+    return MISUSE if isinstance(error, InputError) else NOT_VALID

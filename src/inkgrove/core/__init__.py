@@ -1,0 +1,1 @@
+"""Bytes and proofs: no I/O, no clock, no randomness of its own."""

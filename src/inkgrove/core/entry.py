@@ -1,0 +1,140 @@
+"""One entry of a bamboo log: its bytes, decoded strictly and signed (docs/protocol.md section 2).
+
+An `Entry` keeps the bytes it was decoded from: those are hashed, verified and stored, never a re-encoding.
+"""
+
+from typing import NamedTuple
+
+from inkgrove.core.errors import (
+    BadTag,
+    EntryTrailingBytes,
+    EntryTruncated,
+    IntegerTooLarge,
+    MissingLink,
+    MixedHashes,
+    UnexpectedLink,
+    ZeroSeqNum,
+)
+from inkgrove.core.hashing import Flavour, Hash, decode_hash, flavour_of, hash_bytes, hash_like
+from inkgrove.core.keys import SIGNATURE_BYTES, PublicKey, SecretKey
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.core.lipmaa import has_lipmaa_link
+from inkgrove.core.varu64 import decode_varu64, encode_varu64
+
+_TAG_NORMAL, _TAG_END = 0, 1
+_AUTHOR_END = 33
+
+
+class Entry(NamedTuple):
+    """A decoded entry that nobody has verified yet."""
+
+    # A named tuple is built three times as fast as a frozen dataclass, a quarter of the time of decoding.
+
+    encoded: bytes
+    is_end_of_log: bool
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    lipmaa_link: Hash | None
+    backlink: Hash | None
+    payload_size: int
+    payload_hash: Hash
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What the signature covers: everything before it."""
+        return self.encoded[:-SIGNATURE_BYTES]
+
+    @property
+    def signature(self) -> bytes:
+        """The last 64 bytes."""
+        return self.encoded[-SIGNATURE_BYTES:]
+
+    @property
+    def flavour(self) -> Flavour:
+        """The hash format of the entry's log."""
+        return flavour_of(self.payload_hash)
+
+
+def hash_entry(entry: Entry) -> Hash:
+    """What links to this entry hold: the hash of all its bytes, in the flavour of its log."""
+    return hash_like(entry.encoded, entry.payload_hash)
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Decode exactly one entry, strictly."""
+    if len(data) < _AUTHOR_END + 2:
+        if data[:1] not in (b"", b"\x00", b"\x01"):
+            raise BadTag(f"an entry starts with 0 or 1, not with {data[0]}", tag=data[0])
+        raise EntryTruncated("the bytes end before the sequence number")
+    tag = data[0]
+    if tag > _TAG_END:
+        raise BadTag(f"an entry starts with 0 or 1, not with {tag}", tag=tag)
+    author = PublicKey(data[1:_AUTHOR_END])
+    log_id, position = decode_varu64(data, _AUTHOR_END)
+    seq_num, position = decode_varu64(data, position)
+    lipmaa_link = backlink = None
+    if seq_num > 1:
+        if has_lipmaa_link(seq_num):
+            lipmaa_link, position = decode_hash(data, position)
+        backlink, position = decode_hash(data, position)
+    elif seq_num == 0:
+        raise ZeroSeqNum("sequence numbers start at 1")
+    payload_size, position = decode_varu64(data, position)
+    payload_hash, position = decode_hash(data, position)
+    surplus = len(data) - position - SIGNATURE_BYTES
+    if surplus:
+        if surplus < 0:
+            raise EntryTruncated("the signature is cut off")
+        raise EntryTrailingBytes(f"{surplus} bytes follow the signature", surplus=surplus)
+    if (backlink and backlink[1] != payload_hash[1]) or (lipmaa_link and lipmaa_link[1] != payload_hash[1]):
+        raise MixedHashes("the entry carries hashes of both flavours")
+    return Entry(data, tag == _TAG_END, author, log_id, seq_num, lipmaa_link, backlink, payload_size, payload_hash)
+
+
+def sign_entry(
+    key: SecretKey,
+    payload: bytes,
+    *,
+    log_id: int,
+    seq_num: int,
+    lipmaa_link: Hash | None = None,
+    backlink: Hash | None = None,
+    is_end_of_log: bool = False,
+    flavour: Flavour = Flavour.YAMF,
+) -> Entry:
+    """Encode and sign an entry for `payload`; links must be those its sequence number demands."""
+    if seq_num < 1:
+        raise ZeroSeqNum("sequence numbers start at 1")
+    _check_link("backlink", backlink, is_due=seq_num > 1, flavour=flavour)
+    _check_link("lipmaa link", lipmaa_link, is_due=has_lipmaa_link(seq_num), flavour=flavour)
+    unsigned = b"".join(
+        (
+            bytes((_TAG_END if is_end_of_log else _TAG_NORMAL,)),
+            key.public,
+            encode_varu64(log_id),
+            encode_varu64(seq_num),
+            lipmaa_link or b"",
+            backlink or b"",
+            encode_varu64(len(payload)),
+            hash_bytes(payload, flavour),
+        )
+    )
+    return decode_entry(unsigned + key.sign(unsigned))
+
+
+def _check_link(name: str, link: Hash | None, *, is_due: bool, flavour: Flavour) -> None:
+    if link is None and is_due:
+        raise MissingLink(f"this sequence number needs a {name}")
+    if link is not None and not is_due:
+        raise UnexpectedLink(f"this sequence number has no {name}")
+    if link is not None and flavour_of(link) is not flavour:
+        raise MixedHashes(f"the {name} is of another hash flavour than the log")
+
+
+def check_storable(entry: Entry) -> None:
+    """Raise unless stores and tables, which hold signed 64-bit integers, can hold the entry."""
+    for name in ("log_id", "seq_num", "payload_size"):
+        value = getattr(entry, name)
+        if value > MAX_STORED_INTEGER:
+            raise IntegerTooLarge(f"{name} {value} is above 2^63 - 1", field=name, value=value)

@@ -1,0 +1,501 @@
+"""Every error in one tree, each class one reason with a stable code.
+
+    InkgroveError
+    ├── VarU64Error      varu64.*    an integer of the entry format
+    ├── HashError        hash.*      a YAMF or YASMF hash
+    ├── KeysError        key.*       Ed25519 keys
+    ├── EntryError       entry.*     the bytes, signature and links of one entry
+    ├── LogError         log.*       an entry among the others of its log
+    ├── PayloadError     payload.*   a payload against its entry
+    ├── LimitError       limit.*     a value that stores and tables cannot hold
+    ├── CborError        cbor.*      the strict CBOR profile
+    ├── MessageError     message.*   the content of one message
+    ├── YamlError        yaml.*      messages written as YAML
+    └── InputError       input.*     files and arguments given to a command
+
+The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.
+"""
+
+from typing import ClassVar
+
+
+class InkgroveError(Exception):
+    """The root: everything that Inkgrove refuses on purpose."""
+
+    code: ClassVar[str] = "inkgrove"
+
+    def __init__(self, message: str, **data: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+# varu64.*
+
+
+class VarU64Error(InkgroveError):
+    """An integer of the entry format."""
+
+    code = "varu64"
+
+
+class VarU64OutOfRange(VarU64Error):
+    """The number is negative or needs more than 64 bits."""
+
+    code = "varu64.out-of-range"
+
+
+class VarU64Truncated(VarU64Error):
+    """The bytes end inside the number."""
+
+    code = "varu64.truncated"
+
+
+class VarU64NotShortest(VarU64Error):
+    """The number has a shorter encoding, and only the shortest is valid."""
+
+    code = "varu64.not-shortest"
+
+
+# hash.*
+
+
+class HashError(InkgroveError):
+    """A YAMF or YASMF hash."""
+
+    code = "hash"
+
+
+class HashTruncated(HashError):
+    """The bytes end inside the hash."""
+
+    code = "hash.truncated"
+
+
+class UnknownHash(HashError):
+    """The hash header is neither `00 40` (BLAKE2b-512) nor `00 20` (BLAKE3-256)."""
+
+    code = "hash.unknown"
+
+
+class BadHashText(HashError):
+    """The text is not the hex of a hash."""
+
+    code = "hash.bad-text"
+
+
+# key.*
+
+
+class KeysError(InkgroveError):
+    """Ed25519 keys."""
+
+    code = "key"
+
+
+class BadKey(KeysError):
+    """A key is not 32 bytes (64 hex characters)."""
+
+    code = "key.bad-key"
+
+
+class KeyMismatch(KeysError):
+    """The secret key does not belong to the author of the log."""
+
+    code = "key.mismatch"
+
+
+# entry.*
+
+
+class EntryError(InkgroveError):
+    """The bytes, signature and links of one entry."""
+
+    code = "entry"
+
+
+class EntryTruncated(EntryError):
+    """The bytes end before the entry does."""
+
+    code = "entry.truncated"
+
+
+class EntryTrailingBytes(EntryError):
+    """Bytes follow the signature."""
+
+    code = "entry.trailing-bytes"
+
+
+class BadTag(EntryError):
+    """The first byte is neither 0 (normal) nor 1 (end of log)."""
+
+    code = "entry.bad-tag"
+
+
+class ZeroSeqNum(EntryError):
+    """The sequence number is 0; logs start at 1."""
+
+    code = "entry.zero-seq-num"
+
+
+class MixedHashes(EntryError):
+    """The entry carries hashes of both flavours; a log has one."""
+
+    code = "entry.mixed-hashes"
+
+
+class MissingLink(EntryError):
+    """An entry to be signed lacks a link that its sequence number demands."""
+
+    code = "entry.missing-link"
+
+
+class UnexpectedLink(EntryError):
+    """An entry to be signed has a link that its sequence number forbids."""
+
+    code = "entry.unexpected-link"
+
+
+class BadSignature(EntryError):
+    """The signature does not hold for the author, by the strict Ed25519 rule."""
+
+    code = "entry.bad-signature"
+
+
+class WrongLinkTarget(EntryError):
+    """The entry given as a link's target is of another author, log or sequence number."""
+
+    code = "entry.wrong-link-target"
+
+
+class BacklinkMismatch(EntryError):
+    """The backlink is not the hash of the entry before."""
+
+    code = "entry.backlink-mismatch"
+
+
+class LipmaaMismatch(EntryError):
+    """The lipmaa link is not the hash of the entry it points to."""
+
+    code = "entry.lipmaa-mismatch"
+
+
+class AfterEndOfLog(EntryError):
+    """The entry before this one ended the log."""
+
+    code = "entry.after-end-of-log"
+
+
+class NoPathToFirst(EntryError):
+    """No verified entry that this one links to is held: nothing leads to entry 1."""
+
+    code = "entry.no-path-to-first"
+
+
+# log.*
+
+
+class LogError(InkgroveError):
+    """An entry among the others of its log."""
+
+    code = "log"
+
+
+class MissingPredecessor(LogError):
+    """The entry before is not there or not valid, and the log was to be whole."""
+
+    code = "log.missing-predecessor"
+
+
+class Forked(LogError):
+    """Signed entries of the log contradict each other at or before this sequence number."""
+
+    code = "log.forked"
+
+
+class InvalidSince(LogError):
+    """The author lied about the size of an earlier payload; the log is invalid from there on."""
+
+    code = "log.invalid-since"
+
+
+class NotAFork(LogError):
+    """Two entries that should prove a fork do not contradict each other."""
+
+    code = "log.not-a-fork"
+
+
+class LogEnded(LogError):
+    """The log has been ended; nothing can be appended."""
+
+    code = "log.ended"
+
+
+# payload.*
+
+
+class PayloadError(InkgroveError):
+    """A payload against its entry."""
+
+    code = "payload"
+
+
+class PayloadHashMismatch(PayloadError):
+    """These bytes are not the payload of that entry. The entry and its log stay good."""
+
+    code = "payload.hash-mismatch"
+
+
+class PayloadSizeMismatch(PayloadError):
+    """The hash is right and the size is not: the author lied, the log is invalid from this entry on."""
+
+    code = "payload.size-mismatch"
+
+
+# limit.*
+
+
+class LimitError(InkgroveError):
+    """A value that stores and tables cannot hold."""
+
+    code = "limit"
+
+
+class IntegerTooLarge(LimitError):
+    """A log id, sequence number or payload size is above 2^63 - 1."""
+
+    code = "limit.integer-too-large"
+
+
+# cbor.*
+
+
+class CborError(InkgroveError):
+    """The strict CBOR profile."""
+
+    code = "cbor"
+
+
+class CborTruncated(CborError):
+    """The bytes end before the value does."""
+
+    code = "cbor.truncated"
+
+
+class CborLengthExceedsInput(CborError):
+    """A length prefix claims more than the remaining bytes could hold."""
+
+    code = "cbor.length-exceeds-input"
+
+
+class CborTrailingBytes(CborError):
+    """Bytes follow the value."""
+
+    code = "cbor.trailing-bytes"
+
+
+class CborDuplicateKey(CborError):
+    """A map holds the same key twice."""
+
+    code = "cbor.duplicate-key"
+
+
+class CborKeyNotText(CborError):
+    """A map key is not a text string."""
+
+    code = "cbor.key-not-text"
+
+
+class CborIndefiniteLength(CborError):
+    """A string, array or map has no length, or a break stands alone."""
+
+    code = "cbor.indefinite-length"
+
+
+class CborTooDeep(CborError):
+    """Arrays and maps are nested more than 16 deep."""
+
+    code = "cbor.too-deep"
+
+
+class CborBadUtf8(CborError):
+    """A text string is not valid UTF-8."""
+
+    code = "cbor.bad-utf8"
+
+
+class CborNulCharacter(CborError):
+    """A text string contains U+0000."""
+
+    code = "cbor.nul-character"
+
+
+class CborNotFinite(CborError):
+    """A float is NaN or infinite."""
+
+    code = "cbor.not-finite"
+
+
+class CborBignum(CborError):
+    """An integer of more than 64 bits (tag 2 or 3)."""
+
+    code = "cbor.bignum"
+
+
+class CborForbiddenTag(CborError):
+    """A tag other than 0 and 1."""
+
+    code = "cbor.forbidden-tag"
+
+
+class CborUndefined(CborError):
+    """The value `undefined`."""
+
+    code = "cbor.undefined"
+
+
+class CborSimpleValue(CborError):
+    """A simple value other than false, true and null."""
+
+    code = "cbor.simple-value"
+
+
+class CborReserved(CborError):
+    """A reserved form of the encoding."""
+
+    code = "cbor.reserved"
+
+
+class CborBadTimestamp(CborError):
+    """Tag 0 without an RFC 3339 text, tag 1 without a number, or a moment outside the years 0001-9999."""
+
+    code = "cbor.bad-timestamp"
+
+
+# message.*
+
+
+class MessageError(InkgroveError):
+    """The content of one message."""
+
+    code = "message"
+
+
+class PayloadTooLarge(MessageError):
+    """The payload is larger than 512 KiB."""
+
+    code = "message.too-large"
+
+
+class NotAMap(MessageError):
+    """The payload is a CBOR value, but not a map."""
+
+    code = "message.not-a-map"
+
+
+class UnknownKind(MessageError):
+    """`kind` is missing or not a kind of message."""
+
+    code = "message.unknown-kind"
+
+
+class UnknownKey(MessageError):
+    """A key does not belong to this kind of message."""
+
+    code = "message.unknown-key"
+
+
+class MissingKey(MessageError):
+    """A key that this kind of message needs is missing."""
+
+    code = "message.missing-key"
+
+
+class BadValue(MessageError):
+    """A key holds a value of the wrong form."""
+
+    code = "message.bad-value"
+
+
+class BadName(MessageError):
+    """A schema or field name is not of the form `[A-Za-z][A-Za-z0-9_]{0,62}`."""
+
+    code = "message.bad-name"
+
+
+class DuplicateField(MessageError):
+    """One field is named twice in `fields`."""
+
+    code = "message.duplicate-field"
+
+
+class EmptyUpdate(MessageError):
+    """An update has none of `fields`, `access` and `expires`."""
+
+    code = "message.empty-update"
+
+
+class OverLimit(MessageError):
+    """Too many fields or elements, or a text or salt that is too long."""
+
+    code = "message.over-limit"
+
+
+class BadTimestamp(MessageError):
+    """A text is not a timestamp with an offset, at most 6 fraction digits, in the years 0001-9999."""
+
+    code = "message.bad-timestamp"
+
+
+# yaml.*
+
+
+class YamlError(InkgroveError):
+    """Messages written as YAML."""
+
+    code = "yaml"
+
+
+class YamlSyntax(YamlError):
+    """The text is not YAML, or uses a feature that messages do not have."""
+
+    code = "yaml.syntax"
+
+
+class YamlDuplicateKey(YamlError):
+    """A mapping holds the same key twice."""
+
+    code = "yaml.duplicate-key"
+
+
+# input.*
+
+
+class InputError(InkgroveError):
+    """Files and arguments given to a command."""
+
+    code = "input"
+
+
+class BadHex(InputError):
+    """The text is not hex."""
+
+    code = "input.bad-hex"
+
+
+class BadLine(InputError):
+    """A line is not a JSON object with `entry` and `payload` in hex."""
+
+    code = "input.bad-line"
+
+
+class UnreadableFile(InputError):
+    """A file cannot be read or written."""
+
+    code = "input.unreadable-file"
+
+
+class Usage(InputError):
+    """The command was called with arguments that do not fit."""
+
+    code = "input.usage"

@@ -1,0 +1,22 @@
+"""The limits that decide an outcome: constants, never settings (docs/protocol.md section 10)."""
+
+from typing import Final
+
+MAX_U64: Final = 2**64 - 1
+MAX_STORED_INTEGER: Final = 2**63 - 1
+"""Log ids, sequence numbers and payload sizes above this are refused by stores and tables."""
+
+MAX_PAYLOAD_BYTES: Final = 512 * 1024
+MAX_CBOR_DEPTH: Final = 16
+MAX_FIELDS: Final = 256
+MAX_NAME_CHARACTERS: Final = 63
+MAX_VARCHAR_CHARACTERS: Final = 255
+MAX_PATTERN_BYTES: Final = 512
+MAX_ARRAY_ELEMENTS: Final = 1024
+MAX_SALT_BYTES: Final = 512
+MIN_SALT_BYTES: Final = 16
+PADDING_BYTES: Final = 128
+"""Salted payloads are padded to a multiple of this."""
+
+MAX_INSTANCE_ID_BYTES: Final = 66
+MAX_RECIPIENTS: Final = 1024

@@ -1,0 +1,36 @@
+"""What the next entry of a log must carry: its sequence number and links (docs/protocol.md section 2)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from inkgrove.core.errors import LogEnded, MissingLink
+from inkgrove.core.hashing import Flavour, Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.verify import VerifiedEntry
+
+
+class NextEntry(NamedTuple):
+    """The arguments for signing at one place of a log."""
+
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    lipmaa_link: Hash | None
+    backlink: Hash | None
+    flavour: Flavour
+
+
+def next_entry(verified: Mapping[int, VerifiedEntry]) -> NextEntry:
+    """The place behind the newest of a log's entries, which are given by sequence number."""
+    newest = verified[max(verified)].entry
+    if newest.is_end_of_log:
+        raise LogEnded(f"entry {newest.seq_num} ended the log")
+    seq_num = newest.seq_num + 1
+    lipmaa_link = None
+    if has_lipmaa_link(seq_num):
+        if lipmaa(seq_num) not in verified:
+            raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
+        lipmaa_link = verified[lipmaa(seq_num)].hash
+    backlink = verified[newest.seq_num].hash
+    return NextEntry(newest.author, newest.log_id, seq_num, lipmaa_link, backlink, newest.flavour)

@@ -1,0 +1,1 @@
+"""What is inside the entries: the strict CBOR profile and the messages as values."""

@@ -1,0 +1,84 @@
+"""The names of things in messages: schemas, their versions, instances (docs/protocol.md sections 3 to 5)."""
+
+from typing import NamedTuple
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey
+from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES
+from inkgrove.messages.cbor import Value
+from inkgrove.messages.reading import bad, read_bytes_or_hex, read_integer
+
+
+class SchemaId(NamedTuple):
+    """A schema, whatever its version: the log that defines it."""
+
+    author: PublicKey
+    log_id: int
+
+    def __str__(self) -> str:
+        return f"{self.author.hex()}/{self.log_id}"
+
+
+class SchemaVersion(NamedTuple):
+    """A schema as it is at one entry of its log."""
+
+    author: PublicKey
+    log_id: int
+    version: int
+
+    @property
+    def schema_id(self) -> SchemaId:
+        """The schema without the version."""
+        return SchemaId(self.author, self.log_id)
+
+    def __str__(self) -> str:
+        return f"{self.author.hex()}/{self.log_id}@{self.version}"
+
+
+InstanceRef = Hash | int
+"""What a message calls its instance: the hash of the create's entry, or its sequence number in the same log."""
+
+
+def read_public_key(value: object, key: str) -> PublicKey:
+    return PublicKey(read_bytes_or_hex(value, key, KEY_BYTES, KEY_BYTES))
+
+
+def read_identity_id(value: object, key: str) -> IdentityId:
+    return IdentityId(read_bytes_or_hex(value, key, 32, 32))
+
+
+def read_schema_id(value: object) -> SchemaId:
+    """`[author, log id]`."""
+    if type(value) is not list or len(value) != 2:
+        raise bad("schema", "[author, log id]")
+    return SchemaId(read_public_key(value[0], "schema author"), read_integer(value[1], "schema log id", 1))
+
+
+def read_schema_version(value: object) -> SchemaVersion:
+    """`[author, log id, version]`."""
+    if type(value) is not list or len(value) != 3:
+        raise bad("schema", "[author, log id, version]")
+    author, log_id, version = value
+    return SchemaVersion(
+        read_public_key(author, "schema author"),
+        read_integer(log_id, "schema log id", 1),
+        read_integer(version, "schema version", 1),
+    )
+
+
+def read_instance_id(value: object, key: str) -> Hash:
+    """A well-formed instance id; one that is no full hash matches nothing."""
+    return Hash(read_bytes_or_hex(value, key, 1, MAX_INSTANCE_ID_BYTES))
+
+
+def read_instance_ref(value: object) -> InstanceRef:
+    """An instance id, or the sequence number of a create in the same log."""
+    return read_integer(value, "instance", 1) if type(value) is int else read_instance_id(value, "instance")
+
+
+def write_schema(schema: SchemaId | SchemaVersion) -> Value:
+    return [bytes(schema[0]), *schema[1:]]
+
+
+def write_instance_ref(instance: InstanceRef) -> Value:
+    return instance if isinstance(instance, int) else bytes(instance)

@@ -1,0 +1,148 @@
+"""How decoded CBOR maps become messages: each function takes one value of a known form, or says what is wrong."""
+
+import re
+from binascii import unhexlify
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from inkgrove.core.errors import (
+    BadName,
+    BadTimestamp,
+    BadValue,
+    DuplicateField,
+    MissingKey,
+    OverLimit,
+    UnknownKey,
+)
+from inkgrove.core.limits import MAX_NAME_CHARACTERS, MAX_STORED_INTEGER
+from inkgrove.messages.cbor import Value
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+
+Map = dict[str, Any]
+
+_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{MAX_NAME_CHARACTERS - 1}}}", re.ASCII)
+_HOST = re.compile(r"(?=.{3,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+class Unset(Enum):
+    """Tells a key that is absent from one that holds null."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset.UNSET
+
+
+def check_keys(message: Map, required: frozenset[str], allowed: frozenset[str]) -> None:
+    """Every key belongs to the kind, and none that it needs is missing."""
+    keys = message.keys()
+    if keys <= allowed and keys >= required:
+        return
+    if unknown := sorted(keys - allowed):
+        raise UnknownKey(f"the key {unknown[0][:60]!r} does not belong here", key=unknown[0])
+    missing = min(required - keys)
+    raise MissingKey(f"the key {missing!r} is missing", key=missing)
+
+
+def bad(key: str, expected: str) -> BadValue:
+    """The error for a key that should hold something else."""
+    return BadValue(f"{key!r} must be {expected}", key=key)
+
+
+def read_text(value: object, key: str) -> str:
+    if type(value) is not str:
+        raise bad(key, "a text")
+    return value
+
+
+def read_name(value: object, key: str) -> str:
+    name = read_text(value, key)
+    if not _NAME.fullmatch(name):
+        raise BadName(f"{name[:80]!r} is not a name: a letter, then at most 62 letters, digits and _", name=name)
+    return name
+
+
+def read_host(value: object, key: str) -> str:
+    host = read_text(value, key)
+    if not _HOST.fullmatch(host):
+        raise bad(key, "a lower-case domain name such as jane.haiku.ink")
+    return host
+
+
+def read_boolean(value: object, key: str) -> bool:
+    if type(value) is not bool:
+        raise bad(key, "true or false")
+    return value
+
+
+def read_integer(value: object, key: str, least: int) -> int:
+    if type(value) is not int or not least <= value <= MAX_STORED_INTEGER:
+        raise bad(key, f"an integer from {least} to 2^63 - 1")
+    return value
+
+
+def read_bytes_or_hex(value: object, key: str, least: int, most: int) -> bytes:
+    """A byte string, or its hex as text."""
+    if type(value) is str:
+        try:
+            value = unhexlify(value)
+        except ValueError:
+            raise bad(key, "a byte string or its hex") from None
+    if type(value) is not bytes:
+        # YAML reads an unquoted all-digit key as a number.
+        raise bad(key, "a byte string or its hex (quoted, in YAML)")
+    if not least <= len(value) <= most:
+        raise bad(key, f"{least} bytes long" if least == most else f"{least} to {most} bytes long")
+    return value
+
+
+def read_timestamp(value: object, key: str) -> Timestamp:
+    """A timestamp, or its text."""
+    if type(value) is Timestamp:
+        return value
+    if type(value) is not str:
+        raise bad(key, "a timestamp")
+    try:
+        return parse_timestamp(value)
+    except BadTimestamp as err:
+        raise BadTimestamp(f"{key!r}: {err.message}", key=key) from err
+
+
+def read_list(value: object, key: str, most: int) -> list[Any]:
+    if type(value) is not list:
+        raise bad(key, "a list")
+    if len(value) > most:
+        raise OverLimit(f"{key!r} has {len(value)} elements; at most {most} are allowed", key=key)
+    return value
+
+
+def read_map(value: object, key: str) -> Map:
+    if type(value) is not dict:
+        raise bad(key, "a map")
+    return value
+
+
+def read_fields(value: object) -> Mapping[str, Value]:
+    """`fields`: a list of one-key maps as it is written, or a plain map as it is read too."""
+    if type(value) is dict:
+        return value
+    if type(value) is not list:
+        raise bad("fields", "a list of one-key maps, or a map")
+    fields: dict[str, Value] = {}
+    for item in value:
+        if type(item) is not dict or len(item) != 1:
+            raise bad("fields", "a list of maps with one key each")
+        for name, content in item.items():
+            if name in fields:
+                raise DuplicateField(f"the field {name[:60]!r} is named twice", field=name)
+            fields[name] = content
+    return fields
+
+
+def write_fields(fields: Mapping[str, Value]) -> list[dict[str, Value]]:
+    """`fields` as the specification shows it: a list of one-key maps."""
+    return [{name: content} for name, content in fields.items()]

@@ -1,0 +1,51 @@
+"""Moments in time: UTC microseconds, parsed strictly and rendered in one way (docs/protocol.md sections 3 and 4)."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+from inkgrove.core.errors import BadTimestamp
+
+_FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]([01]\d|2[0-3]):?[0-5]\d)", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """Microseconds since 1970-01-01T00:00:00Z, in the years 0001 to 9999."""
+
+    microseconds: int
+
+    def __post_init__(self) -> None:
+        if not _FIRST <= self.microseconds <= _LAST:
+            raise BadTimestamp("the moment is outside the years 0001 to 9999")
+
+    def __str__(self) -> str:
+        return render_timestamp(self)
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """A date and time with an offset: RFC 3339, and `+HHMM` too."""
+    if _FORM.fullmatch(text) is None:
+        raise BadTimestamp(f"{text[:60]!r} is not of the form YYYY-MM-DDTHH:MM:SS[.ffffff] with Z or an offset")
+    try:
+        moment = datetime.fromisoformat(text.upper())
+    except ValueError as err:
+        raise BadTimestamp(f"{text!r} is no moment: {err}") from err
+    return Timestamp((moment - _EPOCH) // _MICROSECOND)
+
+
+def timestamp_from_seconds(seconds: int | float) -> Timestamp:
+    """A moment from seconds since 1970 (CBOR tag 1); fractions round half-even to microseconds."""
+    return Timestamp(round(Fraction(seconds) * 1_000_000))
+
+
+def render_timestamp(value: Timestamp) -> str:
+    """`YYYY-MM-DDTHH:MM:SSZ`, with exactly six fraction digits if there are any."""
+    moment = _EPOCH + timedelta(microseconds=value.microseconds)
+    fraction = f".{moment.microsecond:06d}" if moment.microsecond else ""
+    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"

@@ -1,0 +1,132 @@
+"""The CBOR profile: one reader in two speeds, and what it refuses."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from inkgrove.core.errors import CborBadUtf8, CborBignum, CborNotFinite, CborNulCharacter, CborTooDeep, InkgroveError
+from inkgrove.messages import cbor
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+
+TIMESTAMPS = st.integers(-62135596800000000, 253402300799999999).map(Timestamp)
+TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**64), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXTS,
+    st.binary(max_size=40),
+    TIMESTAMPS,
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4), max_leaves=12
+)
+
+
+def same(a: object, b: object) -> bool:
+    """Equality that tells 1 from 1.0 and True, and 0.0 from -0.0."""
+    return repr(a) == repr(b)
+
+
+@given(VALUES)
+def test_decode_after_encode_is_identity(value: cbor.Value) -> None:
+    data = cbor.encode(value)
+    assert same(sorted_maps(cbor.decode(data)), sorted_maps(value))
+    assert cbor.encode(cbor.decode(data)) == data
+
+
+def sorted_maps(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: sorted_maps(value[key]) for key in sorted(value)}
+    return [sorted_maps(item) for item in value] if isinstance(value, list) else value
+
+
+def result_of(reader: object, data: bytes) -> object:
+    try:
+        return repr(reader(data))  # type: ignore[operator]
+    except InkgroveError as error:
+        return error.code
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=60) | VALUES.map(cbor.encode) | st.tuples(VALUES.map(cbor.encode), st.binary()).map(b"".join))
+@example(b"\x81" * 16 + b"\0")
+@example(b"\x81" * 17 + b"\0")
+@example(bytes.fromhex("a16161d81c818001"))
+@example(bytes.fromhex("d81c81d81d00"))
+def test_fast_and_strict_reader_agree(data: bytes) -> None:
+    assert result_of(cbor.decode, data) == result_of(cbor.decode_strictly, data)
+
+
+@settings(max_examples=500)
+@given(VALUES.map(cbor.encode), st.data())
+def test_fast_and_strict_reader_agree_on_damaged_values(encoded: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(encoded)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    assert result_of(cbor.decode, bytes(damaged)) == result_of(cbor.decode_strictly, bytes(damaged))
+
+
+@pytest.mark.parametrize("tag", [*range(2, 400), 1004, 43000, 55799, 2**32, 2**64 - 1])
+def test_no_tag_but_0_and_1_is_read(tag: int) -> None:
+    head = bytes([0xDB]) + tag.to_bytes(8, "big")
+    for content in (b"\x60", b"\x00", b"\x80", b"\x41\x01", b"\xa0", b"\x82\x01\x02"):
+        assert result_of(cbor.decode, head + content) == ("cbor.bignum" if tag in (2, 3) else "cbor.forbidden-tag")
+
+
+def test_longer_forms_and_any_key_order_are_read() -> None:
+    assert cbor.decode(bytes.fromhex("a2 6162 1900ff 6161 fb3ff0000000000000")) == {"b": 255, "a": 1.0}
+
+
+def test_deterministic_encoding_sorts_keys_and_shortens_floats() -> None:
+    assert cbor.encode({"bb": 1.5, "a": 100000.0, "c": 0.1}).hex() == (
+        "a3" "6161" "fa47c35000" "6163" "fb3fb999999999999a" "626262" "f93e00"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["9b", "bb", "5b", "7b"])
+def test_claimed_lengths_are_not_allocated(prefix: str) -> None:
+    tracemalloc.start()
+    assert result_of(cbor.decode, bytes.fromhex(prefix + "0000000fffffffff") + b"\0" * 100).startswith("cbor.")  # type: ignore[union-attr]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (2**64, CborBignum),
+        (float("nan"), CborNotFinite),
+        ({"a\0": 1}, CborNulCharacter),
+        ("\ud800", CborBadUtf8),
+        ([[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]], CborTooDeep),
+    ],
+)
+def test_what_no_reader_takes_is_not_written(value: cbor.Value, error: type[InkgroveError]) -> None:
+    with pytest.raises(error):
+        cbor.encode(value)
+
+
+def test_foreign_objects_are_a_programming_error() -> None:
+    with pytest.raises(TypeError):
+        cbor.encode(object())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("c1 00", "1970-01-01T00:00:00Z"),
+        ("c1 20", "1969-12-31T23:59:59Z"),
+        ("c1 fb41d452d9ec200000", "2013-03-21T20:04:00.500000Z"),
+        # 0.0000005 rounds to even: 0; 0.0000015 is a little less than the half: 1.
+        ("c1 fb3ea0c6f7a0b5ed8d", "1970-01-01T00:00:00Z"),
+        ("c1 f93e00", "1970-01-01T00:00:01.500000Z"),
+        ("c0 74 323031332d30332d32315432303a30343a30305a", "2013-03-21T20:04:00Z"),
+    ],
+)
+def test_tagged_timestamps(data: str, text: str) -> None:
+    assert cbor.decode(bytes.fromhex(data)) == parse_timestamp(text)

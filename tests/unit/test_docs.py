@@ -1,0 +1,45 @@
+"""The documentation says what the code does: reference pages are generated, links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def test_reference_pages_are_what_the_code_says() -> None:
+    script = ROOT / "scripts" / "make_docs.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name) if name else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        if anchor:
+            content = linked.read_text()
+            headings = {
+                re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+                for heading in re.findall(r"^#+ (.*)$", content, flags=re.MULTILINE)
+            }
+            assert f'id="{anchor}"' in content or anchor in headings, f"{page.name} links to {target}"
+
+
+def test_every_error_and_limit_has_a_sentence() -> None:
+    from inkgrove.core.errors import InkgroveError
+
+    for family in InkgroveError.__subclasses__():
+        for reason in [family, *family.__subclasses__()]:
+            assert reason.__doc__, reason
+            assert "\n" not in reason.__doc__, reason
+            assert "code" in vars(reason), reason
