@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format vectors docs bench clean
+.PHONY: help setup demo test lint format vectors docs bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup: $(READY) ## Install everything into .venv (runs by itself when needed)
 $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $(READY)
+
+demo: $(READY) ## Play the slothmail story
+	@$(BIN)/python -m examples.demo
 
 test: $(READY) ## Run every test
 	@$(BIN)/pytest
@@ -30,6 +33,7 @@ format: $(READY) ## Format the code
 
 vectors: $(READY) ## Write the test vectors anew
 	@$(BIN)/python scripts/make_vectors.py
+	@$(BIN)/python scripts/make_views.py
 
 docs: $(READY) ## Write the reference pages that follow from the code
 	@$(BIN)/python scripts/make_docs.py

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import verification
+from bench import migration, verification
 
-SUITES = (verification,)
+SUITES = (verification, migration)
 
 
 def main() -> None:

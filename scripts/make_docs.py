@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: docs/errors.md and docs/commands.md; --check compares."""
+"""Writes the reference pages that follow from the code: docs/errors.md, docs/outcomes.md and docs/commands.md; --check compares."""
 
 import os
 import sys
@@ -10,10 +10,14 @@ os.environ["TERMINAL_WIDTH"] = os.environ["COLUMNS"] = "80"
 
 import typer
 
-from inkgrove.cli.main import app
-from inkgrove.core.errors import InkgroveError
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from inkgrove.cli.main import app
+from inkgrove.core import errors
+from inkgrove.core.errors import InkgroveError
+from inkgrove.messages.outcomes import Outcome, OutcomeCode
+from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS
 
 
 def error_page() -> str:
@@ -21,7 +25,7 @@ def error_page() -> str:
         "# Error codes",
         "",
         "Everything that Inkgrove refuses has a code that never changes its meaning. Commands print it in brackets,",
-        "and with `--json` as `code`.",
+        "and with `--json` as `code`. What became of a message in a view is told by [outcomes](outcomes.md).",
         "",
         "This page is made from `core/errors.py` by `scripts/make_docs.py`.",
     ]
@@ -29,6 +33,58 @@ def error_page() -> str:
         lines += ["", f"## {family.code}.\\*", "", family.__doc__ or "", "", "| code | meaning |", "|---|---|"]
         lines += [f"| `{reason.code}` | {reason.__doc__} |" for reason in family.__subclasses__()]
     return "\n".join(lines) + "\n"
+
+
+def outcome_page() -> str:
+    lines = [
+        "# Outcomes",
+        "",
+        "What became of a message. Every message whose payload is held has exactly one outcome, and a code that says why.",
+        "The rules, in the order in which they are asked, are in [section 6 of the protocol](protocol.md#outcomes).",
+        "The examples are real: each names a world under `tests/vectors/views` that the tests hold every implementation to.",
+        "",
+        "This page is made from `messages/outcomes.py` by `scripts/make_docs.py`.",
+    ]
+    for outcome, about in OUTCOME_SENTENCES.items():
+        lines += ["", f"## {outcome.value}", "", about, "", "| code | meaning | example | world |", "|---|---|---|---|"]
+        for item in OutcomeCode:
+            if item.outcome is outcome:
+                lines.append(_example_row(item.code, item.meaning, *OUTCOMES[item.code]))
+        if outcome is Outcome.QUARANTINED:
+            lines += [
+                _example_row("cbor.*, message.*", MALFORMED, "A payload of NaN.", "malformed-cbor-is-quarantined"),
+                _example_row("log.forked", FORKED, "Two entries 3.", "fork-takes-back-what-later-entries-did"),
+                _example_row("log.invalid-since", LIED, "7 for 8.", "size-lie-makes-the-log-invalid-from-there"),
+            ]
+    lines += [
+        "",
+        "## What ends a schema",
+        "",
+        "An entry of a schema's log that is invalid ends the schema at the version before, for good; messages that name it",
+        "or a later version are quarantined. So try a migration with `inkgrove schema lint` before publishing it;",
+        "`inkgrove schema migrate` refuses to sign an invalid one. Malformed messages (`cbor.*`, `message.*`) end it too.",
+        "",
+        "| code | meaning | example | world |",
+        "|---|---|---|---|",
+    ]
+    lines += [_example_row(e.code, e.__doc__ or "", *SCHEMA_ENDS[e.code]) for e in errors.SchemaError.__subclasses__()]
+    return "\n".join(lines) + "\n"
+
+
+OUTCOME_SENTENCES = {
+    Outcome.APPLIED: "The message did what it says.",
+    Outcome.PENDING: "Something it needs is not here yet. It is looked at again whenever that changes.",
+    Outcome.QUARANTINED: "It is wrong and has no effect. Its entry stays stored and replicated.",
+    Outcome.OBSOLETE: "It is right, and has no effect any more.",
+}
+MALFORMED = "The payload is no message; the code is that of the [error](errors.md)."
+FORKED = "The log is forked at or before this entry. Deletes still count."
+LIED = "The author lied about the size of a payload at or before this entry. Deletes still count."
+
+
+def _example_row(code: str, meaning: str, example: str, world: str) -> str:
+    assert (ROOT / "tests" / "vectors" / "views" / world).is_dir(), world
+    return f"| `{code}` | {meaning} | {example} | [`{world}`](../tests/vectors/views/{world}/world.yaml) |"
 
 
 def command_page() -> str:
@@ -56,7 +112,7 @@ def commands(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
 
 
 def main() -> int:
-    pages = {"errors.md": error_page(), "commands.md": command_page()}
+    pages = {"errors.md": error_page(), "outcomes.md": outcome_page(), "commands.md": command_page()}
     stale = [
         name for name, text in pages.items() if not (path := ROOT / "docs" / name).exists() or path.read_text() != text
     ]

@@ -10,13 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from inkgrove.core.certificate import certificate_pool  # noqa: E402
-from inkgrove.core.entry import decode_entry, sign_entry  # noqa: E402
-from inkgrove.core.hashing import Flavour, hash_yamf, hash_yasmf  # noqa: E402
-from inkgrove.messages import cbor  # noqa: E402
-from inkgrove.messages.message import encode_message  # noqa: E402
-from inkgrove.messages.yaml_form import parse_messages  # noqa: E402
-from tests.support.logs import LogBuilder, key, resign  # noqa: E402
+from inkgrove.core.certificate import certificate_pool
+from inkgrove.core.entry import decode_entry, sign_entry
+from inkgrove.core.hashing import Flavour, hash_yamf, hash_yasmf
+from inkgrove.messages import cbor
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.yaml_form import parse_messages
+from tests.support.logs import LogBuilder, key, resign
 
 VECTORS = ROOT / "tests" / "vectors"
 OK = "ok"
@@ -75,6 +75,9 @@ def invalid_logs() -> dict[str, dict]:
     ended = LogBuilder()
     ended.append(is_end_of_log=True)
     ended.append()
+    gap = LogBuilder().grow(1)
+    gap.append(is_end_of_log=True)
+    gap.grow(2)
     fork = log.fork_at(3)
     lie = LogBuilder().grow(1)
     size_at = 1 + 32 + 1 + 1 + 66
@@ -137,6 +140,12 @@ def invalid_logs() -> dict[str, dict]:
             ["log.forked", "log.forked", "log.forked", "entry.lipmaa-mismatch"],
         ),
         "after-end-of-log": log_case("An entry after the end.", log_lines(ended), [OK, "entry.after-end-of-log"]),
+        "after-end-of-log-across-a-gap": log_case(
+            "Entry 2 ends the log; entry 4 reaches entry 1 by its lipmaa link all the same.",
+            log_lines(gap, 1, 2, 4),
+            [OK, OK, "entry.after-end-of-log"],
+            partial=True,
+        ),
         "missing-predecessor": log_case(
             "A gap in a log that should be whole.", log_lines(log, 1, 2, 4), [OK, OK, "log.missing-predecessor"]
         ),

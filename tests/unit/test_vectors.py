@@ -76,6 +76,7 @@ NO_VECTOR = {
     "hash.bad-text",
     "log.ended",
     "log.not-a-fork",
+    "log.stale",
     "message.too-large",
     "varu64.out-of-range",
 }

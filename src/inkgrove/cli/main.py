@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import entry, key, log, message
+from inkgrove.cli import entry, key, log, message, schema, view
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, Usage
 
@@ -25,6 +25,8 @@ app.add_typer(log.app, name="log")
 app.add_typer(entry.app, name="entry")
 app.add_typer(key.app, name="key")
 app.add_typer(message.app, name="message")
+app.add_typer(schema.app, name="schema")
+app.add_typer(view.app, name="view")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,6 +11,9 @@
     ├── CborError        cbor.*      the strict CBOR profile
     ├── MessageError     message.*   the content of one message
     ├── YamlError        yaml.*      messages written as YAML
+    ├── SchemaError      schema.*    a schema message against the versions before it
+    ├── InstanceError    instance.*  an instance message against its schema
+    ├── StoreError       store.*     the database behind a store
     └── InputError       input.*     files and arguments given to a command
 
 The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.
@@ -229,6 +232,12 @@ class LogEnded(LogError):
     """The log has been ended; nothing can be appended."""
 
     code = "log.ended"
+
+
+class StaleEntry(LogError):
+    """The entry was signed for another place than the next one of its log; `next` has that place."""
+
+    code = "log.stale"
 
 
 # payload.*
@@ -468,6 +477,129 @@ class YamlDuplicateKey(YamlError):
     code = "yaml.duplicate-key"
 
 
+# schema.*
+
+
+class SchemaError(InkgroveError):
+    """A schema message against the versions before it; it ends the known versions of its schema."""
+
+    code = "schema"
+
+
+class NotASchema(SchemaError):
+    """The first entry of the log is not a `schema-meta`."""
+
+    code = "schema.not-a-schema"
+
+
+class NotASchemaMessage(SchemaError):
+    """An entry of a schema's log holds a message of another kind."""
+
+    code = "schema.not-a-schema-message"
+
+
+class UnknownType(SchemaError):
+    """A field is given a type that does not exist."""
+
+    code = "schema.unknown-type"
+
+
+class FieldExists(SchemaError):
+    """A migration creates a field that exists already; names differing only in case are the same here."""
+
+    code = "schema.field-exists"
+
+
+class NoSuchField(SchemaError):
+    """A migration updates or removes a field that does not exist."""
+
+    code = "schema.no-such-field"
+
+
+class TooManyFields(SchemaError):
+    """The schema would have more than 256 fields."""
+
+    code = "schema.too-many-fields"
+
+
+class BadDefault(SchemaError):
+    """A default does not fit the type or validation of its own field."""
+
+    code = "schema.bad-default"
+
+
+class BadPattern(SchemaError):
+    """A validation is not a pattern that RE2 supports."""
+
+    code = "schema.bad-pattern"
+
+
+class ValidationNotAllowed(SchemaError):
+    """A validation is given to a field that is neither varchar nor text nor an array of them."""
+
+    code = "schema.validation-not-allowed"
+
+
+class RelationOnly(SchemaError):
+    """`schema` or `cascade` is given to a field that is no relation."""
+
+    code = "schema.relation-only"
+
+
+class BadRevertTarget(SchemaError):
+    """A revert names its own or a later version."""
+
+    code = "schema.bad-revert-target"
+
+
+# instance.*
+
+
+class InstanceError(InkgroveError):
+    """An instance message against its schema; the same codes are outcomes of messages."""
+
+    code = "instance"
+
+
+class UnknownField(InstanceError):
+    """The version that the message names has no such field."""
+
+    code = "instance.unknown-field"
+
+
+class WrongType(InstanceError):
+    """A value does not fit the type of its field."""
+
+    code = "instance.wrong-type"
+
+
+class FailedValidation(InstanceError):
+    """A value does not match the pattern of its field."""
+
+    code = "instance.failed-validation"
+
+
+# store.*
+
+
+class StoreError(InkgroveError):
+    """The database behind a store."""
+
+    code = "store"
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer version of Inkgrove than this one."""
+
+    code = "store.too-new"
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, read or written; nothing of the call was stored."""
+
+    code = "store.unavailable"
+
+
 # input.*
 
 
@@ -499,3 +631,15 @@ class Usage(InputError):
     """The command was called with arguments that do not fit."""
 
     code = "input.usage"
+
+
+class UnknownSchema(InputError):
+    """No schema of that name is here, or several are."""
+
+    code = "input.unknown-schema"
+
+
+class UnknownVersion(InputError):
+    """The schema has no such version yet."""
+
+    code = "input.unknown-version"

@@ -72,6 +72,7 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
     for item in entries:
         by_seq_num[item.signed.entry.seq_num].append(item.signed)
     verdicts: dict[int, Verdict] = {}
+    ended_at: int | None = None
     # In ascending order the entries that an entry links to are settled before it.
     for index in sorted(range(len(entries)), key=lambda i: entries[i].signed.entry.seq_num):
         signed, error = entries[index].signed, payload_errors[index]
@@ -80,8 +81,12 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
             if isinstance(error, PayloadSizeMismatch):
                 raise error
             _check_validity_of_log(signed.entry.seq_num, report)
+            if ended_at is not None and signed.entry.seq_num > ended_at:
+                raise AfterEndOfLog(f"entry {ended_at} ended the log", seq_num=signed.entry.seq_num)
             verdict = _verify_path(signed, report.verified, partial=partial)
             report.verified[signed.entry.seq_num] = verdict
+            if signed.entry.is_end_of_log:
+                ended_at = signed.entry.seq_num
             verdicts[index] = error or verdict
         except InkgroveError as refusal:
             verdicts[index] = refusal

@@ -174,6 +174,9 @@ def _read(data: bytes, position: int, depth: int) -> tuple[Value, int]:
             raise CborBignum("an integer of more than 64 bits", position=start)
         if argument not in _TIMESTAMP_TAGS:
             raise CborForbiddenTag(f"tag {argument}; only 0 and 1 are read", position=start, tag=argument)
+        # A tag in a tag holds no timestamp, and a long chain of them must not be followed.
+        if position < len(data) and data[position] >> 5 == _TAG:
+            raise CborBadTimestamp("a tag inside a tag", position=position)
         content, position = _read(data, position, depth)
         return _TIMESTAMP_TAGS[argument](content), position
     # Each element takes a byte at least and each pair of a map two: a larger claim cannot be true.

@@ -21,7 +21,7 @@ class OutcomeCode(Enum):
 
     APPLIED = ("applied", Outcome.APPLIED, "The message did what it says.")
 
-    SCHEMA_UNKNOWN = ("schema.unknown", Outcome.PENDING, "No entry of the schema's log is held.")
+    SCHEMA_UNKNOWN = ("schema.unknown", Outcome.PENDING, "No version of the schema is known here.")
     VERSION_UNKNOWN = (
         "schema.version-unknown",
         Outcome.PENDING,
@@ -31,7 +31,7 @@ class OutcomeCode(Enum):
     VERSION_INVALID = (
         "schema.version-invalid",
         Outcome.QUARANTINED,
-        "The schema's log is invalid or forked at or before this version.",
+        "The schema's log is forked, or holds something invalid, at or before this version.",
     )
     OFF_LIVE_PATH = ("schema.off-live-path", Outcome.OBSOLETE, "The version was left behind by a revert.")
 

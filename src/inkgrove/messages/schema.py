@@ -6,7 +6,7 @@ Their form is checked here; whether a migration fits the schema it changes is fo
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from inkgrove.core.errors import MissingKey, OverLimit, UnknownKey
+from inkgrove.core.errors import DuplicateField, MissingKey, OverLimit, UnknownKey
 from inkgrove.core.limits import MAX_FIELDS, MAX_PATTERN_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId, read_schema_id, write_schema
@@ -97,6 +97,8 @@ def read_schema_migration(message: Map) -> SchemaMigration:
     if len(changes) > 2 * MAX_FIELDS:
         # A migration can at most remove every field and create as many.
         raise OverLimit(f"a migration changes at most {2 * MAX_FIELDS} fields", key="fields")
+    if len({name.lower() for name in changes}) != len(changes):
+        raise DuplicateField("a field is named twice, in different case")
     return SchemaMigration(tuple(_read_change(name, change) for name, change in changes.items()))
 
 

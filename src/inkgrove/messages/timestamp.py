@@ -7,7 +7,9 @@ from fractions import Fraction
 
 from inkgrove.core.errors import BadTimestamp
 
-_FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]([01]\d|2[0-3]):?[0-5]\d)", re.ASCII)
+_FORM = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?([Zz]|[+-]([01]\d|2[0-3]):?[0-5]\d)", re.ASCII
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND

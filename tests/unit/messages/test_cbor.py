@@ -77,6 +77,13 @@ def test_no_tag_but_0_and_1_is_read(tag: int) -> None:
         assert result_of(cbor.decode, head + content) == ("cbor.bignum" if tag in (2, 3) else "cbor.forbidden-tag")
 
 
+@pytest.mark.parametrize(
+    "payload", [b"\xc0" * 5000, b"\xc1" * 400_000 + b"\0", b"\xa1\x64kind" + b"\xc0" * 1000 + b"\x60"]
+)
+def test_chain_of_tags_is_not_followed(payload: bytes) -> None:
+    assert result_of(cbor.decode, payload) == result_of(cbor.decode_strictly, payload) == "cbor.bad-timestamp"
+
+
 def test_longer_forms_and_any_key_order_are_read() -> None:
     assert cbor.decode(bytes.fromhex("a2 6162 1900ff 6161 fb3ff0000000000000")) == {"b": 255, "a": 1.0}
 

@@ -1,0 +1,85 @@
+"""An example for every outcome code and for everything that ends a schema; `make_docs.py` puts them into docs/outcomes.md.
+
+Each is (what happens, the world under tests/vectors/views that shows it).
+"""
+
+OUTCOMES: dict[str, tuple[str, str]] = {
+    "applied": ("A create at version 2 of a schema that is at version 4.", "slothmail-1-create"),
+    "schema.unknown": ("A create names a schema whose log has not arrived yet.", "unknown-schema-is-pending"),
+    "schema.version-unknown": ("A create names version 5; the log is held up to 4.", "unknown-version-is-pending"),
+    "schema.no-fields-yet": (
+        "A create at version 1, and version 2 has not been published.",
+        "no-fields-yet-is-pending",
+    ),
+    "schema.version-invalid": (
+        "A create names version 4, and the migration of version 3 creates a field that exists.",
+        "creating-an-existing-field-is-invalid",
+    ),
+    "schema.off-live-path": (
+        "An update at version 4, after version 5 has reverted the schema to 3.",
+        "update-names-version-off-live-path-is-obsolete",
+    ),
+    "instance.wrong-log": ("A create in log 0.", "instance-message-in-log-0-is-in-the-wrong-log"),
+    "instance.unknown-field": (
+        "A create at version 2 fills `attachments`, which version 3 adds.",
+        "unknown-field-quarantines-the-message",
+    ),
+    "instance.wrong-type": (
+        "`count: 1.0` for an integer, or `done: 1` for a boolean.",
+        "each-type-refuses-other-values",
+    ),
+    "instance.failed-validation": (
+        "A two-line `subject` in a create that itself names version 4.",
+        "failed-validation-quarantines-at-the-own-version",
+    ),
+    "instance.not-a-create": (
+        "An update names another author's instance, or an entry after itself.",
+        "foreign-instance-is-refused",
+    ),
+    "instance.other-schema": (
+        "An update names schema 13 for an instance of schema 12.",
+        "update-and-delete-must-name-the-schema-of-the-create",
+    ),
+    "instance.create-not-held": ("An update arrives before the create's payload.", "create-not-held-is-pending"),
+    "instance.create-pending": ("A delete of an instance whose schema is not known yet.", "unknown-schema-is-pending"),
+    "instance.create-quarantined": (
+        "An update of an instance whose create had a wrong type.",
+        "messages-of-a-quarantined-create-are-quarantined",
+    ),
+    "instance.create-obsolete": (
+        "An update of an instance that was created off the live path.",
+        "messages-of-an-obsolete-create-are-obsolete",
+    ),
+    "instance.ended-by-migration": (
+        "A create at version 2; version 3 removes the only field.",
+        "migration-that-removes-the-last-field-ends-rows-created-before",
+    ),
+    "instance.after-delete": ("An update, or a second delete, behind a delete.", "after-a-delete-nothing-is-applied"),
+    "instance.nothing-left": (
+        "An update of `attachments` alone, and the newest version has removed it.",
+        "update-with-nothing-left-to-write-is-obsolete",
+    ),
+}
+
+SCHEMA_ENDS: dict[str, tuple[str, str]] = {
+    "schema.not-a-schema": ("The log starts with a migration.", "schema-must-start-with-schema-meta"),
+    "schema.not-a-schema-message": ("A create stands in the schema's log.", "instance-message-in-a-schema-log-ends-it"),
+    "schema.unknown-type": ("`type: number`.", "malformed-schema-entry-ends-it"),
+    "schema.field-exists": ("`Subject` is created, and `subject` exists.", "creating-an-existing-field-is-invalid"),
+    "schema.no-such-field": ("A field that was removed is updated.", "touching-a-missing-field-is-invalid"),
+    "schema.too-many-fields": ("A 257th field.", "schema-has-at-most-256-fields"),
+    "schema.bad-default": (
+        "`type: integer, default: none`.",
+        "default-against-its-own-type-or-validation-is-invalid",
+    ),
+    "schema.bad-pattern": (
+        "`validation: '(?=x)'`: RE2 has no look-ahead.",
+        "validation-where-it-does-not-exist-is-invalid",
+    ),
+    "schema.validation-not-allowed": (
+        "A pattern for an integer.",
+        "validation-where-it-does-not-exist-is-invalid",
+    ),
+    "schema.relation-only": ("`cascade: true` for a text.", "schema-and-cascade-are-for-relations-only"),
+    "schema.bad-revert-target": ("Version 5 reverts to version 5.", "revert-needs-an-earlier-version"),
+}

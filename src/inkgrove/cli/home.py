@@ -1,0 +1,133 @@
+"""The home directory: where commands keep keys and logs (`--home`, `INKGROVE_HOME`, `./inkgrove-data`)."""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inkgrove.cli.files import read_entries, read_secret_key, render_entry_line, write_new
+from inkgrove.core.entry import sign_entry
+from inkgrove.core.errors import UnknownSchema, UnreadableFile
+from inkgrove.core.keys import KEY_BYTES, SecretKey
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.next_entry import next_entry
+from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMessage
+from inkgrove.schema.schema import Schema, append_version, fold_schema
+
+HomeOption = Annotated[
+    Path, typer.Option("--home", envvar="INKGROVE_HOME", help="Directory with keys and logs.", metavar="DIR")
+]
+DEFAULT_HOME = Path("inkgrove-data")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """A schema of the home directory: its log as a file, verified, and what it says."""
+
+    path: Path
+    schema: Schema
+    verified: dict[int, VerifiedEntry]
+
+
+def author_key(home: Path) -> SecretKey:
+    """The key that signs schemas of this home; made at first use."""
+    path = home / "keys" / "author.key"
+    if not path.exists():
+        write_new(path, secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n", mode=0o600)
+    return read_secret_key(path)
+
+
+def schema_paths(home: Path) -> list[Path]:
+    """The log files of this home's schemas."""
+    return sorted((home / "schemas").glob("*.jsonl"))
+
+
+def find_schema(home: Path, name: str | None) -> SchemaFile:
+    """The schema of that name, or the only one there is."""
+    paths = schema_paths(home)
+    if name is not None:
+        paths = [path for path in paths if path.stem == name]
+    if len(paths) != 1:
+        known = ", ".join(path.stem for path in schema_paths(home)) or "none"
+        wanted = f"no schema {name!r}" if name is not None else "name the schema with --schema"
+        raise UnknownSchema(f"{wanted}; in {home} there are: {known}. `inkgrove schema init NAME` makes one.")
+    return read_schema_file(paths[0])
+
+
+def read_schema_file(path: Path) -> SchemaFile:
+    """A schema's log from a file that must be whole and valid."""
+    entries = read_entries(path)
+    if len({(entry.author, entry.log_id) for entry, _ in entries}) != 1:
+        raise UnreadableFile(f"{path} must hold the entries of exactly one log")
+    report = verify_log(HeldEntry(verify_signed(entry), payload) for entry, payload in entries)
+    for verdict in report.verdicts:
+        if not isinstance(verdict, VerifiedEntry):
+            raise verdict
+    first = entries[0][0]
+    payloads = {entry.seq_num: payload for entry, payload in entries if payload is not None}
+    return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), payloads), report.verified)
+
+
+def publish_schema_message(home: Path, name: str | None, message: SchemaMessage) -> Schema:
+    """Append a message to a schema's log; an invalid one is refused before anything is signed."""
+    with _locked(home):
+        file = find_schema(home, name)
+        after = append_version(file.schema, message)
+        place = next_entry(file.verified)
+        payload = encode_message(message)
+        entry = sign_entry(
+            author_key(home),
+            payload,
+            log_id=place.log_id,
+            seq_num=place.seq_num,
+            lipmaa_link=place.lipmaa_link,
+            backlink=place.backlink,
+            flavour=place.flavour,
+        )
+        _append_line(file.path, render_entry_line(entry, payload))
+    return after
+
+
+def create_schema(home: Path, name: str, message: SchemaMessage) -> Schema:
+    """Start a new schema: the first entry of a new log."""
+    with _locked(home):
+        key = author_key(home)
+        log_ids = [read_schema_file(path).schema.id.log_id for path in schema_paths(home)]
+        schema_id = SchemaId(key.public, max(log_ids, default=0) + 1)
+        schema = append_version(Schema(schema_id, ()), message)
+        payload = encode_message(message)
+        entry = sign_entry(key, payload, log_id=schema_id.log_id, seq_num=1)
+        write_new(home / "schemas" / f"{name}.jsonl", f"{render_entry_line(entry, payload)}\n".encode())
+    return schema
+
+
+def _append_line(path: Path, line: str) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as err:
+        raise UnreadableFile(f"cannot write {path}: {err.strerror or err}") from err
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """One writer at a time, across processes."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / ".lock").open("w")
+    except OSError as err:
+        raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

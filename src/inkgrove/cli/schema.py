@@ -1,0 +1,236 @@
+"""`inkgrove schema`: publish schemas and migrations as logs, look at them, try migrations out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from inkgrove.cli.files import read_entry_lines, read_text
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption, create_schema, find_schema, publish_schema_message
+from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
+from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import read_name
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.yaml_form import parse_messages
+from inkgrove.schema.difference import differences
+from inkgrove.schema.field import Field
+from inkgrove.schema.lint import LintReport, lint_migration
+from inkgrove.schema.schema import Schema
+
+app = typer.Typer(no_args_is_help=True, help="Publish schemas and migrations; try them out before.")
+
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Name of the schema, if there are several.")]
+
+
+@app.command(epilog="Example: inkgrove schema init slothmail --description 'Mail, slowly'")
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A letter, then letters, digits and _.")],
+    description: Annotated[str | None, typer.Option(help="What the schema is for.")] = None,
+    homepage: Annotated[str | None, typer.Option(help="Where to read about it.")] = None,
+    license_: Annotated[str | None, typer.Option("--license", help="Under which terms it is published.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a schema: a new log with version 1, which has a name and no fields yet."""
+    meta = SchemaMeta(read_name(name, "name"), description, homepage, license_, contact)
+    schema = create_schema(home, name, meta)
+    if as_json:
+        print_json(_facts(schema, 1))
+    else:
+        typer.echo(f"{name} is schema {schema.id}, version 1. Next: inkgrove schema migrate FILE.yaml")
+
+
+@app.command(epilog="Example: inkgrove schema migrate add-attachments.yaml --schema slothmail")
+def migrate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with schema-migration messages; - is stdin.")],
+    schema_name: SchemaOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish migrations: one new version for each message of FILE."""
+    for migration in _read_migrations(file):
+        before = find_schema(home, schema_name).schema
+        report, _ = lint_migration(before, migration)
+        after = publish_schema_message(home, schema_name, migration)
+        if as_json:
+            print_json(_facts(after, report.version))
+        else:
+            typer.echo(f"version {report.version} of {after.meta.name if after.meta else after.id}")
+            _print_report(report)
+
+
+@app.command(epilog="Example: inkgrove schema revert 3 --schema slothmail")
+def revert(
+    target: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The version to go on from.")],
+    schema_name: SchemaOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish a version that takes up an earlier one; messages of those between become obsolete."""
+    after = publish_schema_message(home, schema_name, SchemaRevert(target))
+    number = len(after.versions)
+    if as_json:
+        print_json(_facts(after, number))
+    else:
+        typer.echo(f"version {number} has the fields of version {target}; live path {_path(after, number)}")
+
+
+@app.command(epilog="Example: inkgrove schema show --version 2")
+def show(
+    version: Annotated[int | None, typer.Option(min=1, help="The version to show; the newest by default.")] = None,
+    schema_name: SchemaOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a schema at a version: its fields, where it comes from, and why its known versions end."""
+    schema = find_schema(home, schema_name).schema
+    number = _known_version(schema, version)
+    facts = _facts(schema, number)
+    if as_json:
+        print_json(facts)
+        return
+    title = f"{facts['name']} at version {number} of {facts['newest']}"
+    print_facts(
+        title, {key: facts[key] for key in ("id", "description", "parent", "stopped") if facts[key] is not None}
+    )
+    table = Table()
+    for heading in ("field", "type", "schema", "cascade", "validation"):
+        table.add_column(heading, overflow="fold")
+    for field in schema.version(number).fields:
+        target = f"{field.schema.author.hex()[:8]}…/{field.schema.log_id}" if field.schema else ""
+        table.add_row(field.name, field.type, target, "yes" if field.cascade else "", field.validation or "")
+    console().print(table if schema.version(number).fields else "no fields yet")
+    typer.echo(f"live path: {_path(schema, number)}")
+
+
+@app.command(epilog="Example: inkgrove schema lint add-attachments.yaml --messages feed.jsonl")
+def lint(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with schema-migration messages; - is stdin.")],
+    messages: Annotated[
+        Path | None, typer.Option(metavar="LOG", help="Log file: count how many of its values would fall back.")
+    ] = None,
+    schema_name: SchemaOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what migrations would do to data that is already there; nothing is published."""
+    schema = find_schema(home, schema_name).schema
+    known = _read_instance_messages(messages) if messages is not None else []
+    for migration in _read_migrations(file):
+        report, schema = lint_migration(schema, migration, known)
+        if as_json:
+            print_json(
+                {
+                    "version": report.version,
+                    "only_adds": report.only_adds,
+                    "messages": report.messages,
+                    "findings": [
+                        {key: getattr(finding, key) for key in ("field", "effect", "reason", "values", "fallbacks")}
+                        for finding in report.findings
+                    ],
+                }
+            )
+        else:
+            typer.echo(f"version {report.version} {'only adds' if report.only_adds else 'can lose data'}")
+            _print_report(report, with_counts=messages is not None)
+
+
+@app.command(epilog="Example: inkgrove schema diff 2 4")
+def diff(
+    first: Annotated[int, typer.Argument(metavar="V1", min=1, help="One version.")],
+    second: Annotated[int, typer.Argument(metavar="V2", min=1, help="Another version.")],
+    schema_name: SchemaOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which fields differ between two versions."""
+    schema = find_schema(home, schema_name).schema
+    found = differences(schema, _known_version(schema, first), _known_version(schema, second))
+    if as_json:
+        for item in found:
+            before, after = (None if f is None else _field_facts(f) for f in (item.before, item.after))
+            print_json({"kind": item.kind, "field": item.name, "before": before, "after": after})
+        return
+    table = Table("", "field", f"version {first}", f"version {second}")
+    for item in found:
+        table.add_row(item.kind, item.name, _describe(item.before), _describe(item.after))
+    console().print(table if found else "no difference")
+
+
+def _read_migrations(file: Path) -> list[SchemaMigration]:
+    migrations = []
+    for message in parse_messages(read_text(file)):
+        if not isinstance(message, SchemaMigration):
+            raise BadValue("the file must hold schema-migration messages only", key="kind")
+        migrations.append(message)
+    return migrations
+
+
+def _read_instance_messages(path: Path) -> list[Create | Update]:
+    """The creates and updates of a log file; whatever else it holds is no matter here."""
+    messages: list[Create | Update] = []
+    skipped = 0
+    for line in read_entry_lines(path):
+        try:
+            message = decode_message(line.payload or b"") if not isinstance(line, tuple) else None
+        except InkgroveError:
+            message = None
+        if isinstance(message, Create | Update):
+            messages.append(message)
+        else:
+            skipped += 1
+    if skipped:
+        note(f"{skipped} lines of {path} hold no create or update and were passed over")
+    return messages
+
+
+def _known_version(schema: Schema, version: int | None) -> int:
+    newest = len(schema.versions)
+    if version is not None and version > newest:
+        raise UnknownVersion(f"version {version} is not known; the newest is {newest}", version=version)
+    return version or newest
+
+
+def _path(schema: Schema, newest: int) -> str:
+    return " → ".join(map(str, schema.live_path(newest)))
+
+
+def _field_facts(field: Field) -> dict[str, object]:
+    schema = None if field.schema is None else [field.schema.author, field.schema.log_id]
+    facts = {"name": field.name, "type": field.type, "schema": schema}
+    return {**facts, "cascade": field.cascade, "validation": field.validation}
+
+
+def _describe(field: Field | None) -> str:
+    if field is None:
+        return ""
+    return field.type + (f" matching {field.validation}" if field.validation else "") + (", cascade" * field.cascade)
+
+
+def _facts(schema: Schema, version: int) -> dict[str, object]:
+    meta = schema.meta
+    return {
+        "schema": [schema.id.author, schema.id.log_id],
+        "id": str(schema.id),
+        "name": meta.name if meta else None,
+        "description": meta.description if meta else None,
+        "version": version,
+        "newest": len(schema.versions),
+        "parent": schema.version(version).parent or None,
+        "live_path": list(schema.live_path(version)),
+        "fields": [_field_facts(field) for field in schema.version(version).fields],
+        "stopped": None if schema.stopped_by is None else f"version {schema.stopped_at}: {schema.stopped_by.message}",
+    }
+
+
+_MARKS = {"adds": "+", "keeps": "=", "may-lose": "!", "loses": "-"}
+
+
+def _print_report(report: LintReport, *, with_counts: bool = False) -> None:
+    for finding in report.findings:
+        count = f" ({finding.fallbacks} of {finding.values} values)" if with_counts and finding.effect != "adds" else ""
+        typer.echo(f"  {_MARKS[finding.effect]} {finding.field}: {finding.reason}{count}")

@@ -1,0 +1,99 @@
+"""From held entries to views: a pure function of the set of entries and the registered schemas.
+
+docs/protocol.md section 6. Each module beside this one keeps a part of the rules; here they are put together.
+"""
+
+from collections.abc import Collection, Iterable
+
+from inkgrove.core.log import HeldEntry
+from inkgrove.messages.ids import SchemaId
+from inkgrove.reference.cascade import cascade
+from inkgrove.reference.instances import Instance, judge_log
+from inkgrove.reference.live_path import live_schema
+from inkgrove.reference.logs import (
+    HeldMessage,
+    Log,
+    LogKey,
+    gather_logs,
+    schema_named_by,
+    schema_of_log,
+    schema_of_message,
+    verified_by_hash,
+)
+from inkgrove.reference.schemas import know_schema
+from inkgrove.reference.verdict import Verdict
+from inkgrove.reference.view import ReferenceOutcome, ReferenceRow, ReferenceView
+
+
+def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = None) -> list[ReferenceView]:
+    """The view of each registered schema in the order of their ids, then that of what belongs to no schema.
+
+    None registers every schema that a held schema log defines or a well-formed instance message names.
+    """
+    logs = gather_logs(held)
+    by_hash = verified_by_hash(logs)
+    names = _all_schemas(logs) if registered is None else set(registered)
+    schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}
+
+    instances: list[Instance] = []
+    outcomes: list[tuple[SchemaId | None, ReferenceOutcome]] = []
+    absent: list[SchemaId | None] = []
+    for log in logs.values():
+        judged = judge_log(log, by_hash, schemas)
+        instances.extend(judged.instances)
+        for message in log.messages:
+            if message.hash in judged.verdicts:
+                outcome = _outcome(message, judged.verdicts[message.hash])
+                outcomes.append((schema_of_message(message, log), outcome))
+        absent.extend([schema_of_log(log)] * _count_absent(log))
+    rows = cascade(instances, schemas)
+
+    views = [
+        ReferenceView(
+            schema=name,
+            version=schema.path[-1].number if schema.path else None,
+            waits_for=schema.waits_for,
+            stopped=schema.known.stopped,
+            rows=sorted((row for owner, row in rows if owner == name), key=_place_of_row),
+            outcomes=sorted((outcome for owner, outcome in outcomes if owner == name), key=_place_of_outcome),
+            absent=absent.count(name),
+        )
+        for name, schema in schemas.items()
+    ]
+    without_schema = sorted((outcome for owner, outcome in outcomes if owner is None), key=_place_of_outcome)
+    if without_schema or None in absent:
+        views.append(ReferenceView(None, None, [], None, [], without_schema, absent.count(None)))
+    return views
+
+
+def _all_schemas(logs: dict[LogKey, Log]) -> set[SchemaId]:
+    defined = {SchemaId(*key) for key, log in logs.items() if log.is_schema_log}
+    named = {schema_named_by(message) for log in logs.values() for message in log.messages}
+    return defined | {schema for schema in named if schema is not None}
+
+
+def _count_absent(log: Log) -> int:
+    """The verified entries of an instance log without a payload."""
+    if log.log_id == 0 or log.is_schema_log:
+        return 0
+    return sum(1 for message in log.valid.values() if message.content is None)
+
+
+def _outcome(message: HeldMessage, verdict: Verdict) -> ReferenceOutcome:
+    return ReferenceOutcome(
+        author=message.author,
+        log_id=message.log_id,
+        seq_num=message.seq_num,
+        hash=message.hash,
+        outcome=verdict.outcome,
+        code=verdict.code,
+        reason=verdict.reason,
+    )
+
+
+def _place_of_row(row: ReferenceRow) -> tuple[bytes, int, int]:
+    return row.author, row.log_id, row.seq_num
+
+
+def _place_of_outcome(outcome: ReferenceOutcome) -> tuple[bytes, int, int, bytes]:
+    return outcome.author, outcome.log_id, outcome.seq_num, outcome.hash

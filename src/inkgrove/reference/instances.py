@@ -1,0 +1,165 @@
+"""The messages of one log: what becomes of each, and the instances they make before any cascade.
+
+docs/protocol.md section 6: the first match decides the outcome; within an instance the later entry wins, field by
+field; after a delete nothing is applied.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.reading import Unset
+from inkgrove.reference.checks import find_create, judge_by_create, judge_create, judge_update
+from inkgrove.reference.live_path import LiveSchema, Values
+from inkgrove.reference.logs import HeldMessage, Log, schema_of_message
+from inkgrove.reference.standing import has_outcome, judge_standing
+from inkgrove.reference.verdict import Verdict, verdict
+from inkgrove.reference.view import ReferenceRow
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The row that an applied create and its updates make, and whether a delete ended it."""
+
+    schema: SchemaId
+    row: ReferenceRow
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLog:
+    """What became of the messages of one log."""
+
+    verdicts: dict[Hash, Verdict]
+    """By the hash of the message's entry."""
+    instances: list[Instance]
+
+
+def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId, LiveSchema]) -> JudgedLog:
+    """Judge all messages of a log that get an outcome; `schemas` are the registered ones."""
+    messages = [held for held in log.messages if has_outcome(held, log) and _is_ours(held, log, schemas)]
+    verdicts: dict[Hash, Verdict] = {}
+    for held in messages:
+        fault = judge_standing(held, log)
+        if fault is not None:
+            verdicts[held.hash] = fault
+
+    # Each on its own, against the version it names.
+    values: dict[Hash, Values] = {}
+    for held in messages:
+        if held.hash in verdicts:
+            continue
+        if isinstance(held.content, Create):
+            result = judge_create(held.content, schemas[held.content.schema.schema_id])
+        elif isinstance(held.content, Update):
+            result = judge_update(held.content, schemas[held.content.schema.schema_id])
+        else:
+            continue
+        if isinstance(result, Verdict):
+            verdicts[held.hash] = result
+        else:
+            values[held.hash] = result
+
+    # Updates and deletes by what they are about.
+    about: dict[Hash, Hash] = {}
+    for held in messages:
+        if held.hash in verdicts or isinstance(held.content, Create):
+            continue
+        create = find_create(held, log, by_hash)
+        shared = create if isinstance(create, Verdict) else judge_by_create(create, verdicts.get(create.hash))
+        if shared is not None:
+            verdicts[held.hash] = shared
+        elif isinstance(create, HeldMessage):
+            about[held.hash] = create.hash
+
+    deleted_in_invalid_part = _deleted_in_invalid_part(log, by_hash)
+    instances: list[Instance] = []
+    for held in messages:
+        if held.hash in verdicts or not isinstance(held.content, Create):
+            continue
+        schema = schemas[held.content.schema.schema_id]
+        others = [other for other in messages if about.get(other.hash) == held.hash]
+        verdicts |= _judge_instance(held, others, values)
+        is_deleted = any(isinstance(other.content, Delete) for other in others)
+        applied = [other for other in others if verdicts[other.hash].code == OutcomeCode.APPLIED.code]
+        instances.append(
+            Instance(
+                held.content.schema.schema_id,
+                _fold_row(held, applied, values, schema),
+                is_deleted or held.hash in deleted_in_invalid_part,
+            )
+        )
+    return JudgedLog(verdicts, instances)
+
+
+def _is_ours(held: HeldMessage, log: Log, registered: Collection[SchemaId]) -> bool:
+    schema = schema_of_message(held, log)
+    return schema is None or schema in registered
+
+
+def _deleted_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage]) -> set[Hash]:
+    """The creates in the valid part that a delete in the invalid part names: nobody undeletes by forking."""
+    creates = [find_create(held, log, by_hash) for held in log.invalid if isinstance(held.content, Delete)]
+    return {create.hash for create in creates if isinstance(create, HeldMessage)}
+
+
+def _judge_instance(create: HeldMessage, others: list[HeldMessage], values: dict[Hash, Values]) -> dict[Hash, Verdict]:
+    """The verdicts on a create that is applied and on the updates and deletes that are about it."""
+    verdicts = {create.hash: verdict(OutcomeCode.APPLIED, f"Entry {create.seq_num} created the instance.")}
+    # A delete in the invalid part comes after every entry here and so makes none of them obsolete.
+    first_delete = min((other.seq_num for other in others if isinstance(other.content, Delete)), default=None)
+    for other in others:
+        if first_delete is not None and other.seq_num > first_delete:
+            verdicts[other.hash] = verdict(
+                OutcomeCode.AFTER_DELETE,
+                f"The instance that entry {create.seq_num} created was deleted by entry {first_delete}.",
+            )
+        elif isinstance(other.content, Update) and _writes_nothing(other.content, values[other.hash]):
+            verdicts[other.hash] = verdict(
+                OutcomeCode.NOTHING_LEFT,
+                f"None of the fields it writes at version {other.content.schema.version} is left at the newest.",
+            )
+        else:
+            deed = "deleted" if isinstance(other.content, Delete) else "changed"
+            verdicts[other.hash] = verdict(
+                OutcomeCode.APPLIED, f"Entry {other.seq_num} {deed} the instance that entry {create.seq_num} created."
+            )
+    return verdicts
+
+
+def _writes_nothing(update: Update, left: Values) -> bool:
+    return not left and update.access is None and isinstance(update.expires, Unset)
+
+
+def _fold_row(
+    create: HeldMessage, applied: list[HeldMessage], values: dict[Hash, Values], schema: LiveSchema
+) -> ReferenceRow:
+    """The row after the create and the applied updates, which come in the order of the log."""
+    assert isinstance(create.content, Create)
+    current = dict(values[create.hash])
+    access, expires, last = create.content.access, create.content.expires, create
+    for held in applied:
+        update = held.content
+        if not isinstance(update, Update):
+            continue
+        current |= values[held.hash]
+        if update.access is not None:
+            access = update.access
+        if not isinstance(update.expires, Unset):
+            expires = update.expires
+        last = held
+    return ReferenceRow(
+        instance=create.hash,
+        author=create.author,
+        log_id=create.log_id,
+        seq_num=create.seq_num,
+        last_seq_num=last.seq_num,
+        last_hash=last.hash,
+        fields={field.name: current[field.id] for field in schema.path[-1].fields},
+        access=access,
+        expires=expires,
+        copied_from=create.content.copied_from,
+    )

@@ -1,0 +1,115 @@
+"""The version a view is built at, the live path to it, and the way of a message's values along it.
+
+docs/protocol.md section 4 (`schema-revert`, actions), section 5 (versions before the first field), section 6 rule 1.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+
+from inkgrove.messages.cbor import Value
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.reference.schemas import Field, FieldId, KnownSchema, Version
+from inkgrove.reference.values import Unfit, convert, matches
+from inkgrove.reference.verdict import Verdict, quote_schema, verdict
+
+Values = dict[FieldId, Value]
+"""The values of some fields of one version."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSchema:
+    """A schema as this node materialises it."""
+
+    known: KnownSchema
+    path: list[Version]
+    """The live path from version 1 up to the version of the view; empty if no version is known."""
+    waits_for: list[SchemaId]
+
+
+def live_schema(known: KnownSchema, registered: Collection[SchemaId]) -> LiveSchema:
+    """The schema at its newest version whose relation schemas are all registered."""
+    buildable = [version for version in known.versions if not _unregistered(version, registered)]
+    if not buildable:
+        return LiveSchema(known, [], [])
+    path = [buildable[-1]]
+    while path[0].parent is not None:
+        path.insert(0, known.versions[path[0].parent - 1])
+    return LiveSchema(known, path, _unregistered(known.versions[-1], registered))
+
+
+def _unregistered(version: Version, registered: Collection[SchemaId]) -> list[SchemaId]:
+    named = {field.schema for field in version.fields if field.schema is not None}
+    return sorted(schema for schema in named if schema not in registered)
+
+
+def read_version(named: SchemaVersion, schema: LiveSchema) -> Version | Verdict:
+    """The version that a create or update is read at, or what becomes of it for want of one."""
+    known, path, number = schema.known, schema.path, named.version
+    name = f"version {number} of schema {quote_schema(named.schema_id)}"
+    if number > len(known.versions):
+        if known.invalid_from is not None and number >= known.invalid_from:
+            return verdict(
+                OutcomeCode.VERSION_INVALID,
+                f"It names {name}, but the schema's log is invalid from entry {known.invalid_from} on.",
+            )
+        if known.fault is not None:
+            return verdict(OutcomeCode.VERSION_INVALID, f"It names {name}, which is not valid. {known.fault}")
+        if not known.versions:
+            return verdict(OutcomeCode.SCHEMA_UNKNOWN, f"It names {name}; nothing of this schema is known yet.")
+        return verdict(
+            OutcomeCode.VERSION_UNKNOWN, f"It names {name}; only versions up to {len(known.versions)} are known yet."
+        )
+    newest = path[-1].number
+    if number > newest:
+        return verdict(
+            OutcomeCode.VERSION_UNKNOWN,
+            f"It names {name}; the view is at version {newest} until the schemas of all relations are registered.",
+        )
+    on_path = [version for version in path if version.number == number]
+    if not on_path:
+        return verdict(
+            OutcomeCode.OFF_LIVE_PATH, f"It names {name}, which a revert left behind on the way to version {newest}."
+        )
+    with_fields = [version for version in path if version.fields]
+    if not with_fields:
+        return verdict(OutcomeCode.NO_FIELDS_YET, f"It names {name}; up to version {newest} there are no fields yet.")
+    return with_fields[0] if number < with_fields[0].number else on_path[0]
+
+
+def ending_migration(version: Version, schema: LiveSchema) -> Version | None:
+    """The migration on the live path that removed the last field and so ended all rows created at `version`."""
+    for later in schema.path:
+        if later.number > version.number and later.is_migration and not later.fields:
+            return later
+    return None
+
+
+def migrate(values: Values, version: Version, schema: LiveSchema, *, is_create: bool) -> Values:
+    """The values of a message of one version, as they are at the newest."""
+    for before, after in pairwise(schema.path):
+        if before.number >= version.number:
+            values = _migrate_step(values, before, after, is_create=is_create)
+    return values
+
+
+def _migrate_step(values: Values, before: Version, after: Version, *, is_create: bool) -> Values:
+    migrated: Values = {}
+    for field in after.fields:
+        earlier = [old for old in before.fields if old.id == field.id]
+        if not earlier:
+            if is_create:
+                migrated[field.id] = after.defaults[field.id]
+        elif field.id in values:
+            migrated[field.id] = _migrate_value(values[field.id], earlier[0], field, after)
+    return migrated
+
+
+def _migrate_value(value: Value, old: Field, new: Field, after: Version) -> Value:
+    if (old.type, old.validation) == (new.type, new.validation):
+        return value
+    converted = convert(value, old.type, new.type)
+    if isinstance(converted, Unfit) or not matches(converted, new.validation):
+        return after.defaults[new.id]
+    return converted

@@ -1,0 +1,164 @@
+"""Held entries sorted into logs: what is verified, what stands in the invalid part, what each payload says.
+
+docs/protocol.md section 2. The result is the same in whatever order the entries come and however often.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from inkgrove.core.entry import check_storable
+from inkgrove.core.errors import InkgroveError, IntegerTooLarge, PayloadHashMismatch, PayloadSizeMismatch
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import SignedEntry, verify_payload
+from inkgrove.messages.ids import InstanceRef, SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.schema import SchemaMeta
+
+LogKey = tuple[PublicKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """One entry and what its payload says."""
+
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    hash: Hash
+    content: Message | InkgroveError | None
+    """The error if the payload is malformed, None if no payload is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """All that is held of one log."""
+
+    author: PublicKey
+    log_id: int
+    valid: dict[int, HeldMessage]
+    """The verified entries by sequence number."""
+    invalid: list[HeldMessage]
+    """Every signed entry from `invalid_from` on."""
+    invalid_from: int | None
+    forked_at: int | None
+
+    @property
+    def messages(self) -> list[HeldMessage]:
+        """All entries that are there, in the order of the log."""
+        return [self.valid[seq_num] for seq_num in sorted(self.valid)] + self.invalid
+
+    def is_invalid_at(self, seq_num: int) -> bool:
+        """Whether the sequence number lies in the invalid part."""
+        return self.invalid_from is not None and seq_num >= self.invalid_from
+
+    @property
+    def is_schema_log(self) -> bool:
+        """Whether entry 1 is verified and a `schema-meta`."""
+        return self.log_id >= 1 and 1 in self.valid and isinstance(self.valid[1].content, SchemaMeta)
+
+
+def gather_logs(held: Iterable[HeldEntry]) -> dict[LogKey, Log]:
+    """The logs by author and log id."""
+    signed: dict[Hash, SignedEntry] = {}
+    payloads: dict[Hash, bytes] = {}
+    for item in held:
+        if not _is_storable(item.signed):
+            continue
+        signed[item.signed.hash] = item.signed
+        if item.payload is not None and _has_right_hash(item.signed, item.payload):
+            payloads[item.signed.hash] = item.payload
+    keys = {(entry.entry.author, entry.entry.log_id) for entry in signed.values()}
+    return {
+        key: _gather_log(
+            key, [entry for entry in signed.values() if (entry.entry.author, entry.entry.log_id) == key], payloads
+        )
+        for key in sorted(keys)
+    }
+
+
+def _gather_log(key: LogKey, entries: list[SignedEntry], payloads: dict[Hash, bytes]) -> Log:
+    report = verify_log([HeldEntry(entry, payloads.get(entry.hash)) for entry in entries], partial=True)
+    invalid_from = report.invalid_from
+    valid: dict[int, HeldMessage] = {}
+    invalid: list[HeldMessage] = []
+    for entry in sorted(entries, key=lambda entry: (entry.entry.seq_num, entry.hash)):
+        seq_num = entry.entry.seq_num
+        held = HeldMessage(*key, seq_num, entry.hash, _read(payloads.get(entry.hash)))
+        if invalid_from is not None and seq_num >= invalid_from:
+            invalid.append(held)
+        elif seq_num in report.verified:
+            valid[seq_num] = held
+    return Log(*key, valid, invalid, invalid_from, report.fork.seq_num if report.fork else None)
+
+
+def _is_storable(signed: SignedEntry) -> bool:
+    try:
+        check_storable(signed.entry)
+    except IntegerTooLarge:
+        return False
+    return True
+
+
+def _has_right_hash(signed: SignedEntry, payload: bytes) -> bool:
+    """A payload of the wrong size is the entry's payload all the same: it is what proves the lie."""
+    try:
+        verify_payload(signed.entry, payload)
+    except PayloadHashMismatch:
+        return False
+    except PayloadSizeMismatch:
+        return True
+    return True
+
+
+def _read(payload: bytes | None) -> Message | InkgroveError | None:
+    if payload is None:
+        return None
+    try:
+        return decode_message(payload)
+    except InkgroveError as error:
+        return error
+
+
+def verified_by_hash(logs: dict[LogKey, Log]) -> dict[Hash, HeldMessage]:
+    """Every verified entry of every log."""
+    return {held.hash: held for log in logs.values() for held in log.valid.values()}
+
+
+def find_named(instance: InstanceRef, log: Log, by_hash: dict[Hash, HeldMessage]) -> HeldMessage | None:
+    """The verified entry that a message of `log` calls its instance, whatever that entry is."""
+    return log.valid.get(instance) if isinstance(instance, int) else by_hash.get(instance)
+
+
+def schema_named_by(held: HeldMessage) -> SchemaId | None:
+    """The schema that an instance message names, if it does."""
+    content = held.content
+    if isinstance(content, Create | Update):
+        return content.schema.schema_id
+    if isinstance(content, Delete) and content.schema is not None:
+        return content.schema.schema_id
+    return None
+
+
+def schema_of_log(log: Log) -> SchemaId | None:
+    """The schema named by the lowest message of the log that names one."""
+    for seq_num in sorted(log.valid):
+        named = schema_named_by(log.valid[seq_num])
+        if named is not None:
+            return named
+    return None
+
+
+def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
+    """The schema that the outcome of a message belongs to: its own, else its create's, else that of its log."""
+    named = schema_named_by(held)
+    if named is not None:
+        return named
+    if isinstance(held.content, Delete) and log.log_id != 0:
+        for earlier in log.valid.values():
+            is_named = held.content.instance in (earlier.seq_num, earlier.hash)
+            if is_named and earlier.seq_num < held.seq_num and isinstance(earlier.content, Create):
+                return earlier.content.schema.schema_id
+    return schema_of_log(log)

@@ -1,0 +1,196 @@
+"""Field types: which values fit one, which match a validation, and how a value becomes one of another type.
+
+docs/protocol.md section 4, "Values" and "Conversion"; the limits are those of section 10.
+"""
+
+import re
+from enum import Enum
+from typing import Final
+
+import re2
+
+from inkgrove.core.errors import BadTimestamp, BadValue
+from inkgrove.core.hashing import Hash, is_hash
+from inkgrove.core.limits import (
+    MAX_ARRAY_ELEMENTS,
+    MAX_INSTANCE_ID_BYTES,
+    MAX_STORED_INTEGER,
+    MAX_VARCHAR_CHARACTERS,
+)
+from inkgrove.messages.cbor import Value
+from inkgrove.messages.reading import read_bytes_or_hex
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp
+
+_SCALARS: Final = ("varchar", "text", "integer", "float", "boolean", "timestamp", "relation", "blob")
+FIELD_TYPES: Final = frozenset(_SCALARS) | {f"{scalar}[]" for scalar in _SCALARS}
+TYPES_WITH_VALIDATION: Final = frozenset({"varchar", "text", "varchar[]", "text[]"})
+RELATION_TYPES: Final = frozenset({"relation", "relation[]"})
+
+_LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**63 - 1
+_INTEGER_TEXT = re.compile(r"-?(0|[1-9][0-9]*)")
+_LONGEST_INTEGER_TEXT = len(str(_LEAST_INTEGER))
+_MEDIA_TYPE = re.compile(r"[^/\s]+/[^/\s]+")
+
+
+class Unfit(Enum):
+    """Stands for a value that does not fit a type."""
+
+    UNFIT = "unfit"
+
+
+UNFIT: Final = Unfit.UNFIT
+
+
+def fit(value: Value, field_type: str) -> Value | Unfit:
+    """The value in the one form that the type has for it; null fits every type."""
+    if value is None:
+        return None
+    if not field_type.endswith("[]"):
+        return _fit_scalar(value, field_type)
+    if type(value) is not list or len(value) > MAX_ARRAY_ELEMENTS:
+        return UNFIT
+    elements: list[Value] = []
+    for item in value:
+        element = _fit_scalar(item, field_type.removesuffix("[]"))
+        if element is UNFIT:
+            return UNFIT
+        elements.append(element)
+    return elements
+
+
+def _fit_scalar(value: Value, field_type: str) -> Value | Unfit:
+    if field_type == "varchar":
+        return value if type(value) is str and len(value) <= MAX_VARCHAR_CHARACTERS else UNFIT
+    if field_type == "text":
+        return value if type(value) is str else UNFIT
+    if field_type == "integer":
+        return value if type(value) is int and _LEAST_INTEGER <= value <= _GREATEST_INTEGER else UNFIT
+    if field_type == "float":
+        if type(value) is int:
+            return _exact_float(value)
+        return value if type(value) is float else UNFIT
+    if field_type == "boolean":
+        return value if type(value) is bool else UNFIT
+    if field_type == "timestamp":
+        if type(value) is str:
+            return _timestamp_of_text(value)
+        return value if type(value) is Timestamp else UNFIT
+    if field_type == "relation":
+        return _bytes_of(value)
+    return _fit_blob(value)
+
+
+def _fit_blob(value: Value) -> Value | Unfit:
+    if type(value) is not dict or value.keys() != {"hash", "size", "type"}:
+        return UNFIT
+    content_hash, size, media_type = _bytes_of(value["hash"]), value["size"], value["type"]
+    if not isinstance(content_hash, Hash) or not is_hash(content_hash):
+        return UNFIT
+    if type(size) is not int or not 0 <= size <= MAX_STORED_INTEGER:
+        return UNFIT
+    if type(media_type) is not str or len(media_type) > 255 or not _MEDIA_TYPE.fullmatch(media_type):
+        return UNFIT
+    return {"hash": content_hash, "size": size, "type": media_type}
+
+
+def _bytes_of(value: Value) -> Hash | Unfit:
+    try:
+        return Hash(read_bytes_or_hex(value, "relation", 1, MAX_INSTANCE_ID_BYTES))
+    except BadValue:
+        return UNFIT
+
+
+def _exact_float(value: int) -> float | Unfit:
+    return float(value) if int(float(value)) == value else UNFIT
+
+
+def _timestamp_of_text(text: str) -> Timestamp | Unfit:
+    try:
+        return parse_timestamp(text)
+    except BadTimestamp:
+        return UNFIT
+
+
+def is_pattern(validation: str) -> bool:
+    """Whether RE2 takes it as a regular expression."""
+    try:
+        re2.compile(validation, _re2_options())
+    except re2.error:
+        return False
+    return True
+
+
+def matches(value: Value, validation: str | None) -> bool:
+    """Whether the whole text, or each text of an array, matches; null is not matched at all."""
+    if value is None or validation is None:
+        return True
+    pattern = re2.compile(validation, _re2_options())
+    texts = value if isinstance(value, list) else [value]
+    return all(pattern.fullmatch(text) is not None for text in texts)
+
+
+def _re2_options() -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    return options
+
+
+def convert(value: Value, old_type: str, new_type: str) -> Value | Unfit:
+    """A value of one type as a value of another."""
+    if value is None or old_type == new_type:
+        return value
+    old_scalar, new_scalar = old_type.removesuffix("[]"), new_type.removesuffix("[]")
+    was_array, is_array = old_type.endswith("[]"), new_type.endswith("[]")
+    if was_array and is_array:
+        elements: list[Value] = []
+        for item in _elements(value):
+            element = _convert_scalar(item, old_scalar, new_scalar)
+            if element is UNFIT:
+                return UNFIT
+            elements.append(element)
+        return elements
+    if is_array:
+        return [value] if old_scalar == new_scalar else UNFIT
+    if was_array:
+        return _elements(value)[0] if old_scalar == new_scalar and len(_elements(value)) == 1 else UNFIT
+    return _convert_scalar(value, old_type, new_type)
+
+
+def _elements(value: Value) -> list[Value]:
+    assert isinstance(value, list)
+    return value
+
+
+def _convert_scalar(value: Value, old_type: str, new_type: str) -> Value | Unfit:
+    if old_type == new_type:
+        return value
+    conversion = (old_type, new_type)
+    if conversion == ("integer", "text"):
+        return str(value)
+    if conversion == ("text", "integer"):
+        return _integer_of_text(str(value))
+    if conversion == ("integer", "float") and isinstance(value, int):
+        return _exact_float(value)
+    if conversion == ("float", "integer") and isinstance(value, float):
+        return int(value) if value.is_integer() and -(2.0**63) <= value < 2.0**63 else UNFIT
+    if conversion == ("boolean", "text"):
+        return "true" if value is True else "false"
+    if conversion == ("text", "boolean"):
+        return value == "true" if value in ("true", "false") else UNFIT
+    if conversion == ("timestamp", "text") and isinstance(value, Timestamp):
+        return render_timestamp(value)
+    if conversion == ("text", "timestamp"):
+        return _timestamp_of_text(str(value))
+    if conversion == ("varchar", "text"):
+        return value
+    if conversion == ("text", "varchar"):
+        return value if len(str(value)) <= MAX_VARCHAR_CHARACTERS else UNFIT
+    return UNFIT
+
+
+def _integer_of_text(text: str) -> int | Unfit:
+    # The length comes first: Python itself refuses to read a number of thousands of digits.
+    if len(text) > _LONGEST_INTEGER_TEXT or text == "-0" or not _INTEGER_TEXT.fullmatch(text):
+        return UNFIT
+    number = int(text)
+    return number if _LEAST_INTEGER <= number <= _GREATEST_INTEGER else UNFIT

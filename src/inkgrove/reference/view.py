@@ -1,0 +1,59 @@
+"""What the fold gives: views with their rows and outcomes (docs/protocol.md section 6)."""
+
+from dataclasses import dataclass
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.cbor import Value
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages.timestamp import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRow:
+    """One living instance, at the version of its view."""
+
+    instance: Hash
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    last_seq_num: int
+    last_hash: Hash
+    fields: dict[str, Value]
+    """Every field of the version in schema order; null if unset."""
+    access: Access | None
+    expires: Timestamp | None
+    copied_from: Hash | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceOutcome:
+    """What became of one message."""
+
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    hash: Hash
+    outcome: Outcome
+    code: str
+    reason: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceView:
+    """One schema as a table, or (schema None) the outcomes that belong to no schema."""
+
+    schema: SchemaId | None
+    version: int | None
+    """The version the rows are at; None if no version is known."""
+    waits_for: list[SchemaId]
+    """The schemas that must be registered before the newest known version can be built."""
+    stopped: str | None
+    """Why the known versions end, if something invalid ended them."""
+    rows: list[ReferenceRow]
+    outcomes: list[ReferenceOutcome]
+    absent: int
+    """Verified entries whose payload is not held."""

@@ -1,0 +1,184 @@
+"""The fold of one instance: its messages in, a row and their outcomes out (docs/protocol.md sections 5 and 6).
+
+A pure function of the messages and the view's definition; what crosses instances (cascade) comes later.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from inkgrove.core.errors import InstanceError
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.outcomes import Outcome, OutcomeCode
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.migrate import Migration
+
+Definitions = Callable[[SchemaId], ViewDefinition | None]
+"""Finds the definition of a registered schema's view."""
+
+
+class Ruling(NamedTuple):
+    """What became of one message."""
+
+    outcome: Outcome
+    code: str
+    reason: str
+
+
+class Change(NamedTuple):
+    """An update or delete of an instance, with its place in the log."""
+
+    seq_num: int
+    hash: Hash
+    message: Update | Delete
+    is_valid: bool = True
+    """False for a delete in the invalid part of a log: it counts, and has an outcome already."""
+
+
+@dataclass(slots=True)
+class Row:
+    """An instance as it stands after all its messages."""
+
+    seq_num: int
+    instance: Hash
+    values: list[Any]
+    """In the order of the view's columns."""
+    field_seq_nums: list[int]
+    """The entry behind each value; that of the create where a default or null stands."""
+    last_seq_num: int
+    last_hash: Hash
+    access: Access | None = None
+    expires: Timestamp | None = None
+    copied_from: Hash | None = None
+
+
+@dataclass(slots=True)
+class InstanceFold:
+    """The result for one instance."""
+
+    schema_id: SchemaId
+    row: Row | None = None
+    is_deleted: bool = False
+    """Whether its author deleted it: only then do rows that depend on it go too."""
+    rulings: dict[Hash, tuple[SchemaId, Ruling]] = field(default_factory=dict)
+    """By entry hash, each with the schema whose view it belongs to; messages of unregistered schemas have none."""
+
+
+def rule(code: OutcomeCode, reason: str | None = None) -> Ruling:
+    """A ruling by a listed code."""
+    return Ruling(code.outcome, code.code, reason or code.meaning)
+
+
+_APPLIED = rule(OutcomeCode.APPLIED)
+_CREATE_IS: dict[Outcome, Ruling] = {
+    Outcome.PENDING: rule(OutcomeCode.CREATE_PENDING),
+    Outcome.QUARANTINED: rule(OutcomeCode.CREATE_QUARANTINED),
+    Outcome.OBSOLETE: rule(OutcomeCode.CREATE_OBSOLETE),
+}
+
+
+def fold_instance(
+    seq_num: int, instance: Hash, create: Create, changes: Iterable[Change], definitions: Definitions
+) -> InstanceFold:
+    """Fold a create and the changes of its instance, which come in the order of their log."""
+    schema_id = create.schema.schema_id
+    result = InstanceFold(schema_id)
+    definition = definitions(schema_id)
+    created = _read_create(create, definition) if definition is not None else None
+    if isinstance(created, Ruling):
+        result.rulings[instance] = schema_id, created
+    elif created is not None:
+        result.rulings[instance] = schema_id, _APPLIED
+        result.row = Row(
+            seq_num,
+            instance,
+            created,
+            [seq_num] * len(created),
+            seq_num,
+            instance,
+            create.access,
+            create.expires,
+            create.copied_from,
+        )
+    for change in changes:
+        _apply(change, created, result, definitions)
+    if result.is_deleted:
+        result.row = None
+    return result
+
+
+def _read_create(create: Create, definition: ViewDefinition) -> list[Any] | Ruling:
+    migration = definition.migration(create.schema.version)
+    if isinstance(migration, OutcomeCode):
+        return rule(migration, f"{migration.meaning} (version {create.schema.version})")
+    try:
+        values = migration.read_create(create.fields)
+    except InstanceError as error:
+        return Ruling(Outcome.QUARANTINED, error.code, error.message)
+    return rule(OutcomeCode.ENDED_BY_MIGRATION) if definition.is_ended(create.schema.version) else values
+
+
+def _apply(change: Change, created: list[Any] | Ruling | None, result: InstanceFold, definitions: Definitions) -> None:
+    message = change.message
+    named = message.schema.schema_id if message.schema is not None else result.schema_id
+    if not change.is_valid:
+        result.is_deleted |= result.row is not None and named == result.schema_id
+        return
+    definition = definitions(named)
+    if definition is None:
+        return
+    written: dict[int, Any] = {}
+    if isinstance(message, Update):
+        read = read_update(message, definition)
+        if isinstance(read, Ruling):
+            result.rulings[change.hash] = named, read
+            return
+        written = read
+    result.rulings[change.hash] = named, _rule_change(change, named, created, written, result)
+
+
+def read_update(message: Update, definition: ViewDefinition) -> dict[int, Any] | Ruling:
+    """What an update writes, by column, as far as its own version and the live path decide; or its outcome."""
+    migration: Migration | OutcomeCode = definition.migration(message.schema.version)
+    if isinstance(migration, OutcomeCode):
+        return rule(migration, f"{migration.meaning} (version {message.schema.version})")
+    try:
+        return {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
+    except InstanceError as error:
+        return Ruling(Outcome.QUARANTINED, error.code, error.message)
+
+
+def _rule_change(
+    change: Change,
+    named: SchemaId,
+    created: list[Any] | Ruling | None,
+    written: dict[int, Any],
+    result: InstanceFold,
+) -> Ruling:
+    message = change.message
+    if named != result.schema_id:
+        return rule(OutcomeCode.OTHER_SCHEMA)
+    if isinstance(created, Ruling):
+        return _CREATE_IS[created.outcome]
+    if result.is_deleted:
+        return rule(OutcomeCode.AFTER_DELETE)
+    if isinstance(message, Delete):
+        result.is_deleted = True
+        return _APPLIED
+    if not written and message.access is None and isinstance(message.expires, Unset):
+        return rule(OutcomeCode.NOTHING_LEFT)
+    row = result.row
+    assert row is not None
+    for column, value in written.items():
+        row.values[column] = value
+        row.field_seq_nums[column] = change.seq_num
+    if message.access is not None:
+        row.access = message.access
+    if not isinstance(message.expires, Unset):
+        row.expires = message.expires
+    row.last_seq_num, row.last_hash = change.seq_num, change.hash
+    return _APPLIED

@@ -1,0 +1,123 @@
+"""What a migration does to data that is already there: only adds, or may lose some (docs/protocol.md section 4).
+
+With messages at hand it counts the values that would fall back to the default.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from inkgrove.core.errors import InstanceError
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.schema import SchemaMigration
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.field import carry_value
+from inkgrove.schema.schema import FieldUpdate, Schema, append_version
+from inkgrove.schema.types import MISFIT
+
+Effect = Literal["adds", "keeps", "may-lose", "loses"]
+
+# Every value of the first type comes along to the second.
+_LOSSLESS = frozenset({("integer", "text"), ("boolean", "text"), ("timestamp", "text"), ("varchar", "text")})
+
+
+@dataclass(slots=True)
+class Finding:
+    """What a migration does to one field."""
+
+    field: str
+    effect: Effect
+    reason: str
+    values: int = 0
+    """Values of the field that the messages at hand write."""
+    fallbacks: int = 0
+    """Those of them that would be replaced by the default, or lost with the field."""
+
+
+@dataclass(slots=True)
+class LintReport:
+    """All findings on one migration."""
+
+    version: int
+    findings: list[Finding] = field(default_factory=list)
+    messages: int = 0
+    """How many messages were looked at; others of the given ones do not reach the version before."""
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether no value that exists can change or go."""
+        return all(finding.effect in ("adds", "keeps") for finding in self.findings)
+
+
+def lint_migration(
+    schema: Schema, migration: SchemaMigration, messages: Iterable[Create | Update] = ()
+) -> tuple[LintReport, Schema]:
+    """The report on a migration, and the schema with it; raises if the migration is invalid."""
+    after = append_version(schema, migration)
+    version = after.versions[-1]
+    report = LintReport(version.number)
+    report.findings += [Finding(added.name, "adds", f"a new {added.type}") for added, _ in version.created]
+    report.findings += [_describe_update(update) for update in version.updated]
+    report.findings += [Finding(gone.name, "loses", "the field and its values go") for gone in version.removed]
+    if version.removed and not version.fields:
+        report.findings.append(Finding("*", "loses", "no field is left: every row created before ends"))
+    _count(report, schema, after, messages)
+    return report, after
+
+
+def _describe_update(update: FieldUpdate) -> Finding:
+    before, after = update.before, update.after
+    name = after.name
+    if before.type != after.type:
+        change = f"{before.type} becomes {after.type}"
+        is_lossless = after.type == f"{before.type}[]" or (before.type, after.type) in _LOSSLESS
+        if not is_lossless or after.validation is not None:
+            return Finding(name, "may-lose", f"{change}: values that do not convert get the default")
+        return Finding(name, "keeps", f"{change}: every value converts")
+    if after.validation is not None and after.validation != before.validation:
+        return Finding(name, "may-lose", f"values that do not match {after.validation} get the default")
+    if after.cascade and not before.cascade:
+        return Finding(name, "may-lose", "rows whose target has been deleted go")
+    if after.cascade and after.schema != before.schema:
+        return Finding(name, "may-lose", "rows go when an instance of the new schema is deleted")
+    return Finding(name, "keeps", "no value changes")
+
+
+class _Everything:
+    """All schemas count as registered: a lint does not wait for the administrator."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+def _count(report: LintReport, before: Schema, after: Schema, messages: Iterable[Create | Update]) -> None:
+    definition = ViewDefinition(before, _Everything())
+    version = after.versions[-1]
+    columns = {item.id: column for column, item in enumerate(definition.fields)}
+    updates = {columns[update.before.id]: update for update in version.updated}
+    removed = {columns[gone.id]: gone for gone in version.removed}
+    by_name = {finding.field: finding for finding in report.findings}
+    for message in messages:
+        if message.schema.schema_id != before.id or isinstance(message.fields, Unset):
+            continue
+        migration = definition.migration(message.schema.version)
+        if isinstance(migration, OutcomeCode):
+            continue
+        try:
+            written = migration.read_update(message.fields)
+        except InstanceError:
+            continue
+        report.messages += 1
+        for column, value in written.items():
+            if value is None:
+                continue
+            if column in removed:
+                by_name[removed[column].name].values += 1
+                by_name[removed[column].name].fallbacks += 1
+            elif column in updates:
+                update = updates[column]
+                finding = by_name[update.after.name]
+                finding.values += 1
+                finding.fallbacks += carry_value(update.before, update.after, value) is MISFIT

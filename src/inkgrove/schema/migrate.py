@@ -1,0 +1,122 @@
+"""Migrations, compiled: one function per version a message may name (docs/protocol.md section 4).
+
+Reading a message checks it against its own version and carries its values along the live path in one go. Each field's
+steps are gathered once; fields that only appear on the way, with their defaults, are computed once and not per message.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inkgrove.core.errors import FailedValidation, UnknownField, WrongType
+from inkgrove.schema.conversion import conversion
+from inkgrove.schema.field import Field, FieldId, carry_value
+from inkgrove.schema.schema import FieldUpdate, Schema
+from inkgrove.schema.types import CHECKS, MISFIT, Check
+from inkgrove.schema.validation import validator
+
+NOT_LEFT = -1
+"""Stands for the column of a field that a later migration removed."""
+
+
+class Migration:
+    """Reads the fields of messages of one version as values of another."""
+
+    __slots__ = ("_readers", "_template", "columns")
+
+    def __init__(self, columns: tuple[str, ...], template: list[Any], readers: dict[str, "_FieldReader"]) -> None:
+        self.columns = columns
+        self._template = template
+        self._readers = readers
+
+    def read_create(self, fields: Mapping[str, Any]) -> list[Any]:
+        """The whole content of a row, in the order of `columns`; raises an `InstanceError`."""
+        row = self._template.copy()
+        for column, value in self._read(fields):
+            if column != NOT_LEFT:
+                row[column] = value
+        return row
+
+    def read_update(self, fields: Mapping[str, Any]) -> dict[int, Any]:
+        """The values to write, by column; raises an `InstanceError`."""
+        written = dict(self._read(fields))
+        written.pop(NOT_LEFT, None)
+        return written
+
+    def _read(self, fields: Mapping[str, Any]) -> list[tuple[int, Any]]:
+        result = []
+        readers = self._readers
+        for name, value in fields.items():
+            reader = readers.get(name)
+            if reader is None:
+                raise UnknownField(f"the version has no field {name[:80]!r}", field=name)
+            if value is None:
+                result.append((reader.column, None))
+                continue
+            kept = reader.check(value)
+            if kept is MISFIT:
+                raise WrongType(f"the value of {name!r} is not of the type {reader.field.type}", field=name)
+            if reader.matches is not None and not reader.matches(kept):
+                raise FailedValidation(f"the value of {name!r} does not match {reader.field.validation}", field=name)
+            for step in reader.steps:
+                kept = step(kept)
+                if kept is None:
+                    break
+            result.append((reader.column, kept))
+        return result
+
+
+class _FieldReader:
+    """What happens to the values of one field of the message's own version."""
+
+    __slots__ = ("check", "column", "field", "matches", "steps")
+
+    def __init__(self, field: Field, column: int, steps: Sequence[Check]) -> None:
+        self.field = field
+        self.column = column
+        self.check = CHECKS[field.type]
+        self.matches = validator(field.validation, field.type) if field.validation is not None else None
+        self.steps = steps
+
+
+def compile_migration(schema: Schema, version: int, live_path: Sequence[int]) -> Migration:
+    """The migration of messages of `version`, which lies on the live path, to the path's end."""
+    target = schema.version(live_path[-1]).fields
+    columns = {field.id: column for column, field in enumerate(target)}
+    template: dict[FieldId, Any] = {}
+    steps: dict[FieldId, list[Check]] = {field.id: [] for field in schema.version(version).fields}
+    for number in live_path[live_path.index(version) + 1 :]:
+        passed = schema.version(number)
+        for field, default in passed.created:
+            template[field.id] = default
+        for update in passed.updated:
+            if update.before.id in template:
+                template[update.before.id] = _carry_or_default(update, template[update.before.id])
+            elif (step := _compile_step(update)) is not None:
+                steps[update.before.id].append(step)
+    readers = {
+        field.name: _FieldReader(field, columns.get(field.id, NOT_LEFT), steps[field.id] if field.id in columns else ())
+        for field in schema.version(version).fields
+    }
+    return Migration(tuple(field.name for field in target), [template.get(field.id) for field in target], readers)
+
+
+def _carry_or_default(update: FieldUpdate, value: Any) -> Any:
+    carried = carry_value(update.before, update.after, value)
+    return update.default if carried is MISFIT else carried
+
+
+def _compile_step(update: FieldUpdate) -> Check | None:
+    """The step over one change of a field, for values that are not null; None where it changes no value."""
+    before, after, default = update.before, update.after, update.default
+    if before.type == after.type and after.validation in (None, before.validation):
+        return None
+    convert = conversion(before.type, after.type)
+    matches = None if after.validation is None else validator(after.validation, after.type)
+
+    def step(value: Any) -> Any:
+        carried = convert(value)
+        if carried is MISFIT or (matches is not None and not matches(carried)):
+            return default
+        return carried
+
+    return step

@@ -1,0 +1,179 @@
+"""A schema, folded from its log: every version with its fields, and where the known versions end.
+
+docs/protocol.md section 4. Versions form a tree: the parent of version n is n - 1, that of a revert its target.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from inkgrove.core.errors import (
+    BadDefault,
+    BadRevertTarget,
+    FieldExists,
+    InkgroveError,
+    NoSuchField,
+    NotASchema,
+    NotASchemaMessage,
+    RelationOnly,
+    TooManyFields,
+    UnknownType,
+    ValidationNotAllowed,
+)
+from inkgrove.core.limits import MAX_FIELDS
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.schema.field import Field, FieldId, check_value
+from inkgrove.schema.types import CHECKS, RELATION_TYPES, VALIDATED_TYPES
+from inkgrove.schema.validation import compile_pattern
+
+
+@dataclass(frozen=True, slots=True)
+class FieldUpdate:
+    """A field before and after a migration, and what stands in for values that do not come along."""
+
+    before: Field
+    after: Field
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A schema at one entry of its log."""
+
+    number: int
+    parent: int
+    message: SchemaMessage
+    fields: tuple[Field, ...] = ()
+    created: tuple[tuple[Field, Any], ...] = ()
+    """The fields this version adds, each with its default."""
+    updated: tuple[FieldUpdate, ...] = ()
+    removed: tuple[Field, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """All known versions of a schema, oldest first; none if it is not known at all."""
+
+    id: SchemaId
+    versions: tuple[Version, ...]
+    meta: SchemaMeta | None = None
+    stopped_at: int | None = None
+    """The version that is invalid and ends the known ones."""
+    stopped_by: InkgroveError | None = field(default=None, compare=False)
+    invalid_from: int | None = None
+    """Where the schema's log is forked or a payload's size was a lie."""
+
+    def version(self, number: int) -> Version:
+        """The known version of that number."""
+        return self.versions[number - 1]
+
+    def is_invalid_at(self, number: int) -> bool:
+        """Whether a version that is not known can never become known."""
+        return any(end is not None and number >= end for end in (self.stopped_at, self.invalid_from))
+
+    def live_path(self, newest: int) -> tuple[int, ...]:
+        """The versions from 1 to `newest` along the parents."""
+        path = [newest]
+        while path[-1] > 1:
+            path.append(self.version(path[-1]).parent)
+        return tuple(reversed(path))
+
+
+def fold_schema(schema_id: SchemaId, payloads: Mapping[int, bytes], invalid_from: int | None = None) -> Schema:
+    """The schema that a log holds: `payloads` are those held of its verified entries, by sequence number."""
+    schema = Schema(schema_id, (), invalid_from=invalid_from)
+    while True:
+        number = len(schema.versions) + 1
+        if number not in payloads or (invalid_from is not None and number >= invalid_from):
+            return schema
+        try:
+            schema = append_version(schema, decode_message(payloads[number]))
+        except InkgroveError as error:
+            return replace(schema, stopped_at=number, stopped_by=error)
+
+
+def append_version(schema: Schema, message: object) -> Schema:
+    """The schema with one more version, or the reason why the message cannot be it."""
+    number = len(schema.versions) + 1
+    if not isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
+        raise NotASchemaMessage(f"entry {number} of a schema's log holds no schema message")
+    if number == 1 and not isinstance(message, SchemaMeta):
+        raise NotASchema("the first entry of a schema's log is a schema-meta")
+    parent = number - 1
+    meta = schema.meta
+    if isinstance(message, SchemaMeta):
+        meta = message
+        version = Version(number, parent, message, schema.version(parent).fields if parent else ())
+    elif isinstance(message, SchemaRevert):
+        if message.target >= number:
+            raise BadRevertTarget(f"version {number} can only revert to an earlier one, not to {message.target}")
+        version = Version(number, message.target, message, schema.version(message.target).fields)
+    else:
+        version = _migrate(schema.version(parent), message)
+    return replace(schema, versions=(*schema.versions, version), meta=meta)
+
+
+def _migrate(before: Version, message: SchemaMigration) -> Version:
+    number = before.number + 1
+    fields = {item.name: item for item in before.fields}
+    created, updated, removed = [], [], []
+    for place, change in enumerate(message.changes):
+        if change.action == "create":
+            if any(name.lower() == change.name.lower() for name in fields):
+                raise FieldExists(f"the field {change.name!r} exists already", field=change.name)
+            added = _make_field(Field(FieldId(number, place), change.name, ""), change)
+            fields[change.name] = added
+            created.append((added, _read_default(added, change)))
+            continue
+        existing = fields.get(change.name)
+        if existing is None:
+            raise NoSuchField(f"there is no field {change.name!r} to {change.action}", field=change.name)
+        if change.action == "remove":
+            removed.append(fields.pop(change.name))
+        else:
+            after = _make_field(existing, change)
+            fields[change.name] = after
+            updated.append(FieldUpdate(existing, after, _read_default(after, change)))
+    if len(fields) > MAX_FIELDS:
+        raise TooManyFields(f"a schema has at most {MAX_FIELDS} fields, not {len(fields)}")
+    return Version(
+        number, before.number, message, tuple(fields.values()), tuple(created), tuple(updated), tuple(removed)
+    )
+
+
+def _make_field(before: Field, change: FieldChange) -> Field:
+    """The field after a change; what the change does not name stays, as far as the new type can have it."""
+    type_name = change.type if change.type is not None else before.type
+    if type_name not in CHECKS:
+        raise UnknownType(f"no field can have the type {type_name!r:.60}", field=change.name)
+    is_relation, is_validated = type_name in RELATION_TYPES, type_name in VALIDATED_TYPES
+    if not is_relation and (change.schema is not None or change.cascade is not None):
+        raise RelationOnly(f"{change.name!r} is no relation and takes neither schema nor cascade", field=change.name)
+    validation = before.validation if isinstance(change.validation, Unset) else change.validation
+    if not is_validated:
+        if isinstance(change.validation, str):
+            raise ValidationNotAllowed(f"a {type_name} such as {change.name!r} takes no validation", field=change.name)
+        validation = None
+    if validation is not None:
+        compile_pattern(validation)
+    cascade = change.cascade if change.cascade is not None else before.cascade
+    return Field(
+        before.id,
+        change.name,
+        type_name,
+        (change.schema or before.schema) if is_relation else None,
+        cascade and is_relation,
+        validation,
+    )
+
+
+def _read_default(target: Field, change: FieldChange) -> Any:
+    if isinstance(change.default, Unset):
+        return None
+    try:
+        return check_value(target, change.default)
+    except InkgroveError as err:
+        raise BadDefault(f"the default of {change.name!r} does not fit: {err.message}", field=change.name) from err

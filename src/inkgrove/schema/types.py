@@ -1,0 +1,133 @@
+"""Field types: which values fit, and in which form they are kept (docs/protocol.md section 4, types and values).
+
+A check returns the value in its kept form (an integer given for a float becomes one, hex becomes bytes) or `MISFIT`.
+"""
+
+import re
+from binascii import unhexlify
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+from inkgrove.core.errors import BadTimestamp
+from inkgrove.core.hashing import Hash, is_hash
+from inkgrove.core.limits import (
+    MAX_ARRAY_ELEMENTS,
+    MAX_INSTANCE_ID_BYTES,
+    MAX_STORED_INTEGER,
+    MAX_VARCHAR_CHARACTERS,
+)
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+
+
+class Misfit(Enum):
+    """The answer of a check or conversion that a value does not pass."""
+
+    MISFIT = "misfit"
+
+
+MISFIT: Final = Misfit.MISFIT
+Check = Callable[[Any], Any]
+
+_MEDIA_TYPE = re.compile(r"[^/\s]+/[^/\s]+")
+_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**63 - 1
+
+
+def check_varchar(value: Any) -> Any:
+    return value if type(value) is str and len(value) <= MAX_VARCHAR_CHARACTERS else MISFIT
+
+
+def check_text(value: Any) -> Any:
+    return value if type(value) is str else MISFIT
+
+
+def check_integer(value: Any) -> Any:
+    return value if type(value) is int and _LEAST_INTEGER <= value <= _MOST_INTEGER else MISFIT
+
+
+def check_float(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    return float(value) if type(value) is int and int(float(value)) == value else MISFIT
+
+
+def check_boolean(value: Any) -> Any:
+    return value if type(value) is bool else MISFIT
+
+
+def check_timestamp(value: Any) -> Any:
+    if type(value) is Timestamp:
+        return value
+    if type(value) is not str:
+        return MISFIT
+    try:
+        return parse_timestamp(value)
+    except BadTimestamp:
+        return MISFIT
+
+
+def check_relation(value: Any) -> Any:
+    content = _bytes_or_hex(value)
+    return Hash(content) if content is not None and 1 <= len(content) <= MAX_INSTANCE_ID_BYTES else MISFIT
+
+
+def check_blob(value: Any) -> Any:
+    if type(value) is not dict or value.keys() != {"hash", "size", "type"}:
+        return MISFIT
+    content, size, media_type = _bytes_or_hex(value["hash"]), value["size"], value["type"]
+    if content is None or not is_hash(content):
+        return MISFIT
+    if type(size) is not int or not 0 <= size <= MAX_STORED_INTEGER:
+        return MISFIT
+    if type(media_type) is not str or len(media_type) > MAX_VARCHAR_CHARACTERS or not _MEDIA_TYPE.fullmatch(media_type):
+        return MISFIT
+    return {"hash": Hash(content), "size": size, "type": media_type}
+
+
+def _bytes_or_hex(value: Any) -> bytes | None:
+    if type(value) is str:
+        try:
+            return unhexlify(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, bytes) else None
+
+
+def _array_of(check: Check) -> Check:
+    def check_array(value: Any) -> Any:
+        if type(value) is not list or len(value) > MAX_ARRAY_ELEMENTS:
+            return MISFIT
+        elements = [check(element) for element in value]
+        return MISFIT if MISFIT in elements else elements
+
+    return check_array
+
+
+_SCALARS: Final[dict[str, Check]] = {
+    "varchar": check_varchar,
+    "text": check_text,
+    "integer": check_integer,
+    "float": check_float,
+    "boolean": check_boolean,
+    "timestamp": check_timestamp,
+    "relation": check_relation,
+    "blob": check_blob,
+}
+CHECKS: Final[dict[str, Check]] = {
+    **_SCALARS,
+    **{f"{name}[]": _array_of(check) for name, check in _SCALARS.items()},
+}
+"""The check of each type, arrays included. Null is not asked about: it fits everywhere."""
+
+RELATION_TYPES: Final = frozenset({"relation", "relation[]"})
+VALIDATED_TYPES: Final = frozenset({"varchar", "text", "varchar[]", "text[]"})
+
+
+def is_array(type_name: str) -> bool:
+    """Whether the type is an array."""
+    return type_name.endswith("[]")
+
+
+def element_of(type_name: str) -> str:
+    """The type of an array's elements, or the type itself."""
+    return type_name.removesuffix("[]")

@@ -1,0 +1,142 @@
+"""Folds a whole world with `inkgrove.schema`, as the pipeline does it, to be held against the oracle."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from inkgrove.core.entry import check_storable
+from inkgrove.core.errors import Forked, IntegerTooLarge, InvalidSince, PayloadHashMismatch, PayloadSizeMismatch
+from inkgrove.core.hashing import Hash
+from inkgrove.core.log import HeldEntry, LogReport, verify_log
+from inkgrove.core.verify import verify_payload
+from inkgrove.messages.ids import SchemaId
+from inkgrove.reference import ReferenceView
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.log_fold import LogFold, LogMessage, fold_log
+from inkgrove.schema.schema import fold_schema
+
+Comparable = dict[SchemaId | None, dict[str, Any]]
+
+
+def _gather(held: Iterable[HeldEntry]) -> dict[tuple[bytes, int], tuple[LogReport, list[LogMessage]]]:
+    by_log: dict[tuple[bytes, int], dict[Hash, HeldEntry]] = defaultdict(dict)
+    for item in held:
+        entry = item.signed.entry
+        try:
+            check_storable(entry)
+        except IntegerTooLarge:
+            continue
+        payload = item.payload
+        if payload is not None:
+            try:
+                verify_payload(entry, payload)
+            except PayloadHashMismatch:
+                payload = None
+            except PayloadSizeMismatch:
+                pass
+        log = by_log[entry.author, entry.log_id]
+        if item.signed.hash not in log or payload is not None:
+            log[item.signed.hash] = HeldEntry(item.signed, payload)
+    result = {}
+    for key, log in by_log.items():
+        report = verify_log(log.values(), partial=True)
+        start = report.invalid_from
+        messages = []
+        for entry_hash, item in log.items():
+            seq_num = item.signed.entry.seq_num
+            if start is not None and seq_num >= start:
+                is_forked = report.fork is not None and seq_num >= report.fork.seq_num
+                code = Forked.code if is_forked else InvalidSince.code
+                messages.append(LogMessage(seq_num, entry_hash, item.payload, code))
+            elif seq_num in report.verified:
+                messages.append(LogMessage(seq_num, entry_hash, item.payload))
+        result[key] = report, sorted(messages, key=lambda message: (message.seq_num, message.hash))
+    return result
+
+
+def fold_world(held: Iterable[HeldEntry], registered: Collection[SchemaId]) -> Comparable:
+    """Rows and outcomes per schema in plain form."""
+    logs = _gather(held)
+    definitions = {}
+    for schema_id in registered:
+        report, messages = logs.get(schema_id, (LogReport([], {}, None, None), []))
+        payloads = {m.seq_num: m.payload for m in messages if m.payload is not None and m.invalid_code is None}
+        definitions[schema_id] = ViewDefinition(fold_schema(schema_id, payloads, report.invalid_from), registered)
+    everywhere = {m.hash for _, messages in logs.values() for m in messages if m.invalid_code is None}
+    folds: dict[tuple[bytes, int], LogFold] = {
+        key: fold_log(key[1], messages, definitions.get, everywhere.__contains__) for key, (_, messages) in logs.items()
+    }
+    result: Comparable = {
+        schema_id: {
+            "version": definition.version or None,
+            "waits_for": definition.waits_for,
+            "rows": {},
+            "outcomes": {},
+            "absent": 0,
+        }
+        for schema_id, definition in definitions.items()
+    }
+    result[None] = {"version": None, "waits_for": [], "rows": {}, "outcomes": {}, "absent": 0}
+    deleted: dict[SchemaId, set[Hash]] = defaultdict(set)
+    for (author, log_id), fold in folds.items():
+        if fold.absent and (fold.schema_id is None or fold.schema_id in definitions):
+            result[fold.schema_id]["absent"] += fold.absent
+        for entry_hash, (schema_id, ruling) in fold.rulings.items():
+            result[schema_id]["outcomes"][entry_hash] = ruling.outcome, ruling.code
+        for instance in fold.instances:
+            if instance.is_deleted and instance.schema_id in definitions:
+                deleted[instance.schema_id].update([next(iter(instance.rulings))])
+            if instance.row is not None:
+                row = instance.row
+                names = [field.name for field in definitions[instance.schema_id].fields]
+                result[instance.schema_id]["rows"][row.instance] = {
+                    "place": (author, log_id, row.seq_num),
+                    "last": (row.last_seq_num, row.last_hash),
+                    "fields": dict(zip(names, row.values, strict=True)),
+                    "rest": (row.access, row.expires, row.copied_from),
+                }
+    _cascade(result, definitions, deleted)
+    return result
+
+
+def _cascade(
+    result: Comparable, definitions: dict[SchemaId, ViewDefinition], deleted: dict[SchemaId, set[Hash]]
+) -> None:
+    is_settled = False
+    while not is_settled:
+        is_settled = True
+        for schema_id, definition in definitions.items():
+            for field in definition.fields:
+                if not field.cascade or field.schema is None:
+                    continue
+                gone = deleted[field.schema]
+                for instance, row in list(result[schema_id]["rows"].items()):
+                    value = row["fields"][field.name]
+                    if isinstance(value, list):
+                        row["fields"][field.name] = [element for element in value if element not in gone]
+                    elif value in gone:
+                        del result[schema_id]["rows"][instance]
+                        deleted[schema_id].add(instance)
+                        is_settled = False
+
+
+def comparable(views: Iterable[ReferenceView]) -> Comparable:
+    """The oracle's views in the same plain form."""
+    result: Comparable = {None: {"version": None, "waits_for": [], "rows": {}, "outcomes": {}, "absent": 0}}
+    for view in views:
+        result[view.schema] = {
+            "version": view.version,
+            "waits_for": view.waits_for,
+            "rows": {
+                row.instance: {
+                    "place": (row.author, row.log_id, row.seq_num),
+                    "last": (row.last_seq_num, row.last_hash),
+                    "fields": row.fields,
+                    "rest": (row.access, row.expires, row.copied_from),
+                }
+                for row in view.rows
+            },
+            "outcomes": {outcome.hash: (outcome.outcome, outcome.code) for outcome in view.outcomes},
+            "absent": view.absent,
+        }
+    return result
