@@ -5,6 +5,7 @@ steps are gathered once; fields that only appear on the way, with their defaults
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from inkgrove.core.errors import FailedValidation, UnknownField, WrongType
@@ -12,7 +13,7 @@ from inkgrove.schema.conversion import conversion
 from inkgrove.schema.field import Field, FieldId, carry_value
 from inkgrove.schema.schema import FieldUpdate, Schema
 from inkgrove.schema.types import CHECKS, MISFIT, Check
-from inkgrove.schema.validation import validator
+from inkgrove.schema.validation import sieve, validator
 
 NOT_LEFT = -1
 """Stands for the column of a field that a later migration removed."""
@@ -83,18 +84,19 @@ def compile_migration(schema: Schema, version: int, live_path: Sequence[int]) ->
     target = schema.version(live_path[-1]).fields
     columns = {field.id: column for column, field in enumerate(target)}
     template: dict[FieldId, Any] = {}
-    steps: dict[FieldId, list[Check]] = {field.id: [] for field in schema.version(version).fields}
+    updates: dict[FieldId, list[FieldUpdate]] = {field.id: [] for field in schema.version(version).fields}
     for number in live_path[live_path.index(version) + 1 :]:
         passed = schema.version(number)
-        for field, default in passed.created:
-            template[field.id] = default
+        template.update((field.id, default) for field, default in passed.created)
         for update in passed.updated:
             if update.before.id in template:
                 template[update.before.id] = _carry_or_default(update, template[update.before.id])
-            elif (step := _compile_step(update)) is not None:
-                steps[update.before.id].append(step)
+            else:
+                updates[update.before.id].append(update)
     readers = {
-        field.name: _FieldReader(field, columns.get(field.id, NOT_LEFT), steps[field.id] if field.id in columns else ())
+        field.name: _FieldReader(
+            field, columns.get(field.id, NOT_LEFT), _compile_steps(updates[field.id]) if field.id in columns else ()
+        )
         for field in schema.version(version).fields
     }
     return Migration(tuple(field.name for field in target), [template.get(field.id) for field in target], readers)
@@ -105,11 +107,23 @@ def _carry_or_default(update: FieldUpdate, value: Any) -> Any:
     return update.default if carried is MISFIT else carried
 
 
-def _compile_step(update: FieldUpdate) -> Check | None:
-    """The step over one change of a field, for values that are not null; None where it changes no value."""
+def _compile_steps(updates: Sequence[FieldUpdate]) -> list[Check]:
+    """The steps over all changes of a field, for values that are not null; changes of the pattern alone become one."""
+    steps: list[Check] = []
+    for is_of_pattern, group in groupby(filter(_changes_values, updates), key=lambda u: u.before.type == u.after.type):
+        changes = list(group)
+        compiled = [_compile_step(update) for update in changes]
+        steps += [_fuse(changes, compiled)] if is_of_pattern and len(changes) > 1 else compiled
+    return steps
+
+
+def _changes_values(update: FieldUpdate) -> bool:
+    before, after = update.before, update.after
+    return before.type != after.type or after.validation not in (None, before.validation)
+
+
+def _compile_step(update: FieldUpdate) -> Check:
     before, after, default = update.before, update.after, update.default
-    if before.type == after.type and after.validation in (None, before.validation):
-        return None
     convert = conversion(before.type, after.type)
     matches = None if after.validation is None else validator(after.validation, after.type)
 
@@ -120,3 +134,20 @@ def _compile_step(update: FieldUpdate) -> Check | None:
         return carried
 
     return step
+
+
+def _fuse(updates: Sequence[FieldUpdate], steps: Sequence[Check]) -> Check:
+    """Several changes of the pattern in one step: a value that matches all of them stays as it is."""
+    patterns = [update.after.validation for update in updates if update.after.validation is not None]
+    passes = sieve(patterns, updates[-1].after.type)
+
+    def fused(value: Any) -> Any:
+        if passes(value):
+            return value
+        for step in steps:
+            value = step(value)
+            if value is None:
+                break
+        return value
+
+    return fused

@@ -3,6 +3,7 @@
 Never Python's `re` and never Spark's `rlike`: those backtrack, and read patterns differently.
 """
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +29,37 @@ def compile_pattern(pattern: str) -> Any:
 
 def validator(pattern: str, type_name: str) -> Check:
     """A predicate over values of the type that are not null; of an array every element must match."""
+    return _over_elements(_matcher(pattern), type_name)
+
+
+def sieve(patterns: Sequence[str], type_name: str) -> Check:
+    """A quick predicate: its yes says that the value matches every pattern; its no says nothing."""
+    return _over_elements(_sieve(tuple(patterns)), type_name)
+
+
+def _over_elements(matches: Callable[[str], bool], type_name: str) -> Check:
+    return matches if not is_array(type_name) else lambda value: all(map(matches, value))
+
+
+@lru_cache(maxsize=4096)
+def _matcher(pattern: str) -> Callable[[str], bool]:
     fullmatch = compile_pattern(pattern).fullmatch
-    if is_array(type_name):
-        return lambda value: all(fullmatch(element) is not None for element in value)
-    return lambda value: fullmatch(value) is not None
+    passes = _sieve((pattern,))
+    return lambda text: passes(text) or fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _sieve(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """RE2's set matches any number of patterns in one pass, and ten times as fast as a match object is built.
+
+    It may miss a match when its automaton outgrows its memory: so its no must be asked again.
+    """
+    together = re2.Set.FullMatchSet(_OPTIONS)
+    try:
+        for pattern in patterns:
+            together.Add(pattern)
+        together.Compile()
+    except re2.error:
+        return lambda _text: False
+    count = len(patterns)
+    return lambda text: len(together.Match(text) or ()) == count
