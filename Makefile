@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 demo: $(READY) ## Play the slothmail story
 	@$(BIN)/python -m examples.demo
 
-test: $(READY) ## Run every test
+test: $(READY) ## Run every test; what is skipped is listed with the reason
 	@$(BIN)/pytest
 
 lint: $(READY) ## Check style and types
@@ -42,4 +42,5 @@ bench: $(READY) ## Measure, as ratios to a baseline in the same run
 	@$(BIN)/python -m bench
 
 clean: ## Remove what setup and the tools made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/interop/p2panda/node_modules
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/interop/p2panda/node_modules bench/results src/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,7 +36,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 
 java_version() {
-  { java -version 2>&1 || true; } | sed -n '1s/.*version "\([0-9]*\).*/\1/p'
+  { java -version 2>&1 || true; } | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
 }
 version=$(java_version)
 if [ "${version:-0}" -lt "$java_needed" ]; then
@@ -46,9 +46,9 @@ if [ "${version:-0}" -lt "$java_needed" ]; then
   [ "${version:-0}" -ge "$java_needed" ] || stop "the distribution's Java is ${version:-missing}, $java_needed or newer is needed; set PATH to a newer one"
 fi
 
-if [ ! -x "$venv/bin/python" ]; then
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
   say "creating $venv"
-  "$python" -m venv "$venv"
+  "$python" -m venv --clear "$venv"
 fi
 say "installing Python packages (pinned in constraints.txt)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -4,6 +4,8 @@ import json
 import random
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,7 @@ def test_log_verify_reads_standard_input_and_reports_bad_lines() -> None:
     done = inkgrove("log", "verify", "-", stdin=text + "\n")
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 1
-    assert [verdict["ok"] for verdict in verdicts] == [True] + [False] * 7
+    assert [verdict["ok"] for verdict in verdicts] == [True] + [False] * 6  # the blank line is passed over
     assert {verdict["code"] for verdict in verdicts[1:]} == {"input.bad-line"}
     assert all(set(verdict) == {"line", "ok", "code", "message"} for verdict in verdicts[1:])
 
@@ -98,7 +100,7 @@ def test_a_log_is_signed_entry_by_entry_and_verifies(tmp_path: Path) -> None:
     other = tmp_path / "other.key"
     inkgrove("key", "new", "--out", str(other))
     done = inkgrove("entry", "sign", "--key", str(other), "--payload", "00", "--after", str(log_file))
-    assert (done.returncode, "key.mismatch" in done.stderr) == (1, True)
+    assert (done.returncode, "key.mismatch" in done.stderr) == (2, True)
 
 
 def test_entry_decode_says_that_a_signature_does_not_hold() -> None:
@@ -177,3 +179,35 @@ def test_version_and_bare_call() -> None:
     bare = inkgrove()
     assert bare.returncode == 2
     assert "Usage:" in bare.stderr
+
+
+def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -c 'from inkgrove.cli.main import main; main()'"
+    return subprocess.run(
+        ["bash", "-c", command.replace("INKGROVE", program)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_closed_or_full_output_and_closed_input_are_no_tracebacks(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", LogBuilder().grow(3))
+    for command in (
+        f"INKGROVE log verify {log} >&-",
+        f"INKGROVE log verify {log} > /dev/full",
+        "INKGROVE log verify - <&-",
+    ):
+        done = run_in_shell(command)
+        assert "Traceback" not in done.stderr, command
+    assert run_in_shell("INKGROVE log verify - <&-").returncode == 2
+
+
+def test_reader_that_goes_away_is_not_called_an_invalid_log(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", LogBuilder().grow(1))
+    log.write_text(log.read_text() * 3000)
+    done = run_in_shell(f"set -o pipefail; INKGROVE log verify {log} | head -n 1")
+    assert done.returncode in (0, 141)
+    assert "Traceback" not in done.stderr
+
+
+def test_empty_yaml_is_no_message() -> None:
+    done = inkgrove("message", "encode", "-", stdin="# nothing\n")
+    assert (done.returncode, "[yaml.syntax]" in done.stderr) == (1, True)

@@ -146,6 +146,51 @@ def test_invalid_migration_is_never_signed(desk: Desk) -> None:
     assert (done.returncode, "exists already" in done.stderr) == (2, True)
 
 
+def test_migration_file_is_published_whole_or_not_at_all(desk: Desk) -> None:
+    desk.schema("init", "slothmail")
+    text = "kind: schema-migration\nfields: [a: {action: create, type: text}]\n---\n" * 2
+    done = inkgrove("schema", "migrate", "-", "--home", str(desk.home), stdin=text.removesuffix("---\n"))
+    assert (done.returncode, "[schema.field-exists]" in done.stderr) == (1, True)
+    assert json.loads(desk.schema("show", "--json"))["newest"] == 1
+
+
+def test_only_the_schemas_own_key_signs(desk: Desk) -> None:
+    desk.schema("init", "slothmail")
+    log = desk.home / "schemas" / "slothmail.jsonl"
+    before = log.read_bytes()
+    key_file = desk.home / "keys" / "author.key"
+    key_file.rename(desk.folder / "elsewhere.key")
+    text = "kind: schema-migration\nfields: [a: {action: create, type: text}]\n"
+    assert inkgrove("schema", "migrate", "-", "--home", str(desk.home), stdin=text).returncode == 2
+    inkgrove("key", "new", "--out", str(key_file))
+    done = inkgrove("schema", "migrate", "-", "--home", str(desk.home), stdin=text)
+    assert (done.returncode, "[key.mismatch]" in done.stderr) == (2, True)
+    assert log.read_bytes() == before
+
+
+def test_log_ids_are_never_used_again(desk: Desk) -> None:
+    assert json.loads(desk.schema("init", "one", "--json"))["schema"][1] == 1
+    (desk.home / "schemas" / "one.jsonl").unlink()
+    assert json.loads(desk.schema("init", "two", "--json"))["schema"][1] == 2
+
+
+def test_file_without_a_last_newline_is_continued(desk: Desk) -> None:
+    desk.schema("init", "slothmail")
+    log = desk.home / "schemas" / "slothmail.jsonl"
+    log.write_bytes(log.read_bytes().rstrip())
+    desk.schema("migrate", "-", stdin=MIGRATIONS)
+    assert json.loads(desk.schema("show", "--json"))["newest"] == 3
+
+
+def test_tables_show_control_characters_as_escapes(desk: Desk) -> None:
+    author, log_id = json.loads(desk.schema("init", "slothmail", "--json"))["schema"]
+    desk.schema("migrate", "-", stdin=MIGRATIONS)
+    desk.write(f'kind: create\nschema: ["{author}", {log_id}, 2]\nfields: [subject: "\\e]0;owned\\a"]')
+    done = inkgrove("view", "reference", str(desk.home / "schemas" / "slothmail.jsonl"), str(desk.feed), "--table")
+    assert "\x1b" not in done.stdout
+    assert "\\x1b]0;owned" in done.stdout
+
+
 def test_two_writers_at_once_leave_a_valid_log(desk: Desk) -> None:
     desk.schema("init", "slothmail")
 

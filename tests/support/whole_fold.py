@@ -85,7 +85,7 @@ def fold_world(held: Iterable[HeldEntry], registered: Collection[SchemaId]) -> C
             result[schema_id]["outcomes"][entry_hash] = ruling.outcome, ruling.code
         for instance in fold.instances:
             if instance.is_deleted and instance.schema_id in definitions:
-                deleted[instance.schema_id].update([next(iter(instance.rulings))])
+                deleted[instance.schema_id].add(instance.instance)
             if instance.row is not None:
                 row = instance.row
                 names = [field.name for field in definitions[instance.schema_id].fields]

@@ -73,7 +73,7 @@ def sign(
     secret = read_secret_key(key)
     flavour = Flavour.YASMF if yasmf else Flavour.YAMF
     if after is not None:
-        if seq_num or backlink or lipmaa_link or log_id or yasmf:
+        if any(given is not None for given in (seq_num, backlink, lipmaa_link, log_id)) or yasmf:
             raise typer.BadParameter("--after gives log id, seq num, links and hash format; leave those out")
         place = _place_after(after)
         if place.author != secret.public:

@@ -14,6 +14,8 @@ from inkgrove.core.keys import SecretKey, parse_secret_key
 
 
 def read_bytes(path: Path) -> bytes:
+    if str(path) == "-" and sys.stdin is None:
+        raise UnreadableFile("standard input is closed")
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as err:
@@ -65,8 +67,10 @@ class EntryLine:
 
 
 def read_entry_lines(path: Path) -> Iterator[EntryLine | tuple[int, BadLine]]:
-    """Each line of a JSON lines file of entries; a bad line comes with its number and what is wrong."""
+    """Each line of a file of entries, blank ones aside; a bad one comes with its number and what is wrong."""
     for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        if not line.strip():
+            continue
         try:
             yield parse_entry_line(number, line)
         except BadLine as error:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Annotated
 
 import typer
 
-from inkgrove.cli.files import read_entries, read_secret_key, render_entry_line, write_new
+from inkgrove.cli.files import read_entries, read_secret_key, read_text, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
-from inkgrove.core.errors import UnknownSchema, UnreadableFile
+from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
 from inkgrove.core.keys import KEY_BYTES, SecretKey
+from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.next_entry import next_entry
-from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_signed
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
@@ -39,7 +40,11 @@ class SchemaFile:
 
 
 def author_key(home: Path) -> SecretKey:
-    """The key that signs schemas of this home; made at first use."""
+    """The key that signs schemas of this home."""
+    return read_secret_key(home / "keys" / "author.key")
+
+
+def _author_key_or_new(home: Path) -> SecretKey:
     path = home / "keys" / "author.key"
     if not path.exists():
         write_new(path, secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n", mode=0o600)
@@ -77,43 +82,58 @@ def read_schema_file(path: Path) -> SchemaFile:
     return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), payloads), report.verified)
 
 
-def publish_schema_message(home: Path, name: str | None, message: SchemaMessage) -> Schema:
-    """Append a message to a schema's log; an invalid one is refused before anything is signed."""
+def publish_schema_messages(home: Path, name: str | None, messages: Sequence[SchemaMessage]) -> Schema:
+    """Append messages to a schema's log; if one is invalid, all are refused before anything is signed."""
     with _locked(home):
         file = find_schema(home, name)
-        after = append_version(file.schema, message)
-        place = next_entry(file.verified)
-        payload = encode_message(message)
-        entry = sign_entry(
-            author_key(home),
-            payload,
-            log_id=place.log_id,
-            seq_num=place.seq_num,
-            lipmaa_link=place.lipmaa_link,
-            backlink=place.backlink,
-            flavour=place.flavour,
-        )
-        _append_line(file.path, render_entry_line(entry, payload))
+        key = author_key(home)
+        if key.public != file.schema.id.author:
+            raise KeyMismatch(f"{file.path} is a log of {file.schema.id.author}, this home's key is {key.public}")
+        after = file.schema
+        for message in messages:
+            after = append_version(after, message)
+        verified, lines = dict(file.verified), []
+        for message in messages:
+            place = next_entry(verified)
+            payload = encode_message(message)
+            entry = sign_entry(
+                key,
+                payload,
+                log_id=place.log_id,
+                seq_num=place.seq_num,
+                lipmaa_link=place.lipmaa_link,
+                backlink=place.backlink,
+                flavour=place.flavour,
+            )
+            before, lipmaa_link = verified[place.seq_num - 1], verified.get(lipmaa(place.seq_num))
+            verified[place.seq_num] = verify_entry(entry, backlink=before, lipmaa_link=lipmaa_link)
+            lines.append(render_entry_line(entry, payload))
+        _append_lines(file.path, lines)
     return after
 
 
 def create_schema(home: Path, name: str, message: SchemaMessage) -> Schema:
     """Start a new schema: the first entry of a new log."""
     with _locked(home):
-        key = author_key(home)
+        key = _author_key_or_new(home)
+        # Log ids are never used again, also if a file was removed: two logs under one id would be a fork.
+        counter = home / "schemas" / "last-log-id"
         log_ids = [read_schema_file(path).schema.id.log_id for path in schema_paths(home)]
-        schema_id = SchemaId(key.public, max(log_ids, default=0) + 1)
+        last = int(read_text(counter)) if counter.exists() else 0
+        schema_id = SchemaId(key.public, max([last, *log_ids]) + 1)
         schema = append_version(Schema(schema_id, ()), message)
         payload = encode_message(message)
         entry = sign_entry(key, payload, log_id=schema_id.log_id, seq_num=1)
         write_new(home / "schemas" / f"{name}.jsonl", f"{render_entry_line(entry, payload)}\n".encode())
+        counter.write_text(f"{schema_id.log_id}\n")
     return schema
 
 
-def _append_line(path: Path, line: str) -> None:
+def _append_lines(path: Path, lines: Sequence[str]) -> None:
     try:
+        is_last_line_open = not path.read_bytes().endswith(b"\n")
         with path.open("ab") as file:
-            file.write(f"{line}\n".encode())
+            file.write(("\n" * is_last_line_open + "".join(f"{line}\n" for line in lines)).encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as err:

@@ -43,7 +43,8 @@ def verify(
     for number, verdict in sorted(verdicts.items()):
         bad += not isinstance(verdict, VerifiedEntry)
         print_json({"line": number, **_describe(verdict)})
-    note(f"{len(verdicts)} lines, {len(logs)} logs: {f'{bad} not valid' if bad else 'all valid'}")
+    verdict_on_all = f"{bad} not valid" if bad else "all valid" if verdicts else "nothing to verify"
+    note(f"{len(verdicts)} lines, {len(logs)} logs: {verdict_on_all}")
     if bad:
         raise typer.Exit(NOT_VALID)
 
@@ -63,6 +64,8 @@ def pool(
     as_json: JsonOption = False,
 ) -> None:
     """Show the certificate pool of entry N and its shortest path to entry 1."""
+    if height is not None and height < seq_num:
+        raise typer.BadParameter(f"a log of height {height} has no entry {seq_num}")
     facts = {"seq_num": seq_num, "path": shortest_path(seq_num, 1), "pool": certificate_pool(seq_num, height)}
     if as_json:
         print_json(facts)

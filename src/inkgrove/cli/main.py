@@ -3,6 +3,8 @@
 0 done, 1 the input is not valid, 2 the command was misused.
 """
 
+import os
+import signal
 import sys
 from typing import Annotated
 
@@ -11,7 +13,7 @@ import typer
 from inkgrove import __version__
 from inkgrove.cli import entry, key, log, message, schema, view
 from inkgrove.cli.output import MISUSE, fail, note
-from inkgrove.core.errors import InkgroveError, Usage
+from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,6 +49,10 @@ def _options(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code; no traceback for anything that has a code."""
     given = sys.argv[1:] if arguments is None else arguments
+    # As with other tools, `| head` ends us quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.stdout is None:
+        _give_up_output()
     try:
         code = app(given, standalone_mode=False)
         sys.stdout.flush()
@@ -61,8 +67,13 @@ def main(arguments: list[str] | None = None) -> None:
             code = fail(Usage(f"{message.rstrip('.')}. Try --help."), as_json="--json" in given)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:
-        # The reader of our output has gone, as with `| head`; keep the interpreter from complaining about it.
-        sys.stdout = None
-        code = 0
+    except OSError as error:
+        reason = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        code = fail(UnreadableFile(f"cannot read or write {reason}"), as_json="--json" in given)
+        _give_up_output()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _give_up_output() -> None:
+    """Standard output is closed or full: nothing more is to be written there, not even at the end."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inkgrove.core.errors import InkgroveError, InputError
+from inkgrove.core.errors import BadHashText, InkgroveError, InputError, KeysError, MissingLink, UnexpectedLink
 from inkgrove.messages.timestamp import Timestamp
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -42,8 +42,13 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts.items():
         shown = plain(value)
-        table.add_row(name.replace("_", " "), "-" if shown is None else str(shown))
+        table.add_row(name.replace("_", " "), "-" if shown is None else printable(str(shown)))
     console().print(table)
+
+
+def printable(text: str) -> str:
+    """A text for the terminal: control characters, which could command it, are shown as escapes."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def console() -> Console:
@@ -53,7 +58,8 @@ def console() -> Console:
 
 def note(text: str) -> None:
     """A line for people, beside the output proper."""
-    sys.stderr.write(text + "\n")
+    if sys.stderr is not None:
+        sys.stderr.write(text + "\n")
 
 
 def fail(error: InkgroveError, *, as_json: bool) -> int:
@@ -62,4 +68,8 @@ def fail(error: InkgroveError, *, as_json: bool) -> int:
         note(json.dumps({"ok": False, "code": error.code, "message": error.message}, ensure_ascii=False))
     else:
         note(f"error: {error.message} [{error.code}]")
-    return MISUSE if isinstance(error, InputError) else NOT_VALID
+    return MISUSE if isinstance(error, _MISUSES) else NOT_VALID
+
+
+# What only a file or argument of the caller can bring about.
+_MISUSES = (InputError, KeysError, BadHashText, MissingLink, UnexpectedLink)

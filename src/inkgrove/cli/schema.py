@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines, read_text
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption, create_schema, find_schema, publish_schema_message
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption, create_schema, find_schema, publish_schema_messages
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
 from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
 from inkgrove.messages.instance import Create, Update
@@ -52,10 +52,14 @@ def migrate(
     as_json: JsonOption = False,
 ) -> None:
     """Publish migrations: one new version for each message of FILE."""
-    for migration in _read_migrations(file):
-        before = find_schema(home, schema_name).schema
-        report, _ = lint_migration(before, migration)
-        after = publish_schema_message(home, schema_name, migration)
+    migrations = _read_migrations(file)
+    schema = find_schema(home, schema_name).schema
+    reports = []
+    for migration in migrations:
+        report, schema = lint_migration(schema, migration)
+        reports.append(report)
+    after = publish_schema_messages(home, schema_name, migrations)
+    for report in reports:
         if as_json:
             print_json(_facts(after, report.version))
         else:
@@ -71,7 +75,7 @@ def revert(
     as_json: JsonOption = False,
 ) -> None:
     """Publish a version that takes up an earlier one; messages of those between become obsolete."""
-    after = publish_schema_message(home, schema_name, SchemaRevert(target))
+    after = publish_schema_messages(home, schema_name, [SchemaRevert(target)])
     number = len(after.versions)
     if as_json:
         print_json(_facts(after, number))

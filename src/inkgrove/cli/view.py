@@ -7,9 +7,9 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines
-from inkgrove.cli.output import JsonOption, console, note, plain, print_json
+from inkgrove.cli.output import JsonOption, console, note, plain, print_json, printable
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, UnreadableFile
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
@@ -45,6 +45,8 @@ def reference(
                 held.append(HeldEntry(verify_signed(decode_entry(line.entry)), line.payload))
             except InkgroveError as error:
                 note(f"{file}, line {line.number} left out: {error.message} [{error.code}]")
+    if not held:
+        raise UnreadableFile('no entry was found in the files: each line is an object with "entry" in hex')
     registered = None if schema is None else [_parse_schema_id(text) for text in schema]
     for view in fold(held, registered):
         if table:
@@ -108,7 +110,7 @@ def _print_view(view: ReferenceView) -> None:
         columns = list(view.rows[0].fields) if view.rows else []
         rows = Table("author", "seq", "last", *columns, title=f"{name} at version {view.version}", title_justify="left")
         for row in view.rows:
-            values = ["-" if value is None else str(plain(value)) for value in row.fields.values()]
+            values = ["-" if value is None else printable(str(plain(value))) for value in row.fields.values()]
             rows.add_row(f"{row.author.hex()[:8]}…", str(row.seq_num), str(row.last_seq_num), *values)
         out.print(rows if view.rows else f"{name} at version {view.version}: no rows")
         if view.stopped:
@@ -116,6 +118,6 @@ def _print_view(view: ReferenceView) -> None:
     outcomes = Table("author", "log", "seq", "outcome", "code", "reason", title="outcomes", title_justify="left")
     for item in view.outcomes:
         place = (f"{item.author.hex()[:8]}…", str(item.log_id), str(item.seq_num))
-        outcomes.add_row(*place, item.outcome.value, item.code, item.reason)
+        outcomes.add_row(*place, item.outcome.value, item.code, printable(item.reason))
     if view.outcomes:
         out.print(outcomes)

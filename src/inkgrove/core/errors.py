@@ -184,7 +184,7 @@ class LipmaaMismatch(EntryError):
 
 
 class AfterEndOfLog(EntryError):
-    """The entry before this one ended the log."""
+    """An entry before this one ended the log."""
 
     code = "entry.after-end-of-log"
 
@@ -600,6 +600,27 @@ class StoreUnavailable(StoreError):
     code = "store.unavailable"
 
 
+# pipeline.*
+
+
+class PipelineError(InkgroveError):
+    """Spark, and what it works on."""
+
+    code = "pipeline"
+
+
+class NoJava(PipelineError):
+    """Spark needs Java 17 or newer."""
+
+    code = "pipeline.no-java"
+
+
+class NotRegistered(PipelineError):
+    """The schema is not on the list of those to materialise."""
+
+    code = "pipeline.not-registered"
+
+
 # input.*
 
 
@@ -643,3 +664,9 @@ class UnknownVersion(InputError):
     """The schema has no such version yet."""
 
     code = "input.unknown-version"
+
+
+class BadFilter(InputError):
+    """A filter or sort names no field of the view, or a value that its type does not have."""
+
+    code = "input.bad-filter"

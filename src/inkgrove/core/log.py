@@ -19,6 +19,7 @@ from inkgrove.core.errors import (
     PayloadSizeMismatch,
 )
 from inkgrove.core.fork import ForkProof, find_fork
+from inkgrove.core.hashing import Hash
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.verify import SignedEntry, VerifiedEntry, verify_links, verify_payload
 
@@ -68,9 +69,9 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
         fork=find_fork(item.signed for item in entries),
         lie=min(lies, default=None),
     )
-    by_seq_num: dict[int, list[SignedEntry]] = defaultdict(list)
+    by_seq_num: dict[int, dict[Hash, SignedEntry]] = defaultdict(dict)
     for item in entries:
-        by_seq_num[item.signed.entry.seq_num].append(item.signed)
+        by_seq_num[item.signed.entry.seq_num][item.signed.hash] = item.signed
     verdicts: dict[int, Verdict] = {}
     ended_at: int | None = None
     # In ascending order the entries that an entry links to are settled before it.
@@ -94,19 +95,19 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
     return report
 
 
-def _check_held_links(signed: SignedEntry, by_seq_num: dict[int, list[SignedEntry]]) -> None:
+def _check_held_links(signed: SignedEntry, by_seq_num: dict[int, dict[Hash, SignedEntry]]) -> None:
     entry = signed.entry
     seq_num = entry.seq_num
     if before := by_seq_num.get(seq_num - 1):
-        linked = [target for target in before if target.hash == entry.backlink]
-        if not linked:
+        linked = before.get(entry.backlink) if entry.backlink else None
+        if linked is None:
             raise BacklinkMismatch(
                 f"the backlink of entry {seq_num} is not the hash of entry {seq_num - 1}", seq_num=seq_num
             )
-        if linked[0].entry.is_end_of_log:
+        if linked.entry.is_end_of_log:
             raise AfterEndOfLog(f"entry {seq_num - 1} ended the log", seq_num=seq_num)
     targets = by_seq_num.get(lipmaa(seq_num)) if entry.lipmaa_link else None
-    if targets and all(target.hash != entry.lipmaa_link for target in targets):
+    if targets and entry.lipmaa_link not in targets:
         raise LipmaaMismatch(
             f"the lipmaa link of entry {seq_num} is not the hash of entry {lipmaa(seq_num)}", seq_num=seq_num
         )

@@ -94,9 +94,12 @@ def decode(data: bytes) -> Value:
     try:
         value: Value = CBORDecoder(
             stream,
-            max_depth=MAX_CBOR_DEPTH,
+            # cbor2 does not count an empty container: what is as deep as allowed goes to the strict reader.
+            max_depth=MAX_CBOR_DEPTH - 1,
             allow_indefinite=False,
             allow_duplicate_keys=False,
+            # Keys of other types could be made to collide in a dict: a small message would take seconds.
+            strict_hashable_types=True,
             semantic_decoders=_TAGS,
         ).decode()
     except CBORDecodeError:

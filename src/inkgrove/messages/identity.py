@@ -12,6 +12,7 @@ from inkgrove.messages.reading import (
     Map,
     bad,
     check_keys,
+    read_endpoint,
     read_host,
     read_integer,
     read_list,
@@ -61,7 +62,7 @@ def read_identity(message: Map) -> IdentityDocument:
         raise DuplicateField("one key is listed twice", field="keys")
     return IdentityDocument(
         fqdn=read_host(message["fqdn"], "fqdn"),
-        endpoint=read_text(message["endpoint"], "endpoint"),
+        endpoint=read_endpoint(message["endpoint"], "endpoint"),
         name=read_text(message["name"], "name") if "name" in message else None,
         profile={label: read_text(text, f"profile {label[:60]}") for label, text in profile.items()},
         keys=keys,

@@ -22,7 +22,13 @@ from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 Map = dict[str, Any]
 
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{MAX_NAME_CHARACTERS - 1}}}", re.ASCII)
-_HOST = re.compile(r"(?=.{3,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+# The last label holds a letter: an address is no name.
+_HOST = re.compile(
+    r"(?=.{3,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?=[0-9-]*[a-z])[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
+)
+
+
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,253}(/[!-~]{0,500})?", re.ASCII)
 
 
 class Unset(Enum):
@@ -71,6 +77,13 @@ def read_host(value: object, key: str) -> str:
     if not _HOST.fullmatch(host):
         raise bad(key, "a lower-case domain name such as jane.haiku.ink")
     return host
+
+
+def read_endpoint(value: object, key: str) -> str:
+    endpoint = read_text(value, key)
+    if not _ENDPOINT.fullmatch(endpoint):
+        raise bad(key, "a URL such as https://haiku.ink")
+    return endpoint
 
 
 def read_boolean(value: object, key: str) -> bool:

@@ -7,8 +7,8 @@ YAML 1.2's few scalar forms only: an unquoted `no` is a text and `012` is not oc
 import re
 from binascii import unhexlify
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
-from typing import Any
+from math import inf, isfinite
+from typing import Any, ClassVar
 
 import yaml
 
@@ -34,6 +34,7 @@ _FORMS = (
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}  # only what is added below is read
 
 
 class _Dumper(yaml.SafeDumper):
@@ -54,7 +55,9 @@ _Dumper.add_implicit_resolver(
 )
 
 
-def _construct_map(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_map(loader: _Loader, node: yaml.Node) -> dict[Any, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _at(node, "a map is needed here")
     result: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
@@ -66,31 +69,78 @@ def _construct_map(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return result
 
 
-def _construct_timestamp(loader: _Loader, node: yaml.ScalarNode) -> Timestamp:
+def _scalar(loader: _Loader, node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise _at(node, f"{node.tag} needs a plain value")
+    return str(loader.construct_scalar(node))
+
+
+def _at(node: yaml.Node, problem: str) -> YamlSyntax:
+    return YamlSyntax(f"line {node.start_mark.line + 1}: {problem}")
+
+
+def _construct_boolean(loader: _Loader, node: yaml.Node) -> bool:
+    text = _scalar(loader, node).lower()
+    if text not in ("true", "false"):
+        raise _at(node, f"{text!r:.40} is neither true nor false")
+    return text == "true"
+
+
+def _construct_integer(loader: _Loader, node: yaml.Node) -> int:
+    text = _scalar(loader, node)
+    if not re.fullmatch(r"[-+]?[0-9]{1,30}", text):
+        raise _at(node, f"{text!r:.40} is no integer of 64 bits; hex must be quoted")
+    return int(text)
+
+
+def _construct_float(loader: _Loader, node: yaml.Node) -> float:
+    text = _scalar(loader, node)
     try:
-        return parse_timestamp(str(loader.construct_scalar(node)))
+        value = float(text)
+    except ValueError:
+        value = inf
+    if not isfinite(value):
+        raise _at(node, "a float must be finite; quote it if it is a text")
+    return value
+
+
+def _construct_timestamp(loader: _Loader, node: yaml.Node) -> Timestamp:
+    try:
+        return parse_timestamp(_scalar(loader, node))
     except BadTimestamp as err:
         raise BadTimestamp(f"line {node.start_mark.line + 1}: {err.message}") from err
 
 
-def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    value = loader.construct_yaml_float(node)
-    if not isfinite(value):
-        raise YamlSyntax(f"line {node.start_mark.line + 1}: a float must be finite; quote it if it is a text")
-    return value
-
-
 def _construct_hex(loader: _Loader, node: yaml.Node) -> bytes:
     try:
-        return unhexlify(str(loader.construct_scalar(node)))  # type: ignore[arg-type]
+        return unhexlify(_scalar(loader, node))
     except ValueError as err:
-        raise YamlSyntax(f"line {node.start_mark.line + 1}: !hex is followed by hex in quotes") from err
+        raise _at(node, "!hex is followed by hex in quotes") from err
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
-_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
-_Loader.add_constructor(_TIMESTAMP_TAG, _construct_timestamp)
-_Loader.add_constructor(_HEX_TAG, _construct_hex)
+def _construct_list(loader: _Loader, node: yaml.Node) -> list[Any]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise _at(node, "a list is needed here")
+    return [loader.construct_object(item, deep=True) for item in node.value]
+
+
+def _refuse(_loader: _Loader, node: yaml.Node) -> Any:
+    raise _at(node, f"messages have nothing of the kind {node.tag}")
+
+
+for _kind, _constructor in {
+    "tag:yaml.org,2002:null": lambda _loader, _node: None,
+    "tag:yaml.org,2002:bool": _construct_boolean,
+    "tag:yaml.org,2002:int": _construct_integer,
+    "tag:yaml.org,2002:float": _construct_float,
+    "tag:yaml.org,2002:str": _scalar,
+    "tag:yaml.org,2002:seq": _construct_list,
+    "tag:yaml.org,2002:map": _construct_map,
+    _TIMESTAMP_TAG: _construct_timestamp,
+    _HEX_TAG: _construct_hex,
+    None: _refuse,
+}.items():
+    _Loader.add_constructor(_kind, _constructor)
 
 
 class _Quoted(str):
@@ -113,14 +163,17 @@ _Dumper.add_representer(
 
 
 def parse_messages(text: str) -> list[Message]:
-    """Every message of a YAML text; documents are separated by `---`."""
-    return [message_from_value(value) for value in parse_values(text)]
+    """Every message of a YAML text, one at least; documents are separated by `---`."""
+    values = parse_values(text)
+    if not values:
+        raise YamlSyntax("there is no message in the text")
+    return [message_from_value(value) for value in values]
 
 
 def parse_values(text: str) -> list[Value]:
     """Every document of a YAML text as a plain value."""
-    if len(text) > 16 * MAX_PAYLOAD_BYTES:
-        raise YamlSyntax("the text is too long for messages")
+    if len(text) > 2 * MAX_PAYLOAD_BYTES:
+        raise YamlSyntax(f"a file of messages has at most {2 * MAX_PAYLOAD_BYTES} characters")
     try:
         _refuse_aliases_and_depth(text)
         return [value for value in yaml.load_all(text, Loader=_Loader) if value is not None]
@@ -130,7 +183,7 @@ def parse_values(text: str) -> list[Value]:
         problem = str(getattr(err, "problem", None) or err).splitlines()[0]
         raise YamlSyntax(f"{where}{problem}") from err
     except (ValueError, OverflowError) as err:
-        raise YamlSyntax(str(err)) from err
+        raise YamlSyntax("an escape in the text is no character") from err
 
 
 def _refuse_aliases_and_depth(text: str) -> None:

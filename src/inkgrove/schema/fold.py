@@ -60,6 +60,7 @@ class Row:
 class InstanceFold:
     """The result for one instance."""
 
+    instance: Hash
     schema_id: SchemaId
     row: Row | None = None
     is_deleted: bool = False
@@ -86,7 +87,7 @@ def fold_instance(
 ) -> InstanceFold:
     """Fold a create and the changes of its instance, which come in the order of their log."""
     schema_id = create.schema.schema_id
-    result = InstanceFold(schema_id)
+    result = InstanceFold(instance, schema_id)
     definition = definitions(schema_id)
     created = _read_create(create, definition) if definition is not None else None
     if isinstance(created, Ruling):

@@ -39,17 +39,30 @@ class LogFold:
     absent: int = 0
 
 
+class LogFacts(NamedTuple):
+    """What the fold of a part of a log must know of the rest of it."""
+
+    first: Message | InkgroveError | None
+    """The message of entry 1, or why it is malformed; None if its payload is not held."""
+    schema_id: SchemaId | None
+    """The schema that the log's first speaking message names."""
+
+
 def fold_log(
     log_id: int,
     messages: Iterable[LogMessage],
     definitions: Definitions,
     is_held_elsewhere: Callable[[Hash], bool],
+    facts: LogFacts | None = None,
 ) -> LogFold:
-    """Fold the messages of one log, given in order; a schema's own log has nothing to fold."""
+    """Fold the messages of one log, given in order; a schema's own log has nothing to fold.
+
+    With `facts` the messages may be those of a few instances only, each with the entry that its messages name.
+    """
     folder = _LogFolder(log_id, definitions, is_held_elsewhere)
     for item in messages:
         folder.read(item)
-    return folder.finish()
+    return folder.finish(facts)
 
 
 @dataclass(slots=True)
@@ -118,15 +131,19 @@ class _LogFolder:
         if isinstance(message, Delete):
             self.waiting.append((item, message))
 
-    def finish(self) -> LogFold:
+    def finish(self, facts: LogFacts | None) -> LogFold:
         """Everything is read: find the instance of each change, fold, and gather the rulings."""
         first = self.hashes.get(1)
         first_message = self.messages[first][1] if first is not None else None
+        is_first_held = first is not None and first not in self.absent
+        if facts is not None:
+            is_first_held = facts.first is not None
+            first_message = facts.first if not isinstance(facts.first, InkgroveError) else None
+            self.fold.schema_id = facts.schema_id
         if self.log_id != 0 and isinstance(first_message, SchemaMeta):
             return LogFold()
         for item, message in self.waiting:
             self._place(item, message)
-        is_first_held = first is not None and first not in self.absent
         for item in self.strays:
             if self.log_id == 0 or is_first_held:
                 self.others[item.hash] = None, rule(OutcomeCode.WRONG_LOG)

@@ -55,6 +55,11 @@ def result_of(reader: object, data: bytes) -> object:
 @given(st.binary(max_size=60) | VALUES.map(cbor.encode) | st.tuples(VALUES.map(cbor.encode), st.binary()).map(b"".join))
 @example(b"\x81" * 16 + b"\0")
 @example(b"\x81" * 17 + b"\0")
+@example(b"\x81" * 15 + b"\x80")
+@example(b"\x81" * 16 + b"\x80")
+@example(b"\x81" * 16 + b"\xa0")
+@example(b"\x81" * 15 + b"\xc1\x00")
+@example(b"\x81" * 16 + b"\xc1\x00")
 @example(bytes.fromhex("a16161d81c818001"))
 @example(bytes.fromhex("d81c81d81d00"))
 def test_fast_and_strict_reader_agree(data: bytes) -> None:
@@ -82,6 +87,26 @@ def test_no_tag_but_0_and_1_is_read(tag: int) -> None:
 )
 def test_chain_of_tags_is_not_followed(payload: bytes) -> None:
     assert result_of(cbor.decode, payload) == result_of(cbor.decode_strictly, payload) == "cbor.bad-timestamp"
+
+
+DEEP = st.integers(12, 19).flatmap(
+    lambda depth: st.tuples(
+        st.lists(st.sampled_from([b"\x81", b"\xa1\x61a", b"\x82\x00"]), min_size=depth, max_size=depth).map(b"".join),
+        st.sampled_from([b"\x80", b"\xa0", b"\x00", b"\xc1\x00", b"\x60"]),
+    ).map(b"".join)
+)
+
+
+@given(DEEP)
+def test_fast_and_strict_reader_agree_on_depth(data: bytes) -> None:
+    assert result_of(cbor.decode, data) == result_of(cbor.decode_strictly, data)
+
+
+def test_keys_that_collide_cost_no_more_than_others() -> None:
+    # Hashes of tuples can be made to collide; such keys must be refused before they are put into a dict.
+    keys = b"".join(b"\x82" + bytes([0x1A]) + (n * 7919).to_bytes(4, "big") + b"\x00" + b"\x00" for n in range(20_000))
+    payload = b"\xba" + (20_000).to_bytes(4, "big") + keys
+    assert result_of(cbor.decode, payload) == "cbor.key-not-text"
 
 
 def test_longer_forms_and_any_key_order_are_read() -> None:

@@ -98,7 +98,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         IdentityDocument,
         HOSTS,
-        TEXTS,
+        st.sampled_from(["https://haiku.ink", "http://127.0.0.1:8080/x"]),
         st.none() | TEXTS,
         st.dictionaries(TEXTS, TEXTS, max_size=3),
         st.lists(
@@ -213,7 +213,17 @@ def test_message_without_room_for_salt_is_refused() -> None:
         ("\0", YamlSyntax),
         ('a: !hex "zz"', YamlSyntax),
         ("a: 2020-13-01T00:00:00Z", BadTimestamp),
-        ("a" * (16 * 524_288 + 1), YamlSyntax),
+        ("a" * (2 * 524_288 + 1), YamlSyntax),
+        ("a: !!bool foo", YamlSyntax),
+        ('a: !!int ""', YamlSyntax),
+        ("a: !!float x", YamlSyntax),
+        ("a: !!map [x]", YamlSyntax),
+        ("a: !!seq {x: 1}", YamlSyntax),
+        ("a: !!str [x]", YamlSyntax),
+        ("a: !!timestamp 2001-01-01 10:00:00", YamlSyntax),
+        ("a: !!omap [x: 1]", YamlSyntax),
+        ("a: !!binary aGk=", YamlSyntax),
+        ('a: "\\UFFFFFFFF"', YamlSyntax),
         ("a: " + "9" * 5000, YamlSyntax),
     ],
 )
