@@ -14,6 +14,7 @@
     ├── SchemaError      schema.*    a schema message against the versions before it
     ├── InstanceError    instance.*  an instance message against its schema
     ├── StoreError       store.*     the database behind a store
+    ├── PipelineError    pipeline.*  Spark, and what it works on
     └── InputError       input.*     files and arguments given to a command
 
 The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.

@@ -1,0 +1,262 @@
+"""Connections to the database behind a store: SQLite by directory or PostgreSQL by URL.
+
+Every failure of the database itself becomes `StoreUnavailable` with a word on what to do; the transaction it hit is
+rolled back as a whole.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Connection,
+    Dialect,
+    Engine,
+    FromClause,
+    Insert,
+    Table,
+    Update,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+
+from inkgrove.core.errors import StoreUnavailable
+
+FILE_NAME: Final = "node.db"
+BUSY_SECONDS: Final = 30
+LIST_SIZE: Final = 10_000
+"""How many values go into one list of a query: both databases bound the number of parameters."""
+
+_ATTEMPTS: Final = 10
+_Result = TypeVar("_Result")
+_ADVICE: Final = (
+    (("disk is full", "no space left", "diskfull"), "free some space and try again"),
+    (("locked", "busy"), "another process has kept it for too long: end that one or try again"),
+    (("unable to open", "readonly", "read-only"), "check that the directory exists and may be written"),
+    (("not a database", "malformed"), "the file is damaged or something else: put back a copy"),
+    (("deadlock", "serialize"), "try again"),
+)
+
+
+class TryAgain(Exception):
+    """Another writer came in between: roll back and begin again."""
+
+
+class Database:
+    """An engine with its two kinds of transaction; safe for threads, and for many processes on one database."""
+
+    def __init__(self, url: URL, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.url = url
+        self.is_postgresql = url.get_backend_name() == "postgresql"
+        self._reader: Engine
+        if self.is_postgresql:
+            # The ping costs a round trip and saves the first call after the server was restarted.
+            self.engine = create_engine(url, pool_pre_ping=True)
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        else:
+            self.engine = create_engine(url, connect_args={"timeout": busy_seconds})
+            _prepare_sqlite(self.engine)
+            self._reader = self.engine
+        self._writer = self.engine.execution_options(inkgrove_writes=True)
+        self._durable_writer = self.engine.execution_options(inkgrove_writes=True, inkgrove_durable=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the database throughout."""
+        with self._translated(), self._reader.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[Connection]:
+        """A transaction that is committed at the end and rolled back on any error; on SQLite the only writer.
+
+        A `durable` one survives a power failure as soon as it is committed; PostgreSQL's always do.
+        """
+        writer = self._durable_writer if durable else self._writer
+        with self._translated(), writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing_with_attached(self, files: dict[str, str]) -> Iterator[Connection]:
+        """SQLite: a transaction like `writing`, with other files readable under schema names."""
+        with self._translated(), self._writer.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            try:
+                # Attaching is not possible inside a transaction.
+                for name, path in files.items():
+                    driver.execute(
+                        "ATTACH DATABASE ? AS " + connection.dialect.identifier_preparer.quote(name), (path,)
+                    )
+                with connection.begin():
+                    yield connection
+            finally:
+                connection.invalidate()
+
+    def read(self, query: Callable[[Connection], _Result]) -> _Result:
+        """Run a query in a transaction that only reads."""
+        with self.reading() as connection:
+            return query(connection)
+
+    def write(self, work: Callable[[Connection], _Result], *, durable: bool = False) -> _Result:
+        """Run work that writes, again if another transaction came in between."""
+        for _ in range(_ATTEMPTS):
+            try:
+                with self.writing(durable=durable) as connection:
+                    return work(connection)
+            except TryAgain:
+                continue
+            except StoreUnavailable as error:
+                if not _is_deadlock(error):
+                    raise
+        raise StoreUnavailable("too many others write to the same logs: try again")
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DatabaseError as err:
+            # Its other subclasses are faults of our own: they are not to be explained away.
+            if type(err) in (DatabaseError, OperationalError) or err.connection_invalidated:
+                raise self._unavailable(err) from err
+            raise
+        except InterfaceError as err:
+            raise self._unavailable(err) from err
+
+    def _unavailable(self, err: DBAPIError) -> StoreUnavailable:
+        reason = f"{type(err.orig).__name__}: {err.orig}".strip()
+        usual = "check that the server runs and that the URL is right" if self.is_postgresql else "look at the file"
+        advice = next((text for words, text in _ADVICE if any(word in reason.lower() for word in words)), usual)
+        where = self.url.render_as_string(hide_password=True)
+        return StoreUnavailable(f"the store {where} cannot be used ({reason}): {advice}", where=where)
+
+
+def _is_deadlock(error: StoreUnavailable) -> bool:
+    """Whether PostgreSQL gave up this transaction for another one: trying again is all it takes."""
+    cause = error.__cause__
+    return isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) in ("40P01", "40001")
+
+
+def parse_place(place: Path | str) -> URL:
+    """The URL of a store: a directory, which is made if need be, or the URL of a PostgreSQL database."""
+    if isinstance(place, Path) or "://" not in place:
+        home = Path(place)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise StoreUnavailable(
+                f"the directory {home} cannot be made ({err.strerror}): check that it may be written", where=str(home)
+            ) from err
+        return URL.create("sqlite+pysqlite", database=str(home.resolve() / FILE_NAME))
+    try:
+        url = make_url(place)
+        if url.get_backend_name() == "postgresql":
+            return url.set(drivername="postgresql+psycopg")
+    except (ArgumentError, NoSuchModuleError) as err:
+        raise StoreUnavailable("the URL of the store cannot be read; write postgresql://user@host/name") from err
+    raise StoreUnavailable("a store is a directory (SQLite) or a URL that begins with postgresql://")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Let readers and the writer not wait for each other; a file stays in this mode once it is."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as err:
+            # SQLite does not wait here by itself when another process makes the same file.
+            if "locked" not in str(err) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver begins no transactions: we do
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        options = connection.get_execution_options()
+        if not options.get("inkgrove_writes", False):
+            connection.exec_driver_sql("BEGIN")
+            return
+        # NORMAL: in WAL mode a power failure can lose the newest commits and never damages the file; a killed process
+        # loses nothing. What others sent can be had again. What we signed ourselves must not be lost once it is
+        # sent: we would sign its place again and fork our own log. Hence FULL for durable transactions.
+        is_durable = options.get("inkgrove_durable", False)
+        connection.exec_driver_sql("PRAGMA synchronous=FULL" if is_durable else "PRAGMA synchronous=NORMAL")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that passes over rows whose key is there already."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def execute_many(connection: Connection, statement: Insert | Update, rows: Sequence[dict[str, Any]]) -> None:
+    """Run one statement for many rows, all with the same keys and with values that the driver takes as they are.
+
+    SQLAlchemy's own way looks at every value of every row again, which takes longer than SQLite takes to write them.
+    """
+    text, names = _compile(statement, connection.dialect, tuple(rows[0]))
+    if names is None:
+        connection.exec_driver_sql(text, list(rows))
+    else:
+        values = itemgetter(*names)
+        connection.exec_driver_sql(text, [values(row) for row in rows])
+
+
+@lru_cache(maxsize=256)
+def _compile(statement: Insert | Update, dialect: Dialect, keys: tuple[str, ...]) -> tuple[str, Sequence[str] | None]:
+    """The text of a statement, and the order of its parameters if they have no names in it."""
+    compiled = statement.compile(dialect=dialect, column_keys=list(keys))
+    return str(compiled), compiled.positiontup
+
+
+@cache
+def table_of_pairs(dialect: str) -> FromClause:
+    """Pairs of integers as a table with the columns `first` and `second`, to be run with `pairs_as_parameters`."""
+    if dialect == "postgresql":
+        columns = (bindparam(f"pairs_{name}", type_=postgresql.ARRAY(BigInteger)) for name in ("first", "second"))
+        return func.unnest(*columns).table_valued("first", "second").render_derived()
+    value = func.json_each(bindparam("pairs")).table_valued("value").c.value
+    both = (func.json_extract(value, f"$[{index}]").label(name) for index, name in enumerate(("first", "second")))
+    return select(*both).subquery()
+
+
+def pairs_as_parameters(dialect: str, pairs: Collection[tuple[int, int]]) -> dict[str, Any]:
+    """The parameters of `table_of_pairs`: however many pairs there are, one or two."""
+    if dialect == "postgresql":
+        return {"pairs_first": [first for first, _ in pairs], "pairs_second": [second for _, second in pairs]}
+    return {"pairs": json.dumps(list(pairs))}
+
+
+def in_lists(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """The values in lists that fit into a query."""
+    rest = list(values)
+    for start in range(0, len(rest), LIST_SIZE):
+        yield rest[start : start + LIST_SIZE]

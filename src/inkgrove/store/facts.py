@@ -1,0 +1,132 @@
+"""Reads and locks what a batch has to be judged by: a few queries for the whole batch, however long its logs are.
+
+docs/protocol.md section 2. Of each log only the places that the items claim something about are read.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, select
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.hashing import Hash
+from inkgrove.core.lipmaa import lipmaa
+from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
+from inkgrove.store.decide import Claim, LogFacts, Standing
+from inkgrove.store.prepare import Batch, LogKey, Prepared
+from inkgrove.store.tables import entries, logs, name_of_log
+
+_LOCK_LOGS = (
+    select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+    .where(logs.c.name.in_(bindparam("names", expanding=True)))
+    .order_by(logs.c.name)
+    .with_for_update()
+)
+
+
+def lock_facts(connection: Connection, batch: Batch, *, must_be_next: bool) -> dict[LogKey, LogFacts]:
+    """The facts of every log of the batch, which no other writer changes before the transaction ends."""
+    facts = _lock_logs(connection, batch)
+    _load_claims(connection, batch, facts, must_be_next=must_be_next)
+    return facts
+
+
+def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
+    names = {name_of_log(*key): key for key in batch}
+    facts: dict[LogKey, LogFacts] = {}
+    # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
+    for some in in_lists(sorted(names)):
+        for name, number, height, held, *standing in connection.execute(_LOCK_LOGS, {"names": some}).all():
+            key = names[name]
+            facts[key] = LogFacts(*key, number, height, held, Standing(*standing), first_height=height)
+    missing = {name: key for name, key in names.items() if key not in facts}
+    # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
+    begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
+    if begun:
+        rows = [
+            {"name": name, "author": author, "log_id": log_id, "height": 0, "held": 0}
+            for name, (author, log_id) in sorted(begun.items())
+        ]
+        made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), rows).all()
+        if len(made) < len(rows):
+            raise TryAgain  # another writer has begun one of these logs meanwhile
+        facts |= {names[row.name]: LogFacts(*names[row.name], row.id) for row in made}
+    return facts | {key: LogFacts(*key) for name, key in missing.items() if name not in begun}
+
+
+def _load_claims(connection: Connection, batch: Batch, facts: dict[LogKey, LogFacts], *, must_be_next: bool) -> None:
+    by_id = {log.id: log for log in facts.values() if log.first_height}
+    places = {
+        (facts[key].id, seq_num)
+        for key, items in batch.items()
+        if facts[key].first_height
+        for seq_num in _places(facts[key], items, must_be_next=must_be_next)
+    }
+    if not places:
+        return
+    for log, seq_num, entry_hash, has_payload in _read(connection, _select_held, places):
+        facts_of_log = by_id[log]
+        facts_of_log.claims[seq_num] = Claim(entry_hash, entry_hash)
+        facts_of_log.known[entry_hash] = has_payload
+    # Entries that are not held may be claimed by others that link to them.
+    witnesses = {
+        (log, witness)
+        for log, seq_num in places
+        if seq_num not in by_id[log].claims
+        for witness in _linking_to(seq_num, by_id[log].height)
+    }
+    for log, witness, encoded in _read(connection, _select_witnesses, witnesses):
+        entry = decode_entry(encoded)
+        for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
+            if claimed is not None:
+                by_id[log].claims.setdefault(at, Claim(claimed, Hash(witness)))
+
+
+def _places(log: LogFacts, items: Iterable[Prepared], *, must_be_next: bool) -> Iterator[int]:
+    """The sequence numbers that matter to the items, as far as anything can be held there."""
+    height = log.first_height
+    for item in items:
+        yield from (at for at, _ in item.claims if at <= height)
+    if must_be_next:
+        yield from (height, lipmaa(height + 1))
+
+
+def _linking_to(seq_num: int, height: int) -> Iterator[int]:
+    """The sequence numbers up to `height` whose entries link to this one, by backlink or lipmaa link."""
+    # lipmaa(n) is n - R(j), or for n = R(k) it is R(k - 1): so n - lipmaa(n) is some R(j) or a power of three.
+    distance, power = 1, 1
+    while seq_num + min(distance, power) <= height:
+        for at in {seq_num + distance, seq_num + power}:
+            if at <= height and (at == seq_num + 1 or lipmaa(at) == seq_num):
+                yield at
+        power *= 3
+        distance = distance * 3 + 1
+
+
+# Queries are built once: building one takes longer than running it.
+
+
+def _read(
+    connection: Connection, query: Callable[[str], Select[Any]], places: Collection[tuple[int, int]]
+) -> Sequence[Any]:
+    if not places:
+        return []
+    dialect = connection.dialect.name
+    return connection.execute(query(dialect), pairs_as_parameters(dialect, sorted(places))).all()
+
+
+@cache
+def _select_held(dialect: str) -> Select[Any]:
+    has_payload = entries.c.payload.is_not(None)
+    return _at_places(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), dialect)
+
+
+@cache
+def _select_witnesses(dialect: str) -> Select[Any]:
+    return _at_places(select(entries.c.log, entries.c.hash, entries.c.encoded), dialect)
+
+
+def _at_places(query: Select[Any], dialect: str) -> Select[Any]:
+    wanted = table_of_pairs(dialect)
+    return query.join_from(wanted, entries, and_(entries.c.log == wanted.c.first, entries.c.seq_num == wanted.c.second))

@@ -1,0 +1,150 @@
+"""Ingest positions: one small row for each thing that can change a view, in an order that readers can follow.
+
+docs/protocol.md section 6. A reader that goes from offset to offset misses nothing. SQLite has one writer, so positions
+are in the order of commits. PostgreSQL hands out positions before commit: there the order is (transaction, position),
+and only transactions older than every open one are shown.
+"""
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    cast,
+    func,
+    literal,
+    select,
+    true,
+    tuple_,
+    update,
+)
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.tables import entries, ingests, schemas
+
+
+class What(StrEnum):
+    """What happened."""
+
+    ENTRY = "entry"
+    PAYLOAD = "payload"
+    """The payload of an entry came after it."""
+    PAYLOAD_DROPPED = "payload-dropped"
+    FORK = "fork"
+    """The log is forked at this place; nothing counts from there on."""
+    LIE = "lie"
+    """The entry lies about the size of its payload; nothing counts from there on."""
+    ENDED = "ended"
+    """This entry ended the log, and entries behind it were held: they count no more."""
+    REGISTERED = "registered"
+    UNREGISTERED = "unregistered"
+
+
+class Offset(NamedTuple):
+    """How far a reader has come."""
+
+    xid: int
+    """The writing transaction; 0 on SQLite."""
+    position: int
+
+
+START: Final = Offset(0, 0)
+
+
+class Ingest(NamedTuple):
+    """One thing that happened. If several entries are held at its place, there is one for each of them."""
+
+    offset: Offset
+    what: What
+    log: int | None
+    """The store's own number of the log."""
+    seq_num: int | None
+    hash: Hash | None
+    create_seq: int | None
+    """The entry that the message here is folded with; None if its payload never came."""
+    schema: SchemaId | None
+    """For changes of the registry."""
+
+
+def read_ingests(connection: Connection, after: Offset, limit: int) -> tuple[list[Ingest], Offset]:
+    """What happened after an offset, oldest first, and the offset behind it."""
+    page = (
+        select(ingests).where(_is_after(connection, after), _is_settled(connection)).order_by(*_order(connection))
+    ).limit(limit)
+    some = page.subquery()
+    query = (
+        select(some, entries.c.hash, entries.c.create_seq, schemas.c.author, schemas.c.log_id)
+        .select_from(some)
+        .outerjoin(entries, and_(entries.c.log == some.c.log, entries.c.seq_num == some.c.seq_num))
+        .outerjoin(schemas, schemas.c.id == some.c.schema)
+        .order_by(some.c.xid, some.c.position, entries.c.id)
+    )
+    rows = [_ingest(row) for row in connection.execute(query)]
+    return rows, rows[-1].offset if rows else after
+
+
+def newest_offset(connection: Connection) -> Offset:
+    """The offset behind everything that readers see now."""
+    order = [column.desc() for column in _order(connection)]
+    query = select(ingests.c.xid, ingests.c.position).where(_is_settled(connection)).order_by(*order).limit(1)
+    row = connection.execute(query).first()
+    return Offset(row.xid, row.position) if row is not None else START
+
+
+def _ingest(row: Any) -> Ingest:
+    return Ingest(
+        Offset(row.xid, row.position),
+        What(row.what),
+        row.log,
+        row.seq_num,
+        Hash(row.hash) if row.hash is not None else None,
+        row.create_seq,
+        SchemaId(PublicKey(row.author), row.log_id) if row.author is not None else None,
+    )
+
+
+def _order(connection: Connection) -> list[ColumnElement[int]]:
+    position = ingests.c.position
+    return [ingests.c.xid, position] if connection.dialect.name == "postgresql" else [position]
+
+
+def _is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
+    if offset == START:
+        return true()
+    if connection.dialect.name == "postgresql":
+        # The row itself says where it stands now: a restored database numbers its transactions anew.
+        own_xid = select(ingests.c.xid).where(ingests.c.position == offset.position).scalar_subquery()
+        return tuple_(ingests.c.xid, ingests.c.position) > tuple_(
+            func.coalesce(own_xid, offset.xid), literal(offset.position)
+        )
+    return ingests.c.position > offset.position
+
+
+def _is_settled(connection: Connection) -> ColumnElement[bool]:
+    """Whether no transaction that is still open can put a row before this one."""
+    if connection.dialect.name == "postgresql":
+        return ingests.c.xid < _number(func.pg_snapshot_xmin(func.pg_current_snapshot()))
+    return true()
+
+
+def _number(xid: ColumnElement[Any]) -> ColumnElement[int]:
+    return cast(cast(xid, Text), BigInteger)
+
+
+def is_restored(connection: Connection) -> bool:
+    """Whether there are rows of transactions that this PostgreSQL server has not come to: a dump was restored to it."""
+    next_xid = _number(func.pg_snapshot_xmax(func.pg_current_snapshot()))
+    newest = select(ingests.c.xid).order_by(ingests.c.xid.desc()).limit(1).scalar_subquery()
+    return bool(connection.scalar(select(newest >= next_xid)))
+
+
+def adopt_restored(connection: Connection) -> None:
+    """Put restored rows, in their order, before every transaction to come; offsets from before still hold."""
+    newest = connection.scalar(select(func.max(ingests.c.xid)))
+    connection.execute(update(ingests).values(xid=ingests.c.xid - newest - 1))

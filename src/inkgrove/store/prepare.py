@@ -1,0 +1,138 @@
+"""What can be checked of an item before the database is touched: bytes, signature, payload, message.
+
+docs/protocol.md sections 2 and 3. All of it is computing, done outside the transaction so that no writer waits for it.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry
+from inkgrove.core.errors import InkgroveError, PayloadError, PayloadHashMismatch, PayloadSizeMismatch
+from inkgrove.core.fork import claims_of
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.messages.ids import InstanceRef, SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import decode_message
+
+Offered = bytes | Entry | SignedEntry
+"""An entry that is offered to the store; the signature of a `SignedEntry` has been checked already."""
+
+Item = tuple[Offered, bytes | None]
+"""An entry with its payload, if that is at hand."""
+
+
+class Content(NamedTuple):
+    """What a payload says about its place among the other messages."""
+
+    kind: str | None = None
+    schema: SchemaVersion | None = None
+    instance: InstanceRef | None = None
+    code: str | None = None
+    """Why the message is malformed."""
+
+
+class Prepared(NamedTuple):
+    """An item that is signed and can be stored, if its log allows."""
+
+    number: int
+    """Its place among the items given."""
+    signed: SignedEntry
+    claims: tuple[tuple[int, Hash], ...]
+    """The hashes it claims: first its own, then those of the entries it links to, each with its sequence number."""
+    payload: bytes | None
+    """None also where the bytes given were not this entry's payload."""
+    payload_error: PayloadError | None
+    content: Content | None
+
+    @property
+    def is_lie(self) -> bool:
+        """Whether the payload proves that the entry claims a wrong size."""
+        return isinstance(self.payload_error, PayloadSizeMismatch)
+
+
+class Rejected(NamedTuple):
+    """An item that no log would take."""
+
+    number: int
+    hash: Hash | None
+    error: InkgroveError
+
+
+LogKey = tuple[PublicKey, int]
+Batch = dict[LogKey, list[Prepared]]
+"""The items of each log, in ascending order."""
+
+
+def prepare(items: Iterable[Item]) -> tuple[list[Prepared], list[Rejected]]:
+    """Check each item on its own."""
+    prepared: list[Prepared] = []
+    rejected: list[Rejected] = []
+    for number, (offered, payload) in enumerate(items):
+        entry = None
+        try:
+            entry = _entry_of(offered)
+            check_storable(entry)
+            signed = offered if isinstance(offered, SignedEntry) else verify_signed(entry)
+        except InkgroveError as error:
+            rejected.append(Rejected(number, hash_entry(entry) if entry is not None else None, error))
+            continue
+        prepared.append(_with_payload(number, signed, payload))
+    return prepared, rejected
+
+
+def _entry_of(offered: Offered) -> Entry:
+    if isinstance(offered, bytes):
+        return decode_entry(offered)
+    return offered.entry if isinstance(offered, SignedEntry) else offered
+
+
+def _with_payload(number: int, signed: SignedEntry, payload: bytes | None) -> Prepared:
+    claims = tuple(claims_of(signed))
+    if payload is None:
+        return Prepared(number, signed, claims, None, None, None)
+    try:
+        verify_payload(signed.entry, payload)
+    except PayloadHashMismatch as error:
+        return Prepared(number, signed, claims, None, error, None)
+    except PayloadSizeMismatch as error:
+        return Prepared(number, signed, claims, payload, error, read_content(payload))
+    return Prepared(number, signed, claims, payload, None, read_content(payload))
+
+
+def read_content(payload: bytes) -> Content:
+    """What the payload says, be it only that it is malformed."""
+    try:
+        message = decode_message(payload)
+    except InkgroveError as error:
+        return Content(code=error.code)
+    kind = KINDS[type(message).__name__]
+    if isinstance(message, Create):
+        return Content(kind, message.schema)
+    if isinstance(message, Update | Delete):
+        return Content(kind, message.schema, message.instance)
+    return Content(kind)
+
+
+KINDS = {
+    "Create": "create",
+    "Update": "update",
+    "Delete": "delete",
+    "SchemaMeta": "schema-meta",
+    "SchemaMigration": "schema-migration",
+    "SchemaRevert": "schema-revert",
+    "IdentityDocument": "identity",
+    "KeyOf": "key-of",
+}
+
+
+def by_log(prepared: Iterable[Prepared]) -> Batch:
+    """The items of each log in ascending order, so that what an item links to is settled before it."""
+    logs: Batch = {}
+    for item in prepared:
+        entry = item.signed.entry
+        logs.setdefault((entry.author, entry.log_id), []).append(item)
+    for items in logs.values():
+        items.sort(key=lambda item: item.signed.entry.seq_num)
+    return logs

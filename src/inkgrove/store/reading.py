@@ -1,0 +1,330 @@
+"""Reads logs, entries and the messages of instances (docs/protocol.md sections 2, 5 and 6)."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import CompoundSelect, Connection, func, select, union_all
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import AfterEndOfLog, LogEnded, MissingLink
+from inkgrove.core.fork import ForkProof, verify_fork_proof
+from inkgrove.core.hashing import Flavour, Hash, flavour_of
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaId
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
+from inkgrove.store.decide import Standing
+from inkgrove.store.registry import find_schema
+from inkgrove.store.tables import entries, fork_proofs, log_schemas, logs, name_of_log, schemas
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What is held of a log, and how far it counts."""
+
+    id: int
+    """The store's own number of the log."""
+    author: PublicKey
+    log_id: int
+    height: int
+    """The greatest sequence number held."""
+    held: int
+    """How many entries are held, evidence included."""
+    standing: Standing
+
+    @property
+    def invalid_from(self) -> int | None:
+        """The sequence number from which on nothing in the log counts, if there is one."""
+        return self.standing.invalid_from
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every entry up to the height is held."""
+        return self.held == self.height and self.standing.forked_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as it is held."""
+
+    entry: Entry
+    hash: Hash
+    payload: bytes | None
+    refusal: str | None
+    """The code of the reason why it does not count; None if it is verified."""
+
+
+class SchemaLog(NamedTuple):
+    """What `fold_schema` takes: the payloads held of a schema's verified entries, and where its log turns invalid."""
+
+    payloads: dict[int, bytes]
+    invalid_from: int | None
+
+
+class InstanceKey(NamedTuple):
+    """Where an instance is found: the store's own number of its log, and the entry its messages are folded with."""
+
+    log: int
+    create_seq: int
+
+
+class Waiting(NamedTuple):
+    """A message that names an instance by the hash of an entry that its own log does not hold."""
+
+    log: int
+    seq_num: int
+    ref_hash: Hash
+
+
+def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
+    """The log, if anything of it is held."""
+    row = connection.execute(select(logs).where(logs.c.name == name_of_log(author, log_id))).first()
+    return _log_state(row) if row is not None else None
+
+
+def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
+    """Logs by the store's own number: those asked for, or all."""
+    if numbers is None:
+        return {row.id: _log_state(row) for row in connection.execute(select(logs).order_by(logs.c.name))}
+    return {
+        row.id: _log_state(row)
+        for some in in_lists(numbers)
+        for row in connection.execute(select(logs).where(logs.c.id.in_(some)))
+    }
+
+
+def _log_state(row: Any) -> LogState:
+    standing = Standing(row.forked_at, row.lied_at, row.ended_at)
+    return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
+
+
+def next_place(connection: Connection, author: PublicKey, log_id: int) -> NextEntry:
+    """What the next entry of a log must carry; raises if the log takes no more or lacks an entry to link to."""
+    log = find_log(connection, author, log_id)
+    if log is None:
+        return NextEntry(author, log_id, 1, None, None, Flavour.YAMF)
+    if log.invalid_from is None and log.standing.ended_at is not None:
+        raise LogEnded(f"entry {log.standing.ended_at} ended the log")
+    seq_num = log.height + 1
+    refusal = log.standing.refusal(seq_num)
+    if refusal is not None:
+        raise refusal
+    wanted = {log.height, lipmaa(seq_num)}
+    query = select(entries.c.seq_num, entries.c.hash).where(entries.c.log == log.id, entries.c.seq_num.in_(wanted))
+    hashes = {row.seq_num: Hash(row.hash) for row in connection.execute(query)}
+    if lipmaa(seq_num) not in hashes:
+        raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
+    lipmaa_link = hashes[lipmaa(seq_num)] if has_lipmaa_link(seq_num) else None
+    backlink = hashes[log.height]
+    return NextEntry(author, log_id, seq_num, lipmaa_link, backlink, flavour_of(backlink))
+
+
+def find_entry(connection: Connection, entry_hash: Hash) -> StoredEntry | None:
+    """The entry with this hash."""
+    query = select(entries, *_STANDING).join_from(entries, logs).where(entries.c.hash == entry_hash)
+    row = connection.execute(query).first()
+    return _stored_entry(row) if row is not None else None
+
+
+def read_entries(connection: Connection, author: PublicKey, log_id: int, first: int, last: int) -> list[StoredEntry]:
+    """The entries of a part of a log in order, with evidence."""
+    query = (
+        select(entries, *_STANDING)
+        .join_from(entries, logs)
+        .where(logs.c.name == name_of_log(author, log_id), entries.c.seq_num.between(first, last))
+        .order_by(entries.c.seq_num, entries.c.hash)
+    )
+    return [_stored_entry(row) for row in connection.execute(query)]
+
+
+_STANDING = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+
+
+def _stored_entry(row: Any) -> StoredEntry:
+    refusal = Standing(row.forked_at, row.lied_at, row.ended_at).refusal(row.seq_num)
+    code = refusal.code if refusal is not None else None
+    return StoredEntry(decode_entry(row.encoded), Hash(row.hash), row.payload, code)
+
+
+def verified_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
+    """Those of the hashes that are of verified entries, of whatever log."""
+    found: set[Hash] = set()
+    for some in in_lists(hashes):
+        query = select(entries.c.hash, entries.c.seq_num, *_STANDING).join_from(entries, logs)
+        for row in connection.execute(query.where(entries.c.hash.in_(some))):
+            if Standing(row.forked_at, row.lied_at, row.ended_at).refusal(row.seq_num) is None:
+                found.add(Hash(row.hash))
+    return found
+
+
+def find_fork_proof(connection: Connection, author: PublicKey, log_id: int) -> ForkProof | None:
+    """The proof of the earliest known fork of a log."""
+    query = (
+        select(fork_proofs.c.first, fork_proofs.c.second)
+        .join_from(fork_proofs, logs)
+        .where(logs.c.name == name_of_log(author, log_id))
+        .order_by(fork_proofs.c.seq_num)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    witnesses = select(entries.c.encoded).where(entries.c.hash.in_([row.first, row.second])).order_by(entries.c.hash)
+    first, second = (verify_signed(decode_entry(encoded)) for encoded in connection.scalars(witnesses))
+    return verify_fork_proof(first, second)
+
+
+# Messages
+
+
+def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> dict[InstanceKey, list[LogMessage]]:
+    """All that is needed to fold instances, each in the order of its log.
+
+    Each list holds the messages of the instance, those of the invalid part with its code, and the entry at `create_seq`
+    itself, whatever it is and even if its payload is not held. Entries behind the end of a log are left out.
+    """
+    found: dict[InstanceKey, list[LogMessage]] = {InstanceKey(*instance): [] for instance in instances}
+    if not found:
+        return found
+    dialect = connection.dialect.name
+    rows = connection.execute(_select_messages(dialect), pairs_as_parameters(dialect, sorted(found))).all()
+    standings = {number: state.standing for number, state in read_logs(connection, {row[0] for row in rows}).items()}
+    for log, create_seq, seq_num, entry_hash, payload in sorted(rows, key=itemgetter(0, 2, 3)):
+        message = _log_message(seq_num, entry_hash, payload, standings[log])
+        if message is not None:
+            found[InstanceKey(log, create_seq)].append(message)
+    return found
+
+
+@cache
+def _select_messages(dialect: str) -> CompoundSelect[Any]:
+    wanted = table_of_pairs(dialect)
+    columns = (wanted.c.first, wanted.c.second, entries.c.seq_num, entries.c.hash, entries.c.payload)
+    is_of_log = entries.c.log == wanted.c.first
+    members = select(*columns).join_from(wanted, entries, is_of_log & (entries.c.create_seq == wanted.c.second))
+    heads = select(*columns).join_from(wanted, entries, is_of_log & (entries.c.seq_num == wanted.c.second))
+    is_member = entries.c.create_seq == entries.c.seq_num
+    return union_all(members, heads.where(is_member.is_not(True)))
+
+
+def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
+    """The logs from one of the store's own numbers to another, each with all its messages in order."""
+    states = {row.id: _log_state(row) for row in connection.execute(select(logs).where(logs.c.id.between(first, last)))}
+    query = (
+        select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
+        .where(entries.c.log.between(first, last))
+        .order_by(entries.c.log, entries.c.seq_num, entries.c.hash)
+        .execution_options(yield_per=1000)
+    )
+    for log, rows in groupby(connection.execute(query), key=itemgetter(0)):
+        state = states[log]
+        messages = (_log_message(*row[1:], state.standing) for row in rows)
+        yield state, [message for message in messages if message is not None]
+
+
+def owners_of(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
+    """For the entries at these places, which entry each is folded with; those whose payload never came are left out."""
+    return {
+        Hash(row.hash): row.create_seq
+        for some in in_lists(seq_nums)
+        for row in connection.execute(
+            select(entries.c.hash, entries.c.create_seq).where(
+                entries.c.log == log, entries.c.seq_num.in_(some), entries.c.create_seq.is_not(None)
+            )
+        )
+    }
+
+
+def messages_between(connection: Connection, log: int, first: int, last: int) -> list[LogMessage]:
+    """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
+    state = read_logs(connection, [log])[log]
+    query = (
+        select(entries.c.seq_num, entries.c.hash, entries.c.payload)
+        .where(entries.c.log == log, entries.c.seq_num.between(first, last))
+        .order_by(entries.c.seq_num, entries.c.hash)
+    )
+    messages = (_log_message(*row, state.standing) for row in connection.execute(query).all())
+    return [message for message in messages if message is not None]
+
+
+def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standing: Standing) -> LogMessage | None:
+    refusal = standing.refusal(seq_num)
+    if isinstance(refusal, AfterEndOfLog):
+        return None
+    return LogMessage(seq_num, Hash(entry_hash), payload, refusal.code if refusal is not None else None)
+
+
+def create_seqs_from(connection: Connection, log: int, first: int) -> list[int]:
+    """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
+    query = (
+        select(entries.c.create_seq)
+        .where(entries.c.log == log, entries.c.seq_num >= first, entries.c.create_seq.is_not(None))
+        .distinct()
+        .order_by(entries.c.create_seq)
+    )
+    return list(connection.scalars(query))
+
+
+def waiting_for(connection: Connection, hashes: Collection[Hash]) -> list[Waiting]:
+    """The messages of any log that name one of these hashes and do not belong to it."""
+    columns = (entries.c.log, entries.c.seq_num, entries.c.ref_hash)
+    return [
+        Waiting(row.log, row.seq_num, Hash(row.ref_hash))
+        for some in in_lists(hashes)
+        for row in connection.execute(select(*columns).where(entries.c.ref_hash.in_(some)).order_by(entries.c.id))
+    ]
+
+
+# Schemas
+
+
+def payloads_of_schema(connection: Connection, schema: SchemaId) -> SchemaLog:
+    """The log that defines a schema."""
+    log = find_log(connection, *schema)
+    if log is None:
+        return SchemaLog({}, None)
+    messages = messages_between(connection, log.id, 1, log.height)
+    payloads = {item.seq_num: item.payload for item in messages if item.payload is not None and not item.invalid_code}
+    return SchemaLog(payloads, log.invalid_from)
+
+
+def logs_of_schema(connection: Connection, schema: SchemaId) -> list[int]:
+    """The logs that hold, or held, a message which names the schema."""
+    number = find_schema(connection, schema)
+    query = select(log_schemas.c.log).where(log_schemas.c.schema == number).order_by(log_schemas.c.log)
+    return list(connection.scalars(query))
+
+
+def schema_of_log(connection: Connection, log: int) -> SchemaId | None:
+    """The schema that the first message of the log's valid part names: that of messages which name none."""
+    standing = read_logs(connection, [log])[log].standing
+    query = (
+        select(schemas.c.author, schemas.c.log_id, entries.c.seq_num)
+        .join_from(entries, schemas)
+        .where(entries.c.log == log, entries.c.schema.is_not(None), entries.c.payload.is_not(None))
+        .order_by(entries.c.seq_num)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    if row is None or standing.refusal(row.seq_num) is not None:
+        return None
+    return SchemaId(PublicKey(row.author), row.log_id)
+
+
+def count_absent(connection: Connection, log: int) -> int:
+    """How many verified entries of a log have no payload."""
+    standing = read_logs(connection, [log])[log].standing
+    bounds = []
+    if standing.invalid_from is not None:
+        bounds.append(entries.c.seq_num < standing.invalid_from)
+    if standing.ended_at is not None:
+        bounds.append(entries.c.seq_num <= standing.ended_at)
+    query = select(func.count()).where(entries.c.log == log, entries.c.payload.is_(None), *bounds)
+    return connection.scalar(query) or 0

@@ -1,0 +1,211 @@
+"""Writes what was decided on a batch, in the transaction that holds its logs (docs/protocol.md sections 2 and 5)."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, null, select, update
+
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.database import execute_many, in_lists, insert_new
+from inkgrove.store.decide import Decision, LogFacts
+from inkgrove.store.ingests import What
+from inkgrove.store.prepare import Prepared
+from inkgrove.store.registry import number_schemas
+from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
+
+Values = dict[str, Any]
+
+_COMPLETE = (
+    update(entries)
+    .where(entries.c.hash == bindparam("of_hash"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload")
+        }
+    )
+)
+_INSERT_ENTRY = insert(entries)
+_INSERT_INGEST = insert(ingests)
+_MOVE = (
+    update(entries)
+    .where(entries.c.id == bindparam("of_id"))
+    .values(create_seq=bindparam("new_create_seq"), ref_hash=null())
+)
+_ADVANCE = (
+    update(logs)
+    .where(logs.c.id == bindparam("of_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("height", "held", "forked_at", "lied_at", "ended_at")})
+)
+
+
+@dataclass(slots=True)
+class Writes:
+    """What a batch changes, gathered decision by decision."""
+
+    stored: list[tuple[LogFacts, Prepared]] = field(default_factory=list)
+    completed: list[tuple[LogFacts, Prepared]] = field(default_factory=list)
+    """Items that bring the payload of an entry which is held already."""
+    proofs: list[Values] = field(default_factory=list)
+    happened: list[Values] = field(default_factory=list)
+    logs: dict[int, LogFacts] = field(default_factory=dict)
+
+    def add(self, facts: LogFacts, item: Prepared, decision: Decision) -> None:
+        """Note a decision; the facts are those before it."""
+        signed, log = item.signed, facts.id
+        seq_num = signed.entry.seq_num
+        if decision.stores_entry:
+            self.stored.append((facts, item))
+            self._note(What.ENTRY, log, seq_num)
+            if signed.entry.is_end_of_log and seq_num < facts.height:
+                self._note(What.ENDED, log, seq_num)
+        elif decision.stores_payload:
+            self.completed.append((facts, item))
+            self._note(What.PAYLOAD, log, seq_num)
+        else:
+            return
+        self.logs[log] = facts
+        if decision.forked_at is not None:
+            proof = {"first": decision.witness, "second": signed.hash}
+            self.proofs.append({"log": log, "seq_num": decision.forked_at, **proof})
+            self._note(What.FORK, log, decision.forked_at)
+        if item.is_lie:
+            self._note(What.LIE, log, seq_num)
+
+    def _note(self, what: What, log: int, seq_num: int) -> None:
+        self.happened.append({"what": what.value, "log": log, "seq_num": seq_num})
+
+    def write(self, connection: Connection) -> None:
+        """Write everything; nothing if nothing changes."""
+        if not self.happened:
+            return
+        both = [*self.stored, *self.completed]
+        schemas = number_schemas(connection, _schemas_named(item for _, item in both))
+        targets = _find_targets(connection, self.stored, both)
+        if self.stored:
+            execute_many(connection, _INSERT_ENTRY, [
+                {
+                    "log": facts.id,
+                    "seq_num": item.signed.entry.seq_num,
+                    "hash": item.signed.hash,
+                    "encoded": item.signed.entry.encoded,
+                    **_message_values(facts.id, item, schemas, targets),
+                }
+                for facts, item in self.stored
+            ])  # fmt: skip
+            _move_waiting(connection, self.stored)
+        if self.completed:
+            execute_many(connection, _COMPLETE, [
+                {"of_hash": item.signed.hash}
+                | {f"new_{name}": value for name, value in _message_values(facts.id, item, schemas, targets).items()}
+                for facts, item in self.completed
+            ])  # fmt: skip
+        _note_schemas(connection, both, schemas)
+        if self.proofs:
+            connection.execute(insert(fork_proofs), self.proofs)
+        execute_many(connection, _ADVANCE, [
+            {
+                "of_id": log.id,
+                "new_height": log.height,
+                "new_held": log.held,
+                "new_forked_at": log.standing.forked_at,
+                "new_lied_at": log.standing.lied_at,
+                "new_ended_at": log.standing.ended_at,
+            }
+            for log in self.logs.values()
+        ])  # fmt: skip
+        execute_many(connection, _INSERT_INGEST, self.happened)
+
+
+def _schemas_named(items: Iterable[Prepared]) -> set[SchemaId]:
+    return {
+        item.content.schema.schema_id for item in items if item.content is not None and item.content.schema is not None
+    }
+
+
+Targets = dict[tuple[int, Hash], int]
+"""Where the entries that messages name stand, by log and hash."""
+
+
+def _find_targets(
+    connection: Connection, stored: Collection[tuple[LogFacts, Prepared]], both: Iterable[tuple[LogFacts, Prepared]]
+) -> Targets:
+    wanted = {
+        (facts.id, item.content.instance)
+        for facts, item in both
+        if item.content is not None and isinstance(item.content.instance, Hash)
+    }
+    if not wanted:
+        return {}
+    targets: Targets = {(facts.id, item.signed.hash): item.signed.entry.seq_num for facts, item in stored}
+    missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
+    for some in in_lists(missing):
+        query = select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(some))
+        for row in connection.execute(query):
+            targets[row.log, Hash(row.hash)] = row.seq_num
+    return targets
+
+
+_NOTHING: Values = dict.fromkeys(("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload"))
+
+
+def _message_values(log: int, item: Prepared, schemas: dict[SchemaId, int], targets: Targets) -> Values:
+    content = item.content
+    if content is None:
+        return _NOTHING
+    own_seq = create_seq = item.signed.entry.seq_num
+    ref_hash = None
+    if isinstance(content.instance, Hash):
+        create_seq = targets.get((log, content.instance), own_seq)
+        ref_hash = content.instance if create_seq == own_seq else None
+    elif content.instance is not None:
+        # A number that is not below its own names no create, whatever else arrives.
+        create_seq = min(content.instance, own_seq)
+    schema = content.schema
+    return {
+        "kind": content.kind,
+        "schema": schemas[schema.schema_id] if schema is not None else None,
+        "schema_version": schema.version if schema is not None else None,
+        "create_seq": create_seq,
+        "ref_hash": ref_hash,
+        "code": content.code,
+        "payload": item.payload,
+    }
+
+
+def _move_waiting(connection: Connection, stored: Iterable[tuple[LogFacts, Prepared]]) -> None:
+    """Give messages that named an entry by its hash, before it was held, to that entry."""
+    # Only entries that fill a gap can be waited for: nobody knows the hash of an entry behind his own.
+    arrived = {
+        (facts.id, item.signed.hash): item.signed.entry.seq_num
+        for facts, item in stored
+        if item.signed.entry.seq_num < facts.first_height
+    }
+    for some in in_lists(entry_hash for _, entry_hash in arrived):
+        query = select(entries.c.id, entries.c.log, entries.c.ref_hash).where(entries.c.ref_hash.in_(some))
+        moves = [
+            {"of_id": row.id, "new_create_seq": arrived[row.log, Hash(row.ref_hash)]}
+            for row in connection.execute(query)
+            if (row.log, Hash(row.ref_hash)) in arrived
+        ]
+        if moves:
+            execute_many(connection, _MOVE, moves)
+
+
+def _note_schemas(
+    connection: Connection, both: Iterable[tuple[LogFacts, Prepared]], schemas: dict[SchemaId, int]
+) -> None:
+    """Remember which schemas the messages of a log name."""
+    named = {
+        (schemas[item.content.schema.schema_id], facts.id)
+        for facts, item in both
+        if item.content is not None and item.content.schema is not None
+    }
+    for some in in_lists({log for _, log in named}):
+        known = select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(some))
+        named -= {(row.schema, row.log) for row in connection.execute(known)}
+    if named:
+        rows = [{"schema": schema, "log": log} for schema, log in sorted(named)]
+        connection.execute(insert_new(connection, log_schemas), rows)

@@ -1,0 +1,42 @@
+"""Every contract test runs on both databases, each on a fresh one."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from tests.store.postgres import HOW_TO_GET_IT, PostgresServer, find_programs
+from tests.support.components import require_component
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for all tests of the run."""
+    programs = find_programs()
+    require_component("PostgreSQL", programs, HOW_TO_GET_IT)
+    assert programs is not None
+    server = PostgresServer(programs)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where a new store can be opened."""
+    if request.param == "sqlite":
+        return tmp_path / "home"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.create_database(f"store{next(_NUMBERS)}")
+
+
+@pytest.fixture
+def store(place: Path | str) -> Iterator[LogStore]:
+    """A new store."""
+    opened = open_store(place)
+    yield opened
+    opened.close()

@@ -1,0 +1,109 @@
+"""What an append costs does not grow with the log or the store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from inkgrove.core.keys import SecretKey
+from inkgrove.messages import cbor
+from inkgrove.store.database import Database, parse_place
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from inkgrove.store.reading import InstanceKey
+from tests.support.logs import LogBuilder, key
+
+Statements = list[tuple[str, Any]]
+
+
+@contextmanager
+def recorded(database: Database) -> Iterator[Statements]:
+    """The statements that are run meanwhile."""
+    statements: Statements = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, is_many: bool) -> None:
+        statements.append((statement, parameters[0] if is_many else parameters))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(database.engine, "before_cursor_execute", note)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    open_store(tmp_path).close()
+    opened = Database(parse_place(tmp_path))
+    yield opened
+    opened.close()
+
+
+def instance_log(secret: SecretKey, height: int) -> LogBuilder:
+    """Creates, each followed by an update that names it by its hash."""
+    log = LogBuilder(secret)
+    schema = [bytes(key(9).public), 1, 2]
+    while len(log.entries) < height:
+        log.append(cbor.encode({"kind": "create", "schema": schema, "fields": []}))
+        named = bytes(log.hash(len(log.entries)))
+        log.append(cbor.encode({"kind": "update", "schema": schema, "instance": named, "fields": []}))
+    return log
+
+
+def offers(*logs: LogBuilder, first: int, last: int) -> list[tuple[Any, bytes | None]]:
+    return [
+        (entry, payload)
+        for log in logs
+        for entry, payload in zip(log.entries[first - 1 : last], log.payloads[first - 1 : last], strict=True)
+    ]
+
+
+def test_number_of_statements_depends_on_neither_height_nor_batch(database: Database) -> None:
+    store = LogStore(database)
+    short, long = instance_log(key(1), 42), instance_log(key(2), 442)
+    many = [instance_log(SecretKey.from_seed(n.to_bytes(32, "big")), 42) for n in range(1, 20)]
+    store.ingest(offers(short, *many, first=1, last=40) + offers(long, first=1, last=440))
+    counts = []
+    for batch in (
+        offers(short, first=41, last=41),
+        offers(long, first=441, last=441),
+        offers(*many, first=41, last=42),
+    ):
+        with recorded(database) as statements:
+            store.ingest(batch)
+        counts.append(len(statements))
+    assert counts == [counts[0]] * 3
+    assert counts[0] <= 10
+
+
+def test_no_statement_scans_a_table_that_grows(database: Database) -> None:
+    store = LogStore(database)
+    log, other = instance_log(key(1), 80), instance_log(key(2), 10)
+    store.ingest(offers(log, first=1, last=20) + offers(other, first=1, last=4))
+    with recorded(database) as statements:
+        store.ingest(offers(log, first=21, last=40) + offers(other, first=5, last=6))
+        store.ingest(offers(log, first=41, last=60), must_be_next=True)
+        store.ingest([(log.entry(80), None), (log.entry(61), None)])
+        store.ingest([(log.fork_at(50).entries[-1], None)])
+        store.next_place(key(2).public, 1)
+        store.entry(log.hash(3))
+        store.entries_of(key(1).public, 1, 3, 9)
+        store.verified_among([log.hash(3)])
+        store.fork_proof(key(1).public, 1)
+        store.messages_of_instances([InstanceKey(1, 3), InstanceKey(2, 1)])
+        store.messages_between(1, 3, 9)
+        store.waiting_for([log.hash(3)])
+        store.schema_of_log(1)
+        store.drop_payloads([log.hash(3)])
+        _, end = store.read_ingests(store.newest_offset())
+        store.read_ingests(end, 5)
+    scans = set()
+    with database.reading() as connection:
+        for statement, parameters in statements:
+            if statement.startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+                scans |= {row.detail for row in plan if row.detail.startswith("SCAN")}
+    growing = ("entries", "logs", "ingests", "schemas", "log_schemas", "fork_proofs")
+    # An index that gives the order and a limit is walked, not scanned.
+    assert {scan for scan in scans if scan.split()[1] in growing} <= {"SCAN ingests"}

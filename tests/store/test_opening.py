@@ -1,0 +1,204 @@
+"""Opening a store: made, migrated, or a clear word on why it cannot be used."""
+
+import os
+import re
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import column, table, update
+
+from inkgrove.core.errors import StoreTooNew, StoreUnavailable
+from inkgrove.store.database import Database, parse_place
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import NEWEST, open_store
+from inkgrove.store.tables import metadata
+from tests.store.postgres import PostgresServer
+from tests.support.components import require_component
+from tests.support.logs import LogBuilder
+
+Place = Path | str
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a little more than an empty store."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory], check=False, capture_output=True
+    )
+    require_component("a small file system", done.returncode == 0, "run the tests as a user who may mount one")
+    yield directory
+    subprocess.run(["umount", "-l", directory], check=True)
+
+
+def offers(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
+    return [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+
+
+def test_store_is_there_when_it_is_opened_again(place: Place) -> None:
+    log = LogBuilder().grow(3)
+    with open_store(place) as store:
+        store.ingest(offers(log))
+    with open_store(place) as store:
+        assert len(store.entries_of(log.secret.public, 1)) == 3
+
+
+def test_directory_given_as_text(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "a" / "b")) as store:
+        assert store.heights() == {}
+    assert (tmp_path / "a" / "b" / "node.db").exists()
+
+
+def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    database = Database(parse_place(tmp_path))
+    with database.reading() as connection:
+        settings = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    levels = []
+    for durable in (True, False):
+        with database.writing(durable=durable) as connection:
+            levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    database.close()
+    assert levels == [2, 1]  # FULL for what we publish, NORMAL for the rest
+    assert settings == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+def _is_for(dialect: str) -> Callable[..., bool]:
+    """Leaves out the one index that only PostgreSQL has."""
+    return lambda _object, name, *_: dialect == "postgresql" or name != "ix_ingests_xid_position"
+
+
+def test_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
+    open_store(place).close()
+    database = Database(parse_place(place))
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
+        differences = compare_metadata(context, metadata)
+    database.close()
+    assert differences == []
+
+
+def test_newest_revision_is_the_last_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", "inkgrove.store:migrations")
+    assert ScriptDirectory.from_config(config).get_heads() == [NEWEST]
+
+
+def test_store_from_a_newer_version_is_refused_and_left_alone(place: Place) -> None:
+    log = LogBuilder().grow(1)
+    with open_store(place) as store:
+        store.ingest(offers(log))
+    versions = table("alembic_version", column("version_num"))
+    database = Database(parse_place(place))
+    with database.writing() as connection:
+        connection.execute(update(versions).values(version_num="9999"))
+    with pytest.raises(StoreTooNew, match=r"9999.*use the newer version") as caught:
+        open_store(place)
+    assert caught.value.data["revision"] == "9999"
+    with database.writing() as connection:
+        connection.execute(update(versions).values(version_num=NEWEST))
+    database.close()
+    with open_store(place) as store:
+        assert len(store.entries_of(log.secret.public, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("postgresql://jane:secret@127.0.0.1:1/store", "check that the server runs"),
+        ("postgresql://jane:secret@/store?host=/nowhere", "check that the server runs"),
+        ("mysql://jane:secret@localhost/store", "begins with postgresql://"),
+        ("nonsense://", "begins with postgresql://|cannot be read"),
+    ],
+)
+def test_unreachable_server_is_named_without_its_password(url: str, advice: str) -> None:
+    with pytest.raises(StoreUnavailable, match=advice) as caught:
+        open_store(url)
+    assert "secret" not in caught.value.message
+
+
+def test_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "node.db").write_bytes(b"something else entirely" * 100)
+    with pytest.raises(StoreUnavailable, match=r"not a database.*put back a copy"):
+        open_store(tmp_path)
+
+
+def test_home_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StoreUnavailable, match="cannot be made"):
+        open_store(tmp_path / "home")
+
+
+def test_store_that_another_process_keeps_locked(tmp_path: Path) -> None:
+    log = LogBuilder().grow(2)
+    open_store(tmp_path).close()
+    impatient = LogStore(Database(parse_place(tmp_path), busy_seconds=0.05))
+    other = sqlite3.connect(tmp_path / "node.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another process"):
+        impatient.ingest(offers(log))
+    assert impatient.heights() == {}  # readers do not wait
+    other.rollback()
+    other.close()
+    assert [receipt.error for receipt in impatient.ingest(offers(log))] == [None, None]
+    impatient.close()
+
+
+def _fill(store: LogStore, log: LogBuilder) -> int:
+    """Append until there is no room; how many entries there was room for."""
+    for taken in range(1000):
+        log.append(os.urandom(20_000))
+        try:
+            store.ingest([(log.entries[-1], log.payloads[-1])])
+        except StoreUnavailable as error:
+            assert "free some space" in error.message  # noqa: PT017
+            return taken
+    raise AssertionError("the disk is not small")
+
+
+def test_full_disk_loses_nothing(small_disk: Path) -> None:
+    log = LogBuilder()
+    with open_store(small_disk) as store:
+        taken = _fill(store, log)
+        assert taken > 3
+        held = store.entries_of(log.secret.public, 1)
+        assert [item.payload for item in held] == log.payloads[:taken]
+        subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+        assert store.ingest([(log.entries[-1], log.payloads[-1])])[0].error is None
+        assert len(store.entries_of(log.secret.public, 1)) == taken + 1
+
+
+def test_server_that_goes_away_and_comes_back(postgres: PostgresServer) -> None:
+    server = PostgresServer(postgres.programs)
+    try:
+        log = LogBuilder().grow(4)
+        with open_store(server.create_database("goes")) as store:
+            store.ingest(offers(log)[:2])
+            server.stop()
+            with pytest.raises(StoreUnavailable, match="check that the server runs"):
+                store.ingest(offers(log)[2:])
+            server.start()
+            assert [receipt.error for receipt in store.ingest(offers(log)[2:])] == [None, None]
+            assert len(store.entries_of(log.secret.public, 1)) == 4
+    finally:
+        server.remove()
+
+
+def test_every_migration_is_part_of_the_package() -> None:
+    from inkgrove.store import migrations
+
+    folder = Path(migrations.__file__).parent
+    for module in folder.rglob("*.py"):
+        assert (module.parent / "__init__.py").exists(), module
+        assert re.fullmatch(r"[a-z_]\w*", module.stem), module

@@ -1,0 +1,107 @@
+"""Several processes on one store: one winner and no damage, whenever one of them dies."""
+
+import multiprocessing
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.decide import Standing
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from tests.store import writers
+from tests.support.logs import LogBuilder, key
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def at_once(work: Callable[..., Any], place: writers.Place, *arguments: tuple[Any, ...]) -> list[Any]:
+    """Run the work in one process per tuple of arguments, all from the same moment on."""
+    with SPAWN.Manager() as manager, ProcessPoolExecutor(len(arguments), SPAWN) as pool:
+        start = manager.Barrier(len(arguments), timeout=60)
+        return [done.result(timeout=90) for done in [pool.submit(work, place, start, *own) for own in arguments]]
+
+
+def check_everything(store: LogStore) -> int:
+    """Entries, logs and positions agree, and every log is worth what `verify_log` says; how many entries there are."""
+    rows, _ = store.read_ingests(limit=1_000_000)
+    happened = Counter((row.log, row.seq_num) for row in rows if row.what.value == "entry")
+    total = 0
+    for number, log in store.logs().items():
+        stored = store.entries_of(log.author, log.log_id)
+        total += len(stored)
+        assert log.height == max(item.entry.seq_num for item in stored)
+        assert log.held == len(stored)
+        report = verify_log([HeldEntry(verify_signed(item.entry), item.payload) for item in stored], partial=True)
+        assert {item.hash for item in stored if item.refusal is None} == {e.hash for e in report.verified.values()}
+        assert all(happened[number, item.entry.seq_num] >= 1 for item in stored)
+    return total
+
+
+def test_publishers_of_one_log_take_turns(store: LogStore, place: writers.Place) -> None:
+    at_once(writers.publish, place, (1, 25), (2, 25), (3, 25))
+    assert check_everything(store) == 75
+    state = store.log_state(key(1).public, 1)
+    assert state is not None
+    assert (state.height, state.is_whole, state.standing) == (75, True, Standing())
+    payloads = [item.payload for item in store.entries_of(key(1).public, 1)]
+    assert sorted(payloads) == sorted(f"{name}/{number}".encode() for name in (1, 2, 3) for number in range(25))
+
+
+def test_same_new_logs_from_several_processes(store: LogStore, place: writers.Place) -> None:
+    stored = at_once(writers.ingest_shuffled, place, (1,), (2,), (3,))
+    assert sum(stored) == 120
+    assert check_everything(store) == 120
+    assert len(store.read_ingests()[0]) == 120
+
+
+def test_branches_that_arrive_together_prove_the_fork(store: LogStore, place: writers.Place) -> None:
+    log = LogBuilder(key(1)).grow(3)
+    store.ingest(list(zip(log.entries, log.payloads, strict=True)))
+    said = at_once(writers.ingest_branch, place, (1,), (2,))
+    assert sorted(said) == ["evidence refused refused", "stored stored stored"]
+    check_everything(store)
+    state = store.log_state(key(1).public, 1)
+    assert state is not None
+    assert state.standing == Standing(forked_at=4)
+
+
+def test_several_processes_create_one_store(place: writers.Place) -> None:
+    assert at_once(writers.open_only, place, (1,), (2,), (3,)) == [0, 0, 0]
+
+
+def test_killed_writer_leaves_whole_batches(place: writers.Place) -> None:
+    rng = random.Random(7)
+    before = 0
+    open_store(place).close()
+    for seed in range(1, 5):
+        process = SPAWN.Process(target=writers.write_forever, args=(place, seed))
+        process.start()
+        with open_store(place) as store:
+            deadline = time.monotonic() + 60
+            while len(store.heights()) < 3 * seed:
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+        time.sleep(rng.random() * 0.3)
+        process.kill()
+        process.join()
+        with open_store(place) as store:
+            total = settled_total(store)
+        assert total > before
+        before = total
+
+
+def settled_total(store: LogStore) -> int:
+    """PostgreSQL notices the death of a client a little later: until then its last transaction may still end."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return check_everything(store)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

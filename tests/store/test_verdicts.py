@@ -1,0 +1,131 @@
+"""Whatever arrives in whatever order, the store's verdicts are those of `verify_log` on what it accepted."""
+
+import random
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.keys import SecretKey
+from inkgrove.core.lipmaa import lipmaa
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.decide import Standing, Status
+from inkgrove.store.facts import _linking_to
+from inkgrove.store.log_store import LogStore
+from tests.support.logs import LogBuilder, resign
+
+_AUTHORS = count(1)
+Offer = tuple[Entry, bytes | None]
+
+
+def _grow(rng: random.Random, log: LogBuilder, height: int) -> None:
+    while len(log.entries) < height:
+        log.append(rng.randbytes(4), is_end_of_log=rng.random() < 0.02)
+        if rng.random() < 0.03:
+            entry = log.entries[-1]
+            wrong = bytearray(entry.encoded)
+            wrong[-64 - len(entry.payload_hash) - 1] += 1
+            log.entries[-1] = decode_entry(resign(log.secret, bytes(wrong)))
+
+
+def _offers(rng: random.Random) -> list[Offer]:
+    """Entries of one new log with branches: some missing, some twice, some with no payload or a wrong one."""
+    log = LogBuilder(SecretKey.from_seed(next(_AUTHORS).to_bytes(32, "big")))
+    _grow(rng, log, rng.choice([1, 3, 9, 20, 45]))
+    lines = [log]
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        line = rng.choice(lines)
+        branch = line.fork_at(rng.randint(1, len(line.entries)))
+        _grow(rng, branch, len(branch.entries) + rng.randint(0, 6))
+        lines.append(branch)
+    held = rng.choice([1.0, 0.9, 0.4])
+    offers: list[Offer] = []
+    for line in lines:
+        for entry, payload in zip(line.entries, line.payloads, strict=True):
+            if rng.random() < held or lipmaa(entry.seq_num) in (0, 1, 4, 13):
+                offers.append((entry, rng.choice([payload, payload, None, b"rubbish"])))
+                if rng.random() < 0.2:
+                    offers.append((entry, payload))
+    return offers
+
+
+@pytest.mark.parametrize("order", ["any", "mostly ascending"])
+def test_verdicts_equal_those_on_the_accepted_set(store: LogStore, order: str) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.integers(0, 2**32))
+    def check(seed: int) -> None:
+        rng = random.Random(seed)
+        offers = _offers(rng)
+        if order == "any":
+            rng.shuffle(offers)
+        else:
+            offers.sort(key=lambda offer: offer[0].seq_num + rng.choice([0, 0, 0, 5]))
+        accepted: dict[bytes, HeldEntry] = {}
+        while offers:
+            size = rng.choice([1, 2, 5, 100])
+            batch, offers = offers[:size], offers[size:]
+            for offer, receipt in zip(batch, store.ingest(batch), strict=True):
+                assert receipt.hash is not None
+                if receipt.status is not Status.REFUSED:
+                    _accept(accepted, receipt.hash, *offer)
+        if accepted:
+            _compare(store, list(accepted.values()))
+
+    check()
+
+
+def _accept(accepted: dict[bytes, HeldEntry], entry_hash: bytes, entry: Entry, payload: bytes | None) -> None:
+    before = accepted.get(entry_hash)
+    if payload == b"rubbish" or payload is None:
+        payload = before.payload if before else None
+    accepted[entry_hash] = HeldEntry(verify_signed(entry), payload)
+
+
+def _compare(store: LogStore, accepted: list[HeldEntry]) -> None:
+    entry = accepted[0].signed.entry
+    report = verify_log(accepted, partial=True)
+    state = store.log_state(entry.author, entry.log_id)
+    assert state is not None
+    standing = state.standing
+    assert standing.forked_at == (report.fork.seq_num if report.fork else None)
+    assert standing.lied_at == report.lie
+    assert state.invalid_from == report.invalid_from
+    stored = store.entries_of(entry.author, entry.log_id)
+    assert {(item.hash, item.payload) for item in stored} == {(item.signed.hash, item.payload) for item in accepted}
+    assert {item.hash for item in stored if item.refusal is None} == {item.hash for item in report.verified.values()}
+    for item in stored:
+        if report.invalid_from is not None and item.entry.seq_num >= report.invalid_from:
+            is_forked = report.fork is not None and item.entry.seq_num >= report.fork.seq_num
+            assert item.refusal == ("log.forked" if is_forked else "log.invalid-since")
+    assert state.height == max(item.entry.seq_num for item in stored)
+    assert state.held == len(stored)
+    proof = store.fork_proof(entry.author, entry.log_id)
+    assert (proof.seq_num if proof else None) == standing.forked_at
+
+
+def test_generator_makes_every_kind_of_log(store: LogStore) -> None:
+    seen: set[str] = set()
+    for seed in range(60):
+        rng = random.Random(seed)
+        offers = _offers(rng)
+        rng.shuffle(offers)
+        receipts = store.ingest(offers)
+        state = store.log_state(offers[0][0].author, 1)
+        standing = state.standing if state else Standing()
+        seen |= {receipt.error.code for receipt in receipts if receipt.error}
+        seen |= {name for name in Standing.__slots__ if getattr(standing, name) is not None}
+    assert seen >= {
+        "forked_at", "lied_at", "ended_at", "log.forked", "log.invalid-since", "entry.after-end-of-log",
+        "entry.no-path-to-first", "payload.size-mismatch", "payload.hash-mismatch",
+    }  # fmt: skip
+
+
+def test_entries_that_link_to_a_place_are_all_found() -> None:
+    linking: dict[int, set[int]] = {n: {n + 1} for n in range(1, 400)}
+    for n in range(2, 400):
+        linking[lipmaa(n)].add(n)
+    for n in range(1, 400):
+        assert sorted(_linking_to(n, 399)) == sorted(m for m in linking[n] if m <= 399), n
