@@ -31,9 +31,7 @@ Ask = Callable[..., dict[str, Any]]
 def ask() -> Iterator[Ask]:
     """Sends one command to the peer and returns its answer."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    require_component(
-        "Node.js with npm", node and npm, "install the distribution's packages nodejs and npm"
-    )
+    require_component("Node.js with npm", node and npm, "install the distribution's packages nodejs and npm")
     if not all((PEER / "node_modules" / name).is_dir() for name in ("p2panda-js-yamf", "p2panda-js-yasmf")):
         install = [npm or "", "install", "--prefix", str(PEER), "--no-audit", "--no-fund", "--loglevel=error"]
         done = subprocess.run(install, capture_output=True, text=True, check=False, timeout=300)

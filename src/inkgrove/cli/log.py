@@ -1,18 +1,21 @@
 """`inkgrove log`: verify log files, show certificate pools."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inkgrove.cli.files import read_entry_lines
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
+from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.core.certificate import certificate_pool, shortest_path
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.log import HeldEntry, Verdict, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.store.opening import open_store
 
 app = typer.Typer(no_args_is_help=True, help="Verify logs and show what proves an entry.")
 
@@ -55,6 +58,40 @@ def _describe(verdict: Verdict) -> dict[str, object]:
         facts = {"author": entry.author, "log_id": entry.log_id, "seq_num": entry.seq_num, "hash": verdict.hash}
         return {"ok": True, **facts}
     return {"ok": False, "code": verdict.code, "message": verdict.message}
+
+
+@app.command(epilog="Example: inkgrove log ingest slothmail.jsonl feed.jsonl")
+def ingest(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take entries into the store, verified; those it has already change nothing."""
+    logs = open_store(store_place(home, store))
+    counts: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    for file in files:
+        lines = []
+        for line in read_entry_lines(file):
+            if isinstance(line, tuple):
+                refused[line[1].code] += 1
+            else:
+                lines.append((line.entry, line.payload))
+        for receipt in logs.ingest(lines):
+            if receipt.error is not None:
+                refused[receipt.error.code] += 1
+            else:
+                counts[receipt.status.value] += 1
+    logs.close()
+    if as_json:
+        print_json({**counts, "refused": dict(refused)})
+    else:
+        told = [f"{count:,} {name}" for name, count in counts.items()]
+        told += [f"{count:,} refused [{code}]" for code, count in refused.items()]
+        typer.echo(", ".join(told) or "nothing to take in")
+    if refused:
+        raise typer.Exit(NOT_VALID)
 
 
 @app.command(epilog="Example: inkgrove log pool 23 --height 30")

@@ -1,21 +1,24 @@
 """`inkgrove view`: tables from logs."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, plain, print_json, printable
+from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError, UnreadableFile
-from inkgrove.core.keys import parse_public_key
+from inkgrove.core.errors import InkgroveError, UnknownSchema, UnreadableFile
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
-from inkgrove.reference import ReferenceView, fold
+from inkgrove.reference import ReferenceRow, ReferenceView, fold
+from inkgrove.store.query import Filter, Operator, ViewRow, read_page
+from inkgrove.store.view_store import open_views
 
 app = typer.Typer(no_args_is_help=True, help="Tables from logs.")
 
@@ -47,7 +50,7 @@ def reference(
                 note(f"{file}, line {line.number} left out: {error.message} [{error.code}]")
     if not held:
         raise UnreadableFile('no entry was found in the files: each line is an object with "entry" in hex')
-    registered = None if schema is None else [_parse_schema_id(text) for text in schema]
+    registered = None if schema is None else [parse_schema_id(text) for text in schema]
     for view in fold(held, registered):
         if table:
             _print_view(view)
@@ -55,32 +58,102 @@ def reference(
             print_json(_view_facts(view))
 
 
-def _parse_schema_id(text: str) -> SchemaId:
-    author, _, log_id = text.partition("/")
-    if not log_id.isascii() or not log_id.isdigit():
-        raise typer.BadParameter(f"{text!r} is not AUTHOR/LOG")
-    return SchemaId(parse_public_key(author), int(log_id))
+@app.command(epilog="Example: inkgrove view show slothmail --where subject=contains:Hello --sort -created --limit 20")
+def show(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=[OP:]VALUE", help="OP: eq, ne, lt, lte, gt, gte, in (a,b), contains, is-null."),
+    ] = None,
+    sort: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Sort by it; -FIELD descends.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 100,
+    provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show rows of a materialised view."""
+    built = open_views(store_place(home, store))
+    known = built.views()
+    schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
+    if schema_id not in known or not known[schema_id].is_built:
+        raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
+    view = known[schema_id]
+    filters = [_parse_filter(text, dict(view.fields)) for text in where or ()]
+    order = [(text.removeprefix("-"), text.startswith("-")) for text in sort or ()]
+    with built.database.reading() as connection:
+        page = read_page(connection, view, where=filters, sort=order, limit=limit)
+    built.close()
+    if as_json:
+        for row in page.rows:
+            facts = _row_facts(row)
+            print_json({**facts, "provenance": row.field_seq_nums} if provenance else facts)
+        return
+    names = [name for name, _ in view.fields]
+    title = f"{printable(view.name or str(schema_id))}, version {view.version}"
+    table = Table("author", "seq", "last", *names, title=title, title_justify="left")
+    for row in page.rows:
+        cells = []
+        for name, value in row.fields.items():
+            text = "-" if value is None else printable(str(plain(value)))
+            cells.append(f"{text} [{row.field_seq_nums[name]}]" if provenance else text)
+        table.add_row(f"{row.author.hex()[:8]}…", str(row.seq_num), str(row.last_seq_num), *cells)
+    console().print(table if page.rows else f"{title}: no rows")
+    if page.after is not None:
+        note(f"only the first {limit} rows; see --limit, --where and --sort")
+
+
+def _parse_filter(text: str, types: dict[str, str]) -> Filter:
+    name, found, rest = text.partition("=")
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not FIELD=VALUE or FIELD=OP:VALUE")
+    operator, colon, value = rest.partition(":")
+    if not colon or operator not in get_args(Operator):
+        operator, value = "eq", rest
+    if operator == "is-null":
+        return Filter(name, "is-null", value != "false")
+    type_name = types.get(name, "text")
+    if operator == "in":
+        return Filter(name, "in", [_parse_value(item, type_name) for item in value.split(",")])
+    return Filter(name, operator, _parse_value(value, type_name))  # type: ignore[arg-type]
+
+
+def _parse_value(text: str, type_name: str) -> object:
+    """A value as people type it; what does not fit is refused by the query."""
+    try:
+        if type_name == "integer":
+            return int(text)
+        if type_name == "float":
+            return float(text)
+        if type_name == "boolean":
+            return {"true": True, "false": False}[text]
+        if type_name.endswith("[]") or type_name == "blob":
+            return json.loads(text)
+    except (ValueError, KeyError):
+        return text
+    return text
+
+
+def _row_facts(row: ReferenceRow | ViewRow) -> dict[str, object]:
+    return {
+        "instance": row.instance,
+        "author": row.author,
+        "log_id": row.log_id,
+        "seq_num": row.seq_num,
+        "last_seq_num": row.last_seq_num,
+        "last_hash": row.last_hash,
+        "fields": row.fields,
+        "access": _access_facts(row.access),
+        "expires": row.expires,
+        "copied_from": row.copied_from,
+    }
 
 
 def _view_facts(view: ReferenceView) -> dict[str, object]:
     return {
         "schema": None if view.schema is None else list(view.schema),
         "version": view.version,
-        "rows": [
-            {
-                "instance": row.instance,
-                "author": row.author,
-                "log_id": row.log_id,
-                "seq_num": row.seq_num,
-                "last_seq_num": row.last_seq_num,
-                "last_hash": row.last_hash,
-                "fields": row.fields,
-                "access": _access_facts(row.access),
-                "expires": row.expires,
-                "copied_from": row.copied_from,
-            }
-            for row in view.rows
-        ],
+        "rows": [_row_facts(row) for row in view.rows],
         "outcomes": [
             {
                 "author": item.author,

@@ -1,0 +1,226 @@
+"""`inkgrove index|unindex|views|materialise|rebuild|outcomes`: which schemas are materialised, and doing it."""
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.output import JsonOption, console, note, print_json, printable
+from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
+from inkgrove.store.opening import open_store
+from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
+from inkgrove.store.view_store import open_views
+
+if TYPE_CHECKING:
+    from inkgrove.pipeline.materialiser import Materialiser, Report
+
+LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
+AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these commands beside the groups."""
+    app.command(epilog="Example: inkgrove index 88e1cb88... 12")(index)
+    app.command(epilog="Example: inkgrove unindex 88e1cb88... 12")(unindex)
+    app.command(epilog="Example: inkgrove views")(views)
+    app.command(epilog="Example: inkgrove materialise --once")(materialise)
+    app.command(epilog="Example: inkgrove rebuild slothmail")(rebuild)
+    app.command(epilog="Example: inkgrove outcomes slothmail --only quarantined")(outcomes)
+
+
+def index(
+    author: AuthorArgument,
+    log_id: LogArgument,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a schema on the list of those to materialise."""
+    schema_id = parse_schema_id(f"{author}/{log_id}")
+    logs = open_store(store_place(home, store))
+    is_news = logs.register(schema_id)
+    logs.close()
+    if as_json:
+        print_json({"schema": list(schema_id), "registered": True, "changed": is_news})
+    else:
+        typer.echo(f"{schema_id} {'is registered' if is_news else 'was registered already'}")
+
+
+def unindex(
+    author: AuthorArgument,
+    log_id: LogArgument,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a schema off the list; its view goes with the next run of the pipeline."""
+    schema_id = parse_schema_id(f"{author}/{log_id}")
+    logs = open_store(store_place(home, store))
+    was_there = logs.unregister(schema_id)
+    logs.close()
+    if as_json:
+        print_json({"schema": list(schema_id), "registered": False, "changed": was_there})
+    else:
+        typer.echo(f"{schema_id} {'is registered no more' if was_there else 'was not registered'}")
+
+
+def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
+    place = store_place(home, store)
+    logs, built = open_store(place), open_views(place)
+    known = built.views()
+    facts: list[dict[str, Any]] = []
+    with built.database.reading() as connection:
+        for schema_id in logs.registered():
+            view = known.get(schema_id)
+            facts.append(
+                {
+                    "schema": list(schema_id),
+                    "name": view.name if view else None,
+                    "version": (view.version or None) if view else None,
+                    "rows": count_rows(connection, view) if view else 0,
+                    "outcomes": count_outcomes(connection, view.id) if view else {},
+                    "waits_for": [list(waiting) for waiting in view.waits_for] if view else [],
+                    "stopped": view.stopped if view else None,
+                    "built": bool(view and view.is_built),
+                }
+            )
+    _, offset = built.progress()
+    behind = logs.newest_offset().position - offset.position
+    logs.close()
+    built.close()
+    if as_json:
+        for item in facts:
+            print_json(item)
+        return
+    table = Table("schema", "name", "version", "rows", "applied", "pending", "quarantined", "obsolete", "state")
+    for item in facts:
+        author, log_id = item["schema"]
+        counts: dict[str, int] = item["outcomes"]
+        state = "not built yet: inkgrove materialise --once" if not item["built"] else "ready"
+        if item["waits_for"]:
+            state = "waits for " + ", ".join(f"{a.hex()[:8]}…/{n}" for a, n in item["waits_for"])
+        table.add_row(
+            f"{author.hex()[:8]}…/{log_id}",
+            printable(str(item["name"] or "-")),
+            str(item["version"] or "-"),
+            f"{item['rows']:,}",
+            *(f"{counts.get(name, 0):,}" for name in ("applied", "pending", "quarantined", "obsolete")),
+            printable(str(item["stopped"] or state)),
+        )
+    console().print(table if facts else "no schema is registered: inkgrove index AUTHOR LOG")
+    if behind > 0:
+        note(f"{behind:,} positions are not in the views yet")
+
+
+def materialise(
+    once: Annotated[bool, typer.Option("--once", help="Catch up with the store, then end.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
+    max_entries: Annotated[int, typer.Option(min=1, help="How many positions one batch takes at most.")] = 10_000,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the views up to date with Spark: once, or following the store."""
+    if once == follow:
+        raise typer.BadParameter("say --once or --follow")
+    start = perf_counter()
+    with _pipeline(home, store, quiet=as_json) as materialiser, tempfile.TemporaryDirectory() as checkpoint:
+        query = materialiser.follow(Path(checkpoint), once=once, max_entries=max_entries)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        while query.isActive and not stop.is_set():
+            query.awaitTermination(0.2)
+        query.stop()
+        if query.exception() is not None:
+            raise query.exception()
+        _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
+
+
+def rebuild(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold a view from scratch beside the one that is there, then swap it in."""
+    start = perf_counter()
+    with _pipeline(home, store, quiet=as_json) as materialiser:
+        names = {schema_id: view.name for schema_id, view in materialiser.views.views().items()}
+        materialiser.rebuild(find_by_name(schema, names))
+        _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
+
+
+def outcomes(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG or name; - for messages of no schema.")],
+    only: Annotated[str | None, typer.Option(help="applied, pending, quarantined or obsolete.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what became of the messages of a schema, and why."""
+    built = open_views(store_place(home, store))
+    known = built.views()
+    view = None
+    if schema != "-":
+        schema_id = find_by_name(schema, {key: item.name for key, item in known.items()})
+        view = known[schema_id].id if schema_id in known else -1
+    with built.database.reading() as connection:
+        rows = read_outcomes(connection, view, limit, only)
+    built.close()
+    if as_json:
+        for row in rows:
+            keys = ("author", "log_id", "seq_num", "hash", "outcome", "code", "reason")
+            print_json({key: getattr(row, key) for key in keys})
+        return
+    table = Table("author", "log", "seq", "outcome", "code", "reason")
+    for row in rows:
+        place = (f"{row.author.hex()[:8]}…", str(row.log_id), str(row.seq_num))
+        table.add_row(*place, row.outcome, row.code, printable(row.reason))
+    console().print(table if rows else "no messages")
+
+
+@contextmanager
+def _pipeline(home: Path, store: str | None, *, quiet: bool) -> Iterator["Materialiser"]:
+    """A Spark session with the views of a store; imported here, for nothing else may wait for a JVM."""
+    from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
+    from inkgrove.pipeline.session import start_session  # noqa: PLC0415
+
+    err = Console(stderr=True, highlight=False, quiet=quiet)
+    with err.status("starting Spark ...") as status:
+        spark = start_session(home.resolve() / "spark-logs")
+
+        def show(report: "Report") -> None:
+            done = sum(report.counts[name] for name in ("applied", "pending", "quarantined", "obsolete"))
+            status.update(f"{report.batches} batches, {done:,} messages folded, {report.written:,} rows written")
+
+        materialiser = Materialiser(spark, store_place(home, store), show)
+        status.update("folding ...")
+        try:
+            yield materialiser
+        finally:
+            materialiser.close()
+            spark.stop()
+
+
+def _print_report(report: "Report", seconds: float, *, as_json: bool) -> None:
+    counts = {name: report.counts[name] for name in ("applied", "pending", "quarantined", "obsolete")}
+    folded = sum(counts.values())
+    facts = {"batches": report.batches, "rebuilt": [list(schema) for schema in report.rebuilt], **counts}
+    if as_json:
+        print_json({**facts, "rows_written": report.written, "seconds": round(seconds, 3)})
+        return
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to fold"
+    built = f", {len(report.rebuilt)} views built" if report.rebuilt else ""
+    typer.echo(f"{folded:,} messages: {told}; {report.written:,} rows written{built}; {seconds:.1f} s")

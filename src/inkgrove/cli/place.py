@@ -1,0 +1,44 @@
+"""Where a command finds its store: the home directory, or a PostgreSQL database by URL."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inkgrove.core.errors import InkgroveError, UnknownSchema
+from inkgrove.core.keys import parse_public_key
+from inkgrove.messages.ids import SchemaId
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", envvar="INKGROVE_STORE", help="PostgreSQL URL, instead of files in --home.", metavar="URL"),
+]
+
+
+def store_place(home: Path, store: str | None) -> str:
+    """The place that `open_store` takes."""
+    return store or str(home.resolve())
+
+
+def parse_schema_id(text: str) -> SchemaId:
+    """`AUTHOR/LOG`."""
+    author, _, log_id = text.partition("/")
+    if not log_id.isascii() or not log_id.isdigit():
+        raise typer.BadParameter(f"{text!r} is not AUTHOR/LOG")
+    try:
+        return SchemaId(parse_public_key(author), int(log_id))
+    except InkgroveError as err:
+        raise typer.BadParameter(f"{text!r} is not AUTHOR/LOG: {err.message}") from err
+
+
+def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
+    """A schema by `AUTHOR/LOG`, or by its name if only one has it."""
+    if "/" in text:
+        return parse_schema_id(text)
+    found = [schema_id for schema_id, name in names.items() if name == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownSchema(f"several schemas are called {text!r}: {', '.join(map(str, found))}")
+    known = ", ".join(sorted({name for name in names.values() if name})) or "none"
+    raise UnknownSchema(f"no registered schema is called {text!r}; there are: {known}. See `inkgrove views`.")

@@ -1,0 +1,162 @@
+"""The Python data source `inkgrove`: what is dirty in a log store, as a stream of positions or all of it at once.
+
+    spark.readStream.format("inkgrove").option("store", place).load()    # groups dirtied since the last batch
+    spark.read.format("inkgrove").option("store", place).load()          # every log, to be folded from scratch
+
+Rows are small (which group, and the position); payloads are fetched by the tasks that fold them. Options: `store`
+(directory or URL), `partitions`, `maxEntriesPerBatch`; for a stream `startingOffset`; for a batch `schema` (AUTHOR/LOG:
+only the logs that speak of it) or `after` and `until` (offsets: only what became dirty between them).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from inkgrove.core.keys import parse_public_key
+from inkgrove.messages.ids import SchemaId
+from inkgrove.pipeline.plan import Group, dirty_groups, in_parts, logs_in_parts
+from inkgrove.pipeline.tables import DIRTY, spark_schema
+from inkgrove.store.ingests import Offset
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+
+DEFAULT_PARTITIONS = 2
+MAX_ENTRIES_PER_BATCH = 10_000
+
+
+@dataclass
+class DirtyPart(InputPartition):
+    """What one task folds."""
+
+    groups: list[Group]
+    offset: Offset
+
+
+class InkgroveSource(DataSource):
+    """Registered as `inkgrove`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "inkgrove"
+
+    def schema(self) -> StructType:
+        return spark_schema(DIRTY)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _AllReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _DirtyReader(dict(self.options))
+
+
+def _read_part(part: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(part, DirtyPart)
+    groups, count = part.groups, len(part.groups)
+    columns: tuple[list[Any], ...] = (
+        [group.log for group in groups] if groups else [None],
+        [group.create_seq for group in groups] if groups else [None],
+        [part.offset.xid] * max(count, 1),
+        [part.offset.position] * max(count, 1),
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, DIRTY, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=DIRTY)
+
+
+def _dirty_parts(store: LogStore, after: Offset, until: Offset, parts: int) -> list[InputPartition]:
+    ingests, reached = store.read_ingests(after, MAX_ENTRIES_PER_BATCH)
+    while reached < until:
+        more, reached = store.read_ingests(reached, MAX_ENTRIES_PER_BATCH)
+        ingests += more
+    groups = dirty_groups(store, (item for item in ingests if item.offset <= until))
+    return [DirtyPart(part, until) for part in in_parts(groups, parts) or [[]]]
+
+
+def render_offset(offset: Offset) -> str:
+    """An offset as an option."""
+    return f"{offset.xid}/{offset.position}"
+
+
+def parse_offset(text: str) -> Offset:
+    """An offset from an option."""
+    xid, _, position = text.partition("/")
+    return Offset(int(xid), int(position))
+
+
+class _Opened:
+    """Opens the store where it is needed: readers are made in one process and used in others."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.place = options["store"]
+        self.parts = int(options.get("partitions", DEFAULT_PARTITIONS))
+        self._store: LogStore | None = None
+
+    def store(self) -> LogStore:
+        if self._store is None:
+            self._store = open_store(self.place)
+        return self._store
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None}
+
+
+class _AllReader(_Opened, DataSourceReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.wanted = options.get("schema")
+        self.after, self.until = options.get("after"), options.get("until")
+
+    def partitions(self) -> list[InputPartition]:
+        store = self.store()
+        if self.after is not None and self.until is not None:
+            return _dirty_parts(store, parse_offset(self.after), parse_offset(self.until), self.parts)
+        offset = store.newest_offset()
+        numbers = None
+        if self.wanted is not None:
+            author, _, log_id = self.wanted.partition("/")
+            numbers = store.logs_of_schema(SchemaId(parse_public_key(author), int(log_id)))
+        heights = [(log.id, log.held) for log in store.logs(numbers).values()]
+        parts = logs_in_parts(heights, self.parts) or [[]]
+        return [DirtyPart(part, offset) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read_part(partition)
+
+
+class _DirtyReader(_Opened, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.limit = int(options.get("maxEntriesPerBatch", MAX_ENTRIES_PER_BATCH))
+        self.start = parse_offset(options.get("startingOffset", "0/0"))
+        self._stop_at: Offset | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return self.start._asdict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._stop_at = self.store().newest_offset()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        after = Offset(**start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.limit
+        assert isinstance(limit, ReadMaxRows | ReadAllAvailable)
+        _, end = self.store().read_ingests(after, most)
+        if self._stop_at is not None:
+            end = min(end, self._stop_at)
+        return max(end, after)._asdict()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return _dirty_parts(self.store(), Offset(**start), Offset(**end), self.parts)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read_part(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: the position that counts is written with the rows."""

@@ -1,0 +1,28 @@
+"""Every table that passes through Spark, once: what is dirty goes in, counts and names come out."""
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+DIRTY = pa.schema([("log", pa.int64()), ("create_seq", pa.int64()), ("xid", pa.int64()), ("position", pa.int64())])
+"""A group of messages to fold; without `create_seq` a whole log; without `log` only how far the reader has come."""
+
+RESULT = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("groups", pa.int64()),
+        ("rows", pa.int64()),
+        ("applied", pa.int64()),
+        ("pending", pa.int64()),
+        ("quarantined", pa.int64()),
+        ("obsolete", pa.int64()),
+        ("xid", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
+"""What a task reports: where it staged, how much, and the newest position it has seen."""
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same for Spark."""
+    types = {pa.int64(): LongType(), pa.string(): StringType()}
+    return StructType([StructField(field.name, types[field.type]) for field in schema])

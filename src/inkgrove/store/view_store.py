@@ -1,0 +1,180 @@
+"""The views: opened, listed, read; their tables follow from the logs and can be dropped at any time.
+
+docs/protocol.md section 6. On SQLite they live in a file of their own, so that a big write to a view never blocks a
+publish; on PostgreSQL beside the logs.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, MetaData, Table, delete, insert, inspect, select, update
+
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.database import Database, insert_new, parse_place
+from inkgrove.store.ingests import START, Offset
+from inkgrove.store.view_tables import (
+    FORMAT,
+    metadata,
+    outcomes,
+    progress,
+    row_table,
+    row_table_name,
+    view_format,
+    views,
+)
+
+FILE_NAME: Final = "views.db"
+STREAM: Final = "views"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view as it is registered and built."""
+
+    id: int
+    schema_id: SchemaId
+    name: str | None
+    generation: int
+    version: int
+    fields: tuple[tuple[str, str], ...]
+    """Name and type of each column."""
+    cascades: dict[str, int]
+    """The cascading relations among them, each with the view it points to."""
+    fingerprint: str | None
+    waits_for: tuple[SchemaId, ...]
+    stopped: str | None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a table to read."""
+        return self.generation > 0
+
+    def table(self, target: MetaData | None = None) -> Table:
+        """The table of its rows."""
+        return row_table(row_table_name(self.id, self.generation), self.fields, target or MetaData())
+
+
+class ViewStore:
+    """All views of a node."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.database.close()
+
+    def views(self) -> dict[SchemaId, View]:
+        """Every view, built or waiting."""
+        return self.database.read(read_views)
+
+    def progress(self, stream: str = STREAM) -> tuple[int, Offset]:
+        """The last batch that is in the views, and the offset behind it."""
+        return self.database.read(lambda connection: read_progress(connection, stream))
+
+    def sync(self, registered: list[SchemaId]) -> dict[SchemaId, View]:
+        """Let there be a view for every registered schema and for no other; new ones are not built yet."""
+
+        def work(connection: Connection) -> dict[SchemaId, View]:
+            known = read_views(connection)
+            for schema_id, view in known.items():
+                if schema_id not in registered:
+                    drop_view(connection, view)
+            missing = [{"author": s.author, "log_id": s.log_id} for s in registered if s not in known]
+            if missing:
+                connection.execute(insert_new(connection, views), missing)
+            return read_views(connection)
+
+        known = self.views()
+        return known if set(known) == set(registered) else self.database.write(work)
+
+
+def open_views(place: Path | str) -> ViewStore:
+    """The views of a store, in its directory or at its URL; those of another format are dropped, to be rebuilt."""
+    url = parse_place(place)
+    if url.get_backend_name() == "sqlite":
+        url = url.set(database=str(Path(url.database or "").with_name(FILE_NAME)))
+    database = Database(url)
+    try:
+        if database.read(_format) != FORMAT:
+            database.write(_make_anew)
+    except BaseException:
+        database.close()
+        raise
+    return ViewStore(database)
+
+
+def _format(connection: Connection) -> int | None:
+    if not inspect(connection).has_table(view_format.name):
+        return None
+    return connection.scalar(select(view_format.c.format))
+
+
+def _make_anew(connection: Connection) -> None:
+    if _format(connection) == FORMAT:
+        return
+    if inspect(connection).has_table(views.name):
+        for name in inspect(connection).get_table_names():
+            if name.startswith("view_") and "_rows_" in name:
+                Table(name, MetaData()).drop(connection)
+        metadata.drop_all(connection)
+    metadata.create_all(connection)
+    connection.execute(insert(view_format), {"format": FORMAT})
+
+
+def read_views(connection: Connection) -> dict[SchemaId, View]:
+    """Every view by its schema."""
+    found = {}
+    for row in connection.execute(select(views).order_by(views.c.author, views.c.log_id)):
+        view = _view(row)
+        found[view.schema_id] = view
+    return found
+
+
+def _view(row: Any) -> View:
+    fields = json.loads(row.fields)
+    return View(
+        row.id,
+        SchemaId(PublicKey(row.author), row.log_id),
+        row.name,
+        row.generation,
+        row.version,
+        tuple((item["name"], item["type"]) for item in fields),
+        {item["name"]: item["target"] for item in fields if item.get("target") is not None},
+        row.fingerprint,
+        tuple(SchemaId(PublicKey.fromhex(author), log_id) for author, log_id in json.loads(row.waits_for)),
+        row.stopped,
+    )
+
+
+def read_progress(connection: Connection, stream: str) -> tuple[int, Offset]:
+    """The last batch of a stream and the offset behind it; -1 and the start if there was none."""
+    row = connection.execute(select(progress).where(progress.c.stream == stream)).first()
+    return (row.batch, Offset(row.xid, row.position)) if row is not None else (-1, START)
+
+
+def write_progress(connection: Connection, stream: str, batch: int, offset: Offset) -> None:
+    """Note that a batch is in the views; part of the transaction that puts it there."""
+    facts = {"batch": batch, "xid": offset.xid, "position": offset.position}
+    done = connection.execute(update(progress).where(progress.c.stream == stream).values(facts))
+    if done.rowcount == 0:
+        connection.execute(insert(progress), {"stream": stream, **facts})
+
+
+def drop_view(connection: Connection, view: View) -> None:
+    """Remove a view with all that belongs to it."""
+    forget_view_contents(connection, view.id)
+    if view.is_built:
+        view.table().drop(connection, checkfirst=True)
+    connection.execute(delete(views).where(views.c.id == view.id))
+
+
+def forget_view_contents(connection: Connection, view: int) -> None:
+    """Remove the outcomes, deletions and edges of a view; its row table is replaced as a whole."""
+    for name in ("view_deleted", "view_edges", "view_gone"):
+        table = metadata.tables[name]
+        connection.execute(delete(table).where(table.c.view == view))
+    connection.execute(delete(outcomes).where(outcomes.c.view == view))

@@ -1,0 +1,54 @@
+"""What the materialised views hold, in the plain form that the oracle's results have too."""
+
+from typing import Any
+
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.outcomes import Outcome
+from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.reference import fold
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.query import read_all, read_outcomes
+from tests.support.whole_fold import Comparable, comparable
+
+
+def held_by(store: LogStore) -> list[HeldEntry]:
+    """Every entry of a store, as the oracle takes it."""
+    return [
+        HeldEntry(verify_signed(stored.entry), stored.payload)
+        for author, log_id in store.heights()
+        for stored in store.entries_of(author, log_id)
+    ]
+
+
+def materialised(materialiser: Materialiser) -> Comparable:
+    """All views of a store."""
+    known = materialiser.views.views()
+    result: Comparable = {}
+    with materialiser.views.database.reading() as connection:
+        for schema_id, view in [(None, None), *known.items()]:
+            rows = {} if view is None else {row.instance: _plain(row) for row in read_all(connection, view, page=3)}
+            outcomes = read_outcomes(connection, None if view is None else view.id, 1_000_000)
+            result[schema_id] = {
+                "version": None if view is None else view.version or None,
+                "waits_for": [] if view is None else list(view.waits_for),
+                "rows": rows,
+                "outcomes": {row.hash: (Outcome(row.outcome), row.code) for row in outcomes},
+                "absent": 0,
+            }
+    return result
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {
+        "place": (row.author, row.log_id, row.seq_num),
+        "last": (row.last_seq_num, row.last_hash),
+        "fields": row.fields,
+        "rest": (row.access, row.expires, row.copied_from),
+    }
+
+
+def expected(materialiser: Materialiser) -> Comparable:
+    """What the oracle makes of the same store; absent payloads are counted by the store, not by views."""
+    views = comparable(fold(held_by(materialiser.store), materialiser.store.registered()))
+    return {schema: {**view, "absent": 0} for schema, view in views.items()}
