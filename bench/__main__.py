@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import migration, verification
+from bench import migration, pipeline, verification
 
-SUITES = (verification, migration)
+SUITES = (verification, migration, pipeline)
 
 
 def main() -> None:

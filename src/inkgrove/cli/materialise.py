@@ -10,12 +10,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
+from inkgrove.cli.spark import spark_session
 from inkgrove.store.opening import open_store
 from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
 from inkgrove.store.view_store import open_views
@@ -193,25 +193,19 @@ def outcomes(
 
 @contextmanager
 def _pipeline(home: Path, store: str | None, *, quiet: bool) -> Iterator["Materialiser"]:
-    """A Spark session with the views of a store; imported here, for nothing else may wait for a JVM."""
-    from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
-    from inkgrove.pipeline.session import start_session  # noqa: PLC0415
-
-    err = Console(stderr=True, highlight=False, quiet=quiet)
-    with err.status("starting Spark ...") as status:
-        spark = start_session(home.resolve() / "spark-logs")
+    with spark_session(home, quiet=quiet) as (spark, status):
+        from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
         def show(report: "Report") -> None:
             done = sum(report.counts[name] for name in ("applied", "pending", "quarantined", "obsolete"))
-            status.update(f"{report.batches} batches, {done:,} messages folded, {report.written:,} rows written")
+            status(f"{report.batches} batches, {done:,} messages folded, {report.written:,} rows written")
 
         materialiser = Materialiser(spark, store_place(home, store), show)
-        status.update("folding ...")
+        status("folding ...")
         try:
             yield materialiser
         finally:
             materialiser.close()
-            spark.stop()
 
 
 def _print_report(report: "Report", seconds: float, *, as_json: bool) -> None:

@@ -616,6 +616,18 @@ class NoJava(PipelineError):
     code = "pipeline.no-java"
 
 
+class SparkFailed(PipelineError):
+    """A Spark job ended with an error; nothing of its batch was written."""
+
+    code = "pipeline.spark-failed"
+
+
+class BadArchive(PipelineError):
+    """An archive is not Parquet with the binary columns `entry` and `payload`, or is damaged."""
+
+    code = "pipeline.bad-archive"
+
+
 class NotRegistered(PipelineError):
     """The schema is not on the list of those to materialise."""
 

@@ -7,7 +7,7 @@ functions here and in `core.log` make the latter two; each returns its type or r
 
 from dataclasses import dataclass
 
-from inkgrove.core.entry import Entry, hash_entry
+from inkgrove.core.entry import Entry
 from inkgrove.core.errors import (
     AfterEndOfLog,
     BacklinkMismatch,
@@ -42,7 +42,7 @@ def verify_signed(entry: Entry) -> SignedEntry:
     """Check the signature alone: the entry counts as a claim, not yet as part of a log."""
     encoded = entry.encoded
     verify_signature(entry.author, encoded[:-64], encoded[-64:])
-    return SignedEntry(entry, hash_entry(entry))
+    return SignedEntry(entry, hash_like(encoded, entry.payload_hash))
 
 
 def verify_entry(

@@ -123,10 +123,11 @@ def _is_clean(value: Any) -> bool:
         for key, item in value.items():
             if type(key) is not str or "\0" in key:
                 return False
-            if type(item) is str:
+            kind = type(item)
+            if kind is str:
                 if "\0" in item:
                     return False
-            elif type(item) not in _ALWAYS_CLEAN and not _is_clean(item):
+            elif kind not in _ALWAYS_CLEAN and not _is_clean(item):
                 return False
         return True
     return isfinite(value) if kind is float else kind in _ALWAYS_CLEAN

@@ -38,7 +38,8 @@ def parse_timestamp(text: str) -> Timestamp:
         moment = datetime.fromisoformat(text.upper())
     except ValueError as err:
         raise BadTimestamp(f"{text!r} is no moment: {err}") from err
-    return Timestamp((moment - _EPOCH) // _MICROSECOND)
+    since = moment - _EPOCH
+    return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
 def timestamp_from_seconds(seconds: int | float) -> Timestamp:

@@ -33,7 +33,7 @@ _CHUNK = 5_000
 
 
 @lru_cache(maxsize=4)
-def _store(place: str) -> LogStore:
+def open_once(place: str) -> LogStore:
     """One open store per worker process."""
     return open_store(place)
 
@@ -81,7 +81,7 @@ def fold_task(
 
 class _Worker:
     def __init__(self, place: str, staging: str, snapshot: Snapshot, only: SchemaId | None) -> None:
-        self.store = _store(place)
+        self.store = open_once(place)
         self.snapshot = snapshot
         self.only = only
         definitions = snapshot.definitions()

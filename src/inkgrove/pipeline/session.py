@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import NoJava
+from inkgrove.core.errors import NoJava, SparkFailed
 from inkgrove.pipeline.source import InkgroveSource
 
 _LOG4J = """status = off
@@ -51,6 +55,7 @@ def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSe
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -73,6 +78,18 @@ def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSe
     return session
 
 
+@contextmanager
+def session_for(logs: Path) -> Iterator[SparkSession]:
+    """A session for one piece of work; what fails in Spark is said in one line."""
+    spark = start_session(logs)
+    try:
+        yield spark
+    except (PySparkException, Py4JError) as err:
+        raise SparkFailed(f"Spark failed: {first_reason(err)}; its logs are in {logs}") from err
+    finally:
+        spark.stop()
+
+
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -84,3 +101,12 @@ def _check_java() -> None:
     version = words[1].split(".")[0] if len(words) > 1 else "0"
     if not version.isdigit() or int(version) < OLDEST_JAVA:
         raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, this is {version}: {advice}")
+
+
+def first_reason(error: Exception) -> str:
+    """What Spark says in its first line that is more than the name of an exception."""
+    for line in str(error).splitlines():
+        text = line.strip().removeprefix(": ")
+        if text and not text.startswith(("An error occurred while calling", "An exception was thrown", "Traceback")):
+            return text[:300]
+    return type(error).__name__
