@@ -69,11 +69,22 @@ def in_parts(groups: Iterable[Group], parts: int) -> list[list[Group]]:
 
 
 def logs_in_parts(heights: Sequence[tuple[int, int]], parts: int) -> list[list[Group]]:
-    """Whole logs, given with their sizes, in parts of about the same number of entries."""
-    loads = [0] * parts
+    """Whole logs, given with their sizes, in parts of neighbours with about the same number of entries each."""
+    total = sum(size for _, size in heights)
     result: list[list[Group]] = [[] for _ in range(parts)]
-    for log, size in sorted(heights, key=lambda item: -item[1]):
-        lightest = loads.index(min(loads))
-        loads[lightest] += size
-        result[lightest].append(Group(log, None))
+    before = 0
+    for log, size in sorted(heights):
+        result[min(parts - 1, before * parts // max(total, 1))].append(Group(log, None))
+        before += size
     return [part for part in result if part]
+
+
+def in_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as the first and last of each unbroken run."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs
