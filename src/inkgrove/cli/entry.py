@@ -5,14 +5,13 @@ from typing import Annotated
 
 import typer
 
-from inkgrove.cli.files import parse_hex, read_bytes, read_entries, read_secret_key, render_entry_line
+from inkgrove.cli.files import parse_hex, read_bytes, read_secret_key, read_valid_log, render_entry_line
 from inkgrove.cli.output import JsonOption, note, print_facts, print_json
-from inkgrove.core.entry import Entry, decode_entry, hash_entry, sign_entry
-from inkgrove.core.errors import BadSignature, KeyMismatch, UnreadableFile
+from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core.errors import BadSignature, KeyMismatch
 from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.next_entry import NextEntry, next_entry
-from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.core.next_entry import NextEntry, next_entry, sign_next
+from inkgrove.core.verify import verify_signed
 
 app = typer.Typer(no_args_is_help=True, help="Look into entries and sign them.")
 
@@ -75,7 +74,7 @@ def sign(
     if after is not None:
         if any(given is not None for given in (seq_num, backlink, lipmaa_link, log_id)) or yasmf:
             raise typer.BadParameter("--after gives log id, seq num, links and hash format; leave those out")
-        place = _place_after(after)
+        place = next_entry(read_valid_log(after).verified)
         if place.author != secret.public:
             raise KeyMismatch(f"{after} is a log of {place.author}, the key is that of {secret.public}")
     else:
@@ -87,29 +86,9 @@ def sign(
             parse_hash(backlink) if backlink else None,
             flavour,
         )
-    entry = sign_entry(
-        secret,
-        content,
-        log_id=place.log_id,
-        seq_num=place.seq_num,
-        lipmaa_link=place.lipmaa_link,
-        backlink=place.backlink,
-        is_end_of_log=end_of_log,
-        flavour=place.flavour,
-    )
+    entry = sign_next(secret, content, place, is_end_of_log=end_of_log)
     if as_json:
         print_json({"entry": entry.encoded, "payload": content, "hash": hash_entry(entry), "seq_num": entry.seq_num})
     else:
         typer.echo(render_entry_line(entry, content))
         note(f"entry {entry.seq_num} of log {entry.log_id}, hash {hash_entry(entry)}")
-
-
-def _place_after(path: Path) -> NextEntry:
-    entries = read_entries(path)
-    if len({(entry.author, entry.log_id) for entry, _ in entries}) != 1:
-        raise UnreadableFile(f"{path} must hold the entries of exactly one log")
-    report = verify_log(HeldEntry(verify_signed(entry), payload) for entry, payload in entries)
-    for verdict in report.verdicts:
-        if not isinstance(verdict, VerifiedEntry):
-            raise verdict
-    return next_entry(report.verified)

@@ -11,6 +11,8 @@ from pathlib import Path
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import BadHex, BadLine, UnreadableFile
 from inkgrove.core.keys import SecretKey, parse_secret_key
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import VerifiedEntry, verify_signed
 
 
 def read_bytes(path: Path) -> bytes:
@@ -98,12 +100,27 @@ def render_entry_line(entry: Entry, payload: bytes | None) -> str:
     return json.dumps({"entry": entry.encoded.hex(), "payload": None if payload is None else payload.hex()})
 
 
-def read_entries(path: Path) -> list[tuple[Entry, bytes | None]]:
-    """The entries of a log file that must all be well formed."""
-    entries = []
+@dataclass(frozen=True, slots=True)
+class ValidLog:
+    """A log file that holds one whole and valid log."""
+
+    verified: dict[int, VerifiedEntry]
+    payloads: dict[int, bytes]
+
+
+def read_valid_log(path: Path) -> ValidLog:
+    """The one log of a file; whatever is wrong with it is raised."""
+    held = []
     for line in read_entry_lines(path):
         if isinstance(line, tuple):
             number, error = line
             raise BadLine(f"{path}, line {number}: {error.message}", line=number)
-        entries.append((decode_entry(line.entry), line.payload))
-    return entries
+        held.append(HeldEntry(verify_signed(decode_entry(line.entry)), line.payload))
+    if len({(item.signed.entry.author, item.signed.entry.log_id) for item in held}) != 1:
+        raise UnreadableFile(f"{path} must hold the entries of exactly one log")
+    report = verify_log(held)
+    for verdict in report.verdicts:
+        if not isinstance(verdict, VerifiedEntry):
+            raise verdict
+    payloads = {item.signed.entry.seq_num: item.payload for item in held if item.payload is not None}
+    return ValidLog(report.verified, payloads)

@@ -11,14 +11,13 @@ from typing import Annotated
 
 import typer
 
-from inkgrove.cli.files import read_entries, read_secret_key, read_text, render_entry_line, write_new
+from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
 from inkgrove.core.keys import KEY_BYTES, SecretKey
 from inkgrove.core.lipmaa import lipmaa
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.next_entry import next_entry
-from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_signed
+from inkgrove.core.next_entry import next_entry, sign_next
+from inkgrove.core.verify import VerifiedEntry, verify_entry
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
@@ -70,16 +69,9 @@ def find_schema(home: Path, name: str | None) -> SchemaFile:
 
 def read_schema_file(path: Path) -> SchemaFile:
     """A schema's log from a file that must be whole and valid."""
-    entries = read_entries(path)
-    if len({(entry.author, entry.log_id) for entry, _ in entries}) != 1:
-        raise UnreadableFile(f"{path} must hold the entries of exactly one log")
-    report = verify_log(HeldEntry(verify_signed(entry), payload) for entry, payload in entries)
-    for verdict in report.verdicts:
-        if not isinstance(verdict, VerifiedEntry):
-            raise verdict
-    first = entries[0][0]
-    payloads = {entry.seq_num: payload for entry, payload in entries if payload is not None}
-    return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), payloads), report.verified)
+    log = read_valid_log(path)
+    first = log.verified[1].entry
+    return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), log.payloads), log.verified)
 
 
 def publish_schema_messages(home: Path, name: str | None, messages: Sequence[SchemaMessage]) -> Schema:
@@ -96,15 +88,7 @@ def publish_schema_messages(home: Path, name: str | None, messages: Sequence[Sch
         for message in messages:
             place = next_entry(verified)
             payload = encode_message(message)
-            entry = sign_entry(
-                key,
-                payload,
-                log_id=place.log_id,
-                seq_num=place.seq_num,
-                lipmaa_link=place.lipmaa_link,
-                backlink=place.backlink,
-                flavour=place.flavour,
-            )
+            entry = sign_next(key, payload, place)
             before, lipmaa_link = verified[place.seq_num - 1], verified.get(lipmaa(place.seq_num))
             verified[place.seq_num] = verify_entry(entry, backlink=before, lipmaa_link=lipmaa_link)
             lines.append(render_entry_line(entry, payload))

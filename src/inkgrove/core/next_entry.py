@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from inkgrove.core.entry import Entry, sign_entry
 from inkgrove.core.errors import LogEnded, MissingLink
 from inkgrove.core.hashing import Flavour, Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.verify import VerifiedEntry
 
@@ -34,3 +35,17 @@ def next_entry(verified: Mapping[int, VerifiedEntry]) -> NextEntry:
         lipmaa_link = verified[lipmaa(seq_num)].hash
     backlink = verified[newest.seq_num].hash
     return NextEntry(newest.author, newest.log_id, seq_num, lipmaa_link, backlink, newest.flavour)
+
+
+def sign_next(key: SecretKey, payload: bytes, place: NextEntry, *, is_end_of_log: bool = False) -> Entry:
+    """Sign an entry for this very place."""
+    return sign_entry(
+        key,
+        payload,
+        log_id=place.log_id,
+        seq_num=place.seq_num,
+        lipmaa_link=place.lipmaa_link,
+        backlink=place.backlink,
+        is_end_of_log=is_end_of_log,
+        flavour=place.flavour,
+    )
