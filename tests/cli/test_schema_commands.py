@@ -217,6 +217,20 @@ def test_view_reference_leaves_out_what_does_not_verify(desk: Desk) -> None:
     assert (bad.returncode, "[input.usage]" in bad.stderr) == (2, True)
 
 
+def test_relation_to_a_schema_elsewhere_keeps_nothing_waiting_unless_registered_otherwise(desk: Desk) -> None:
+    author, log_id = json.loads(desk.schema("init", "slothmail", "--json"))["schema"]
+    relation = f"recipient: {{action: create, type: relation, schema: ['{'11' * 32}', 3]}}"
+    desk.schema(
+        "migrate", "-", stdin=f"kind: schema-migration\nfields: [subject: {{action: create, type: text}}, {relation}]"
+    )
+    desk.write(f'kind: create\nschema: ["{author}", {log_id}, 2]\nfields: [subject: Hello]')
+    assert [row["fields"]["subject"] for row in desk.view()["rows"]] == ["Hello"]
+    log = str(desk.home / "schemas" / "slothmail.jsonl")
+    done = inkgrove("view", "reference", log, str(desk.feed), "--schema", f"{author}/{log_id}")
+    waiting = json.loads(done.stdout)
+    assert (waiting["version"], waiting["waits_for"], waiting["rows"]) == (1, [["11" * 32, 3]], [])
+
+
 def test_demo_runs_and_ends_well() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

@@ -36,7 +36,8 @@ def reference(
 ) -> None:
     """Fold logs with the reference and print each schema's rows and outcomes, one JSON line per schema.
 
-    The tool to try a migration before publishing it: no Spark, no database, every rule to the letter.
+    The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
+    --schema, all schemas count as registered, those that relations point to included.
     """
     held = []
     for file in files:
@@ -52,6 +53,8 @@ def reference(
         raise UnreadableFile('no entry was found in the files: each line is an object with "entry" in hex')
     registered = None if schema is None else [parse_schema_id(text) for text in schema]
     for view in fold(held, registered):
+        if registered is None and view.version is None and not view.outcomes and not view.absent:
+            continue  # only a relation points there
         if table:
             _print_view(view)
         else:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.schema import SchemaMigration
 from inkgrove.reference.cascade import cascade
 from inkgrove.reference.instances import Instance, judge_log
 from inkgrove.reference.live_path import live_schema
@@ -28,7 +29,8 @@ from inkgrove.reference.view import ReferenceOutcome, ReferenceRow, ReferenceVie
 def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = None) -> list[ReferenceView]:
     """The view of each registered schema in the order of their ids, then that of what belongs to no schema.
 
-    None registers every schema that a held schema log defines or a well-formed instance message names.
+    None registers every schema that a held schema log defines, or that a well-formed instance message or a relation
+    field names: nothing waits for an administrator.
     """
     logs = gather_logs(held)
     by_hash = verified_by_hash(logs)
@@ -68,7 +70,11 @@ def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = No
 
 def _all_schemas(logs: dict[LogKey, Log]) -> set[SchemaId]:
     defined = {SchemaId(*key) for key, log in logs.items() if log.is_schema_log}
-    named = {schema_named_by(message) for log in logs.values() for message in log.messages}
+    messages = [message for log in logs.values() for message in log.messages]
+    named = {schema_named_by(message) for message in messages}
+    for message in messages:
+        if isinstance(message.content, SchemaMigration):
+            named |= {change.schema for change in message.content.changes}
     return defined | {schema for schema in named if schema is not None}
 
 

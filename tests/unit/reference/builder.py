@@ -116,10 +116,10 @@ def schema_log(*messages: Map | bytes, log_id: int = 12) -> Writer:
     return log
 
 
-def view_of(schema: Writer, *logs: Writer) -> ReferenceView:
+def view_of(schema: Writer, *logs: Writer, registered: list[SchemaId] | None = None) -> ReferenceView:
     """The view of one schema, all schemas being registered."""
     held = [item for log in (schema, *logs) for item in log.held()]
-    [view] = [view for view in fold(held) if view.schema == schema.schema]
+    [view] = [view for view in fold(held, registered) if view.schema == schema.schema]
     return view
 
 

@@ -263,8 +263,9 @@ def test_update_of_a_field_that_leaves_type_and_validation_leaves_values() -> No
     log.write(create(schema.at(2), {"r": b"\x05"}))
     assert fields(view_of(schema, log)) == [{"r": Hash(b"\x05")}]
     schema.write(migration(r=change(None, schema=target)))
-    view = view_of(schema, log)
+    view = view_of(schema, log, registered=[schema.schema])
     assert (view.version, [str(name) for name in view.waits_for]) == (3, ["09" * 32 + "/3"])
+    assert view_of(schema, log).version == 4  # where nothing is said, everything is registered
 
 
 @pytest.mark.parametrize(
