@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection, Index, MetaData, update
 
-from inkgrove.core.errors import NotRegistered
+from inkgrove.core.errors import NotRegistered, Overtaken
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.definitions import Snapshot, fingerprint, take_snapshot
 from inkgrove.pipeline.fold import fold_task
@@ -29,8 +29,8 @@ from inkgrove.store.staging import drop_leftovers, merging, stage_place
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
 from inkgrove.store.view_tables import names_and_types, views
 
-_ROUNDS = 3
-"""How often a rebuild catches up with a stream that runs beside it before it holds that up for the last bit."""
+_ROUNDS = 5
+"""How often a rebuild starts again because a stream beside it wrote to the views meanwhile."""
 
 
 @dataclass(slots=True)
@@ -101,19 +101,27 @@ class Materialiser:
             )
 
     def take(self, dirty: DataFrame) -> None:
-        """Fold one batch of dirty groups and merge it."""
-        snapshot = self.settle()
-        known = self.views.views()
-        results = self._fold(dirty, snapshot, None)
-        built = [view for view in known.values() if view.is_built]
-        offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
-        with merging(self.views.database, [item["stage"] for item in results]) as (connection, stages):
-            batch, before = read_progress(connection, STREAM)
-            self.report.written += merge_stages(connection, stages, built)
-            write_progress(connection, STREAM, batch + 1, max(before, offset or before))
+        """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile."""
+        while not self._fold_and_merge(dirty):
+            continue
         self.report.batches += 1
         if self._listener is not None:
             self._listener(self.report)
+
+    def _fold_and_merge(self, dirty: DataFrame) -> bool:
+        snapshot = self.settle()
+        folded_with = {view.id: view.fingerprint for view in self.views.views().values()}
+        results = self._fold(dirty, snapshot, None)
+        offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
+        with merging(self.views.database, [item["stage"] for item in results]) as (connection, stages):
+            current = read_views(connection)
+            if {view.id: view.fingerprint for view in current.values()} != folded_with:
+                return False
+            batch, before = read_progress(connection, STREAM)
+            built = [view for view in current.values() if view.is_built]
+            self.report.written += merge_stages(connection, stages, built)
+            write_progress(connection, STREAM, batch + 1, max(before, offset or before))
+        return True
 
     def _fold(self, dirty: DataFrame, snapshot: Snapshot, only: SchemaId | None) -> list[dict[str, Any]]:
         task = fold_task(self.place, self.staging, snapshot, only)
@@ -158,10 +166,7 @@ class Materialiser:
             if self._swap(schema_id, definition, snapshot, [item["stage"] for item in results], before):
                 self.report.rebuilt.append(schema_id)
                 return
-        _, before = self.views.progress()
-        results = self._fold(dirty, snapshot, schema_id)
-        self._swap(schema_id, definition, snapshot, [item["stage"] for item in results], None)
-        self.report.rebuilt.append(schema_id)
+        raise Overtaken(f"another pipeline wrote to the views {_ROUNDS} times meanwhile; stop it, or try again later")
 
     def _swap(
         self,
@@ -169,13 +174,13 @@ class Materialiser:
         definition: ViewDefinition,
         snapshot: Snapshot,
         stages: list[str],
-        before: Offset | None,
+        before: Offset,
     ) -> bool:
         with merging(self.views.database, stages) as (connection, names):
             known = read_views(connection)
             old = known[schema_id]
             _, now = read_progress(connection, STREAM)
-            if before is not None and now != before:
+            if now != before:
                 return False
             new = replace(
                 old,

@@ -130,7 +130,7 @@ def test_view_waits_below_a_version_whose_relation_schema_is_not_registered() ->
     assert (ready.version, ready.waits_for) == (3, [])
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_migrating_step_by_step_equals_migrating_at_once(seed: int) -> None:
     generator = Generator(seed)

@@ -72,11 +72,11 @@ def test_generated_worlds_reach_every_outcome() -> None:
     """The properties above are worth what their worlds contain."""
     seen = set()
     rows = 0
-    for seed in range(250):
+    for seed in range(400):
         world = Generator(seed).world()
         for view in fold_world(world.held, world.registered).values():
             rows += len(view["rows"])
             seen |= {code for _, code in view["outcomes"].values()}
     assert {code.code for code in OutcomeCode} <= seen
     assert {"log.forked", "log.invalid-since", "message.unknown-kind", "cbor.length-exceeds-input"} <= seen
-    assert rows > 200
+    assert rows > 300
