@@ -17,8 +17,8 @@ from sqlalchemy import column, table, update
 from inkgrove.core.errors import StoreTooNew, StoreUnavailable
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.log_store import LogStore
+from inkgrove.store.node_tables import identities
 from inkgrove.store.opening import NEWEST, open_store
-from inkgrove.store.tables import metadata
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder
@@ -84,7 +84,7 @@ def test_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
     database = Database(parse_place(place))
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
-        differences = compare_metadata(context, metadata)
+        differences = compare_metadata(context, identities.metadata)
     database.close()
     assert differences == []
 

@@ -59,17 +59,20 @@ class TryAgain(Exception):
 class Database:
     """An engine with its two kinds of transaction; safe for threads, and for many processes on one database."""
 
-    def __init__(self, url: URL, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(self, url: URL, busy_seconds: float = BUSY_SECONDS, beside: Path | None = None) -> None:
+        """`beside`: SQLite only, another file whose tables are read under the schema name `node`."""
         self.url = url
         self.is_postgresql = url.get_backend_name() == "postgresql"
+        self.engine: Engine
         self._reader: Engine
         if self.is_postgresql:
             # The ping costs a round trip and saves the first call after the server was restarted.
-            self.engine = create_engine(url, pool_pre_ping=True)
+            # On PostgreSQL the node's tables lie in the same schema as the views.
+            self.engine = create_engine(url, pool_pre_ping=True).execution_options(schema_translate_map={"node": None})
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         else:
             self.engine = create_engine(url, connect_args={"timeout": busy_seconds})
-            _prepare_sqlite(self.engine)
+            _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
         self._writer = self.engine.execution_options(inkgrove_writes=True)
         self._durable_writer = self.engine.execution_options(inkgrove_writes=True, inkgrove_durable=True)
@@ -188,13 +191,15 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver begins no transactions: we do
         _switch_to_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
+        if beside is not None:
+            connection.execute("ATTACH DATABASE ? AS node", (str(beside),))
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

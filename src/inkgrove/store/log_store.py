@@ -28,11 +28,11 @@ class LogStore:
     """All logs of a node."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     def close(self) -> None:
         """Close the store's connections."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -56,38 +56,38 @@ class LogStore:
                     receipts[item.number] = Receipt(item.signed.hash, Status.REFUSED, item.payload_error)
         batch = by_log([item for item in prepared if item.number not in receipts])
         if batch:
-            receipts |= self._database.write(
+            receipts |= self.database.write(
                 lambda connection: ingest_batch(connection, batch, must_be_next=must_be_next), durable=must_be_next
             )
         return [receipts[number] for number in sorted(receipts)]
 
     def drop_payloads(self, hashes: Collection[Hash]) -> int:
         """Forget the payloads of these entries, all but those that prove a lie about their size; how many went."""
-        return self._database.write(lambda connection: drop_payloads(connection, hashes))
+        return self.database.write(lambda connection: drop_payloads(connection, hashes))
 
     # Logs and entries
 
     def next_place(self, author: PublicKey, log_id: int) -> NextEntry:
         """What the next entry of a log must carry; raises if the log takes no more or lacks an entry to link to."""
-        return self._database.read(lambda connection: reading.next_place(connection, author, log_id))
+        return self.database.read(lambda connection: reading.next_place(connection, author, log_id))
 
     def entry(self, entry_hash: Hash) -> StoredEntry | None:
         """The entry with this hash."""
-        return self._database.read(lambda connection: reading.find_entry(connection, entry_hash))
+        return self.database.read(lambda connection: reading.find_entry(connection, entry_hash))
 
     def entries_of(
         self, author: PublicKey, log_id: int, first: int = 1, last: int = MAX_STORED_INTEGER
     ) -> list[StoredEntry]:
         """The entries of a part of a log in order, with payloads and evidence."""
-        return self._database.read(lambda connection: reading.read_entries(connection, author, log_id, first, last))
+        return self.database.read(lambda connection: reading.read_entries(connection, author, log_id, first, last))
 
     def log_state(self, author: PublicKey, log_id: int) -> LogState | None:
         """The log, if anything of it is held."""
-        return self._database.read(lambda connection: reading.find_log(connection, author, log_id))
+        return self.database.read(lambda connection: reading.find_log(connection, author, log_id))
 
     def logs(self, numbers: Collection[int] | None = None) -> dict[int, LogState]:
         """Logs by the store's own number: those asked for, or all."""
-        return self._database.read(lambda connection: reading.read_logs(connection, numbers))
+        return self.database.read(lambda connection: reading.read_logs(connection, numbers))
 
     def heights(self) -> dict[tuple[PublicKey, int], int]:
         """The greatest sequence number held of every log."""
@@ -95,21 +95,21 @@ class LogStore:
 
     def fork_proof(self, author: PublicKey, log_id: int) -> ForkProof | None:
         """The proof of the earliest known fork of a log."""
-        return self._database.read(lambda connection: reading.find_fork_proof(connection, author, log_id))
+        return self.database.read(lambda connection: reading.find_fork_proof(connection, author, log_id))
 
     def verified_among(self, hashes: Collection[Hash]) -> set[Hash]:
         """Those of the hashes that are of verified entries, of whatever log."""
-        return self._database.read(lambda connection: reading.verified_among(connection, hashes))
+        return self.database.read(lambda connection: reading.verified_among(connection, hashes))
 
     # What happened
 
     def read_ingests(self, after: Offset = START, limit: int = 10_000) -> tuple[list[Ingest], Offset]:
         """What happened after an offset, oldest first, and the offset behind it; a reader misses nothing."""
-        return self._database.read(lambda connection: read_ingests(connection, after, limit))
+        return self.database.read(lambda connection: read_ingests(connection, after, limit))
 
     def newest_offset(self) -> Offset:
         """The offset behind everything that readers see now."""
-        return self._database.read(newest_offset)
+        return self.database.read(newest_offset)
 
     # Messages
 
@@ -125,55 +125,55 @@ class LogStore:
         `create_seq` itself, whatever it is and even if its payload is not held. Entries behind the end of a log are
         left out.
         """
-        return self._database.read(lambda connection: reading.messages_of(connection, instances))
+        return self.database.read(lambda connection: reading.messages_of(connection, instances))
 
     def whole_logs(self, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
         """The logs from one of the store's own numbers to another, each with all its messages in order."""
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             yield from reading.whole_logs(connection, first, last)
 
     def owners_of(self, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
         """For the entries at these places, which entry each is folded with."""
-        return self._database.read(lambda connection: reading.owners_of(connection, log, seq_nums))
+        return self.database.read(lambda connection: reading.owners_of(connection, log, seq_nums))
 
     def messages_between(self, log: int, first: int = 1, last: int = MAX_STORED_INTEGER) -> list[LogMessage]:
         """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
-        return self._database.read(lambda connection: reading.messages_between(connection, log, first, last))
+        return self.database.read(lambda connection: reading.messages_between(connection, log, first, last))
 
     def create_seqs_from(self, log: int, first: int) -> list[int]:
         """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
-        return self._database.read(lambda connection: reading.create_seqs_from(connection, log, first))
+        return self.database.read(lambda connection: reading.create_seqs_from(connection, log, first))
 
     def waiting_for(self, hashes: Collection[Hash]) -> list[Waiting]:
         """The messages of any log that name one of these hashes and do not belong to it."""
-        return self._database.read(lambda connection: reading.waiting_for(connection, hashes))
+        return self.database.read(lambda connection: reading.waiting_for(connection, hashes))
 
     def count_absent(self, log: int) -> int:
         """How many verified entries of a log have no payload."""
-        return self._database.read(lambda connection: reading.count_absent(connection, log))
+        return self.database.read(lambda connection: reading.count_absent(connection, log))
 
     # Schemas
 
     def payloads_of_schema(self, schema: SchemaId) -> SchemaLog:
         """The log that defines a schema."""
-        return self._database.read(lambda connection: reading.payloads_of_schema(connection, schema))
+        return self.database.read(lambda connection: reading.payloads_of_schema(connection, schema))
 
     def logs_of_schema(self, schema: SchemaId) -> list[int]:
         """The logs that hold, or held, a message which names the schema."""
-        return self._database.read(lambda connection: reading.logs_of_schema(connection, schema))
+        return self.database.read(lambda connection: reading.logs_of_schema(connection, schema))
 
     def schema_of_log(self, log: int) -> SchemaId | None:
         """The schema that the first message of the log's valid part names: that of messages which name none."""
-        return self._database.read(lambda connection: reading.schema_of_log(connection, log))
+        return self.database.read(lambda connection: reading.schema_of_log(connection, log))
 
     def register(self, schema: SchemaId) -> bool:
         """Put a schema on the list of those to materialise; whether that was news."""
-        return self._database.write(lambda connection: registry.register(connection, schema))
+        return self.database.write(lambda connection: registry.register(connection, schema))
 
     def unregister(self, schema: SchemaId) -> bool:
         """Take a schema off that list; whether it was on it."""
-        return self._database.write(lambda connection: registry.unregister(connection, schema))
+        return self.database.write(lambda connection: registry.unregister(connection, schema))
 
     def registered(self) -> list[SchemaId]:
         """Every schema on that list, in the order of author and log id."""
-        return self._database.read(registry.read_registered)
+        return self.database.read(registry.read_registered)

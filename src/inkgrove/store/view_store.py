@@ -92,12 +92,16 @@ class ViewStore:
         return known if set(known) == set(registered) else self.database.write(work)
 
 
-def open_views(place: Path | str) -> ViewStore:
-    """The views of a store, in its directory or at its URL; those of another format are dropped, to be rebuilt."""
-    url = parse_place(place)
+def open_views(place: Path | str, *, with_node: bool = False) -> ViewStore:
+    """The views of a store, in its directory or at its URL; those of another format are dropped, to be rebuilt.
+
+    `with_node`: for readers that must know who may see what, together with the tables of the node, which must exist.
+    """
+    url, beside = parse_place(place), None
     if url.get_backend_name() == "sqlite":
+        beside = Path(url.database or "") if with_node else None
         url = url.set(database=str(Path(url.database or "").with_name(FILE_NAME)))
-    database = Database(url)
+    database = Database(url, beside=beside)
     try:
         if database.read(_format) != FORMAT:
             database.write(_make_anew)

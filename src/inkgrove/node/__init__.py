@@ -1,0 +1,1 @@
+"""Use cases of an identity server: identities, services, publishing, querying, proving."""

@@ -1,0 +1,87 @@
+"""Who asks: nobody known, an identity, or a service on behalf of one (docs/protocol.md section 7).
+
+A scope is `schema:<author>/<log>:<read|create|update|delete>` or `relations:read`; names are resolved before
+anything is granted, so a namesake inherits nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, parse_public_key
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.errors import BadRequest, NotAllowed, OutOfScope, SignInRequired
+
+Action = Literal["read", "create", "update", "delete"]
+ACTIONS: Final[dict[str, Action]] = {action: action for action in get_args(Action)}
+
+
+class SchemaScope(NamedTuple):
+    """What a service may do with instances of one schema."""
+
+    schema: SchemaId
+    action: Action
+
+    def __str__(self) -> str:
+        return f"schema:{self.schema}:{self.action}"
+
+
+RELATIONS_READ: Final = "relations:read"
+Scope = SchemaScope | str
+
+
+def parse_scope(text: str) -> Scope:
+    """A scope as it is granted and stored."""
+    if text == RELATIONS_READ:
+        return text
+    kind, _, rest = text.partition(":")
+    name, _, action = rest.rpartition(":")
+    author, _, log_id = name.partition("/")
+    if kind == "schema" and action in ACTIONS and log_id.isascii() and log_id.isdigit():
+        try:
+            return SchemaScope(SchemaId(parse_public_key(author), int(log_id)), ACTIONS[action])
+        except InkgroveError:
+            pass
+    raise BadRequest(f"{text[:120]!r} is no scope: write schema:AUTHOR/LOG:ACTION or relations:read")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; without an identity, anybody."""
+
+    identity: IdentityId | None = None
+    grant: int | None = None
+    """The grant of the service that asks; None if the identity itself does."""
+    client: str = ""
+    scopes: frozenset[Scope] = frozenset()
+    is_administrator: bool = False
+
+    def require_identity(self) -> IdentityId:
+        """The identity itself, without a service in between."""
+        if self.identity is None:
+            raise SignInRequired("sign in first: POST /sessions with name and password")
+        if self.grant is not None:
+            raise NotAllowed("a service cannot do this, only the identity itself")
+        return self.identity
+
+    def require_administrator(self) -> IdentityId:
+        """An administrator of this node."""
+        identity = self.require_identity()
+        if not self.is_administrator:
+            raise NotAllowed("only the administrator of this node can do this")
+        return identity
+
+    def require(self, schema: SchemaId, action: Action) -> IdentityId:
+        """The identity, which acts itself or granted this action to the service."""
+        if self.identity is None:
+            raise SignInRequired(f"this needs the scope {SchemaScope(schema, action)}")
+        if self.grant is not None and SchemaScope(schema, action) not in self.scopes:
+            raise OutOfScope(f"the service was not granted {SchemaScope(schema, action)}")
+        return self.identity
+
+    def reader_of(self, schema: SchemaId) -> IdentityId | None:
+        """On whose behalf rows of this schema are read; None sees only what is public."""
+        return None if self.identity is None else self.require(schema, "read")
+
+
+ANYBODY: Final = Caller()

@@ -1,0 +1,64 @@
+"""A node: its stores, settings, vault, clock and randomness, handed to every use case."""
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.errors import NoKeyHere
+from inkgrove.node.settings import NodeSettings
+from inkgrove.node.vault import Vault, open_vault
+from inkgrove.store.database import Database
+from inkgrove.store.identities import sealed_key
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from inkgrove.store.view_store import ViewStore, open_views
+
+
+def _system_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Node:
+    """What the use cases work on; safe for threads."""
+
+    def __init__(
+        self,
+        place: Path | str,
+        settings: NodeSettings,
+        *,
+        home: Path,
+        clock: Callable[[], int] = _system_clock,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.settings = settings
+        self.home = home
+        self.clock = clock
+        """Microseconds since 1970."""
+        self.random_bytes = random_bytes
+        self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
+        self.store: LogStore = open_store(place)
+        self.views: ViewStore = open_views(place, with_node=True)
+
+    @property
+    def database(self) -> Database:
+        """The node's own database: logs and everything beside them, in one transaction if need be."""
+        return self.store.database
+
+    def now(self) -> Timestamp:
+        """The time of the clock."""
+        return Timestamp(self.clock())
+
+    def secret_key(self, author: PublicKey) -> SecretKey:
+        """The secret of a key that this node keeps; raises if a client keeps it."""
+        sealed = self.database.read(lambda connection: sealed_key(connection, author))
+        if sealed is None:
+            raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
+        return self.vault.open(sealed)
+
+    def close(self) -> None:
+        """Close the stores."""
+        self.store.close()
+        self.views.close()

@@ -1,0 +1,113 @@
+"""Hosted identities, their keys and sign-ins, in the node's database (docs/protocol.md section 7)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.store.database import in_lists, insert_new
+from inkgrove.store.node_tables import identities, identity_keys, sessions
+
+
+@dataclass(frozen=True, slots=True)
+class HostedIdentity:
+    """An identity that this node serves."""
+
+    id: IdentityId
+    fqdn: str
+    key: PublicKey
+    password: str | None
+    created: int
+
+
+def add_identity(connection: Connection, identity: HostedIdentity, sealed: bytes | None) -> bool:
+    """Host an identity; False if its name or id is taken."""
+    row = {
+        "id": identity.id,
+        "fqdn": identity.fqdn,
+        "key": identity.key,
+        "password": identity.password,
+        "created": identity.created,
+    }
+    added = connection.execute(insert_new(connection, identities).returning(identities.c.id), row).first()
+    if added is None:
+        return False
+    put_key(connection, identity.key, identity.id, sealed)
+    return True
+
+
+def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdentity | None:
+    """A hosted identity by its FQDN or id."""
+    is_it = identities.c.id == name if isinstance(name, bytes) else identities.c.fqdn == name
+    row = connection.execute(select(identities).where(is_it)).first()
+    if row is None:
+        return None
+    return HostedIdentity(IdentityId(row.id), row.fqdn, PublicKey(row.key), row.password, row.created)
+
+
+def list_identities(connection: Connection) -> list[HostedIdentity]:
+    """Every hosted identity, by name."""
+    return [
+        HostedIdentity(IdentityId(row.id), row.fqdn, PublicKey(row.key), row.password, row.created)
+        for row in connection.execute(select(identities).order_by(identities.c.fqdn))
+    ]
+
+
+def set_fqdn(connection: Connection, identity: IdentityId, fqdn: str) -> None:
+    """Give a hosted identity another name."""
+    connection.execute(update(identities).where(identities.c.id == identity).values(fqdn=fqdn))
+
+
+def set_password(connection: Connection, identity: IdentityId, password: str | None) -> None:
+    """Replace the argon2 hash of an identity's password."""
+    connection.execute(update(identities).where(identities.c.id == identity).values(password=password))
+
+
+# Keys
+
+
+def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sealed: bytes | None = None) -> None:
+    """Note whose key this is; a key has one identity for good."""
+    values = {"author": author, "identity": identity, "sealed": sealed}
+    connection.execute(insert_new(connection, identity_keys), values)
+
+
+def keys_of(connection: Connection, identity: IdentityId) -> list[PublicKey]:
+    """The keys that are known to be an identity's."""
+    query = select(identity_keys.c.author).where(identity_keys.c.identity == identity).order_by(identity_keys.c.author)
+    return [PublicKey(author) for author in connection.scalars(query)]
+
+
+def identities_of(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, IdentityId]:
+    """Whose keys these are, as far as it is known."""
+    return {
+        PublicKey(row.author): IdentityId(row.identity)
+        for some in in_lists(authors)
+        for row in connection.execute(select(identity_keys).where(identity_keys.c.author.in_(some)))
+    }
+
+
+def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:
+    """The encrypted secret of a key, if this node keeps it."""
+    return connection.scalar(select(identity_keys.c.sealed).where(identity_keys.c.author == author))
+
+
+# Sign-ins
+
+
+def add_session(connection: Connection, token: bytes, identity: IdentityId, expires: int) -> None:
+    """Note a sign-in, by the hash of its token."""
+    connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
+
+
+def find_session(connection: Connection, token: bytes, now: int) -> IdentityId | None:
+    """Who signed in with this token, unless that has ended."""
+    query = select(sessions.c.identity).where(sessions.c.token == token, sessions.c.expires > now)
+    found = connection.scalar(query)
+    return IdentityId(found) if found is not None else None
+
+
+def end_sessions(connection: Connection, *, token: bytes | None = None, identity: IdentityId | None = None) -> None:
+    """End one sign-in, or all of an identity."""
+    connection.execute(delete(sessions).where(or_(sessions.c.token == token, sessions.c.identity == identity)))

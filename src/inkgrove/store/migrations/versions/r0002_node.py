@@ -1,0 +1,149 @@
+"""The node beside its logs: identities, services, relations, shares, blobs."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """From the log store alone."""
+    op.create_table(
+        "identities",
+        sa.Column("id", sa.LargeBinary, nullable=False),
+        sa.Column("fqdn", sa.String(253), nullable=False),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("password", sa.Text),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_identities"),
+        sa.UniqueConstraint("fqdn", name="uq_identities_fqdn"),
+    )
+    op.create_table(
+        "identity_keys",
+        sa.Column("author", sa.LargeBinary, nullable=False),
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("sealed", sa.LargeBinary),
+        sa.PrimaryKeyConstraint("author", name="pk_identity_keys"),
+    )
+    op.create_index("ix_identity_keys_identity", "identity_keys", ["identity"])
+    op.create_table(
+        "sessions",
+        sa.Column("token", sa.LargeBinary, nullable=False),
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("token", name="pk_sessions"),
+        sa.ForeignKeyConstraint(["identity"], ["identities.id"], name="fk_sessions_identity"),
+    )
+    op.create_index("ix_sessions_identity", "sessions", ["identity"])
+    op.create_table(
+        "login_attempts",
+        sa.Column("who", sa.String(300), nullable=False),
+        sa.Column("failed", sa.Integer, nullable=False),
+        sa.Column("since", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("who", name="pk_login_attempts"),
+    )
+    op.create_table(
+        "clients",
+        sa.Column("id", sa.String(64), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("redirect_uris", sa.Text, nullable=False),
+        sa.Column("secret", sa.LargeBinary),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_clients"),
+    )
+    op.create_table(
+        "grants",
+        sa.Column("id", _KEY, nullable=False),
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("client", sa.String(64), nullable=False),
+        sa.Column("scopes", sa.Text, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("revoked", sa.BigInteger),
+        sa.PrimaryKeyConstraint("id", name="pk_grants"),
+        sa.ForeignKeyConstraint(["identity"], ["identities.id"], name="fk_grants_identity"),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"], name="fk_grants_client"),
+    )
+    op.create_index("ix_grants_identity", "grants", ["identity"])
+    op.create_table(
+        "codes",
+        sa.Column("code", sa.LargeBinary, nullable=False),
+        sa.Column("grant", _KEY, nullable=False),
+        sa.Column("redirect_uri", sa.Text, nullable=False),
+        sa.Column("challenge", sa.String(128), nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.Column("used", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("code", name="pk_codes"),
+        sa.ForeignKeyConstraint(["grant"], ["grants.id"], name="fk_codes_grant"),
+    )
+    op.create_table(
+        "tokens",
+        sa.Column("token", sa.LargeBinary, nullable=False),
+        sa.Column("grant", _KEY, nullable=False),
+        sa.Column("kind", sa.String(8), nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.Column("used", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("token", name="pk_tokens"),
+        sa.ForeignKeyConstraint(["grant"], ["grants.id"], name="fk_tokens_grant"),
+    )
+    op.create_index("ix_tokens_grant", "tokens", ["grant"])
+    op.create_table(
+        "accesses",
+        sa.Column("id", _KEY, nullable=False, primary_key=True),
+        sa.Column("grant", _KEY, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("action", sa.String(20), nullable=False),
+        sa.Column("schema", sa.Text),
+        sa.Column("instance", sa.LargeBinary),
+        sa.PrimaryKeyConstraint("id", name="pk_accesses"),
+        sa.ForeignKeyConstraint(["grant"], ["grants.id"], name="fk_accesses_grant"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_accesses_grant_id", "accesses", ["grant", "id"])
+    op.create_table(
+        "relations",
+        sa.Column("follower", sa.LargeBinary, nullable=False),
+        sa.Column("followee", sa.LargeBinary, nullable=False),
+        sa.Column("state", sa.String(12), nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("follower", "followee", name="pk_relations"),
+    )
+    op.create_index("ix_relations_followee", "relations", ["followee"])
+    op.create_table(
+        "shares",
+        sa.Column("instance", sa.LargeBinary, nullable=False),
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("shared", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("instance", "identity", name="pk_shares"),
+    )
+    op.create_index("ix_shares_identity", "shares", ["identity"])
+    op.create_table(
+        "idempotency",
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("client", sa.String(64), nullable=False),
+        sa.Column("key", sa.String(255), nullable=False),
+        sa.Column("request", sa.LargeBinary, nullable=False),
+        sa.Column("status", sa.Integer, nullable=False),
+        sa.Column("answer", sa.Text, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("identity", "client", "key", name="pk_idempotency"),
+    )
+    op.create_index("ix_idempotency_at", "idempotency", ["at"])
+    op.create_table(
+        "blobs",
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Column("stored", sa.BigInteger, nullable=False),
+        sa.Column("unused_since", sa.BigInteger),
+        sa.PrimaryKeyConstraint("hash", name="pk_blobs"),
+    )
+    op.create_table(
+        "blob_rights",
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("identity", sa.LargeBinary, nullable=False),
+        sa.Column("media_type", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("hash", "identity", name="pk_blob_rights"),
+        sa.ForeignKeyConstraint(["hash"], ["blobs.hash"], name="fk_blob_rights_hash"),
+    )

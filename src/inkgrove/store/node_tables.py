@@ -1,0 +1,161 @@
+"""The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs.
+
+docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwords as argon2 hashes, tokens as SHA-256,
+keys encrypted. Times are microseconds since 1970, as everywhere.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
+
+from inkgrove.store.tables import KEY, Bytes, metadata
+
+# Identities
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("id", Bytes, primary_key=True),
+    Column("fqdn", String(253), nullable=False, unique=True),
+    Column("key", Bytes, nullable=False),  # the first one, whose thumbprint the id is
+    Column("password", Text),  # none: nobody can sign in with one
+    Column("created", BigInteger, nullable=False),
+)
+
+identity_keys = Table(
+    "identity_keys",
+    metadata,
+    Column("author", Bytes, primary_key=True),  # a key has one identity
+    Column("identity", Bytes, nullable=False),  # hosted here or known from its document
+    Column("sealed", Bytes),  # the secret, encrypted; none if the client keeps it or the identity is not hosted here
+)
+Index(None, identity_keys.c.identity)
+
+# Sessions and services
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token", Bytes, primary_key=True),  # SHA-256 of what the client holds
+    Column("identity", ForeignKey(identities.c.id), nullable=False),
+    Column("expires", BigInteger, nullable=False),
+)
+Index(None, sessions.c.identity)
+
+login_attempts = Table(
+    "login_attempts",
+    metadata,
+    Column("who", String(300), primary_key=True),  # a name or an address that tries
+    Column("failed", Integer, nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
+
+clients = Table(
+    "clients",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("redirect_uris", Text, nullable=False),  # JSON
+    Column("secret", Bytes),  # SHA-256; none for public clients
+    Column("created", BigInteger, nullable=False),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("identity", ForeignKey(identities.c.id), nullable=False),
+    Column("client", ForeignKey(clients.c.id), nullable=False),
+    Column("scopes", Text, nullable=False),  # as granted: author and log, never a name
+    Column("created", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+)
+Index(None, grants.c.identity)
+
+codes = Table(
+    "codes",
+    metadata,
+    Column("code", Bytes, primary_key=True),  # SHA-256
+    Column("grant", ForeignKey(grants.c.id), nullable=False),
+    Column("redirect_uri", Text, nullable=False),
+    Column("challenge", String(128), nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("used", Boolean, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token", Bytes, primary_key=True),  # SHA-256
+    Column("grant", ForeignKey(grants.c.id), nullable=False),
+    Column("kind", String(8), nullable=False),  # access or refresh
+    Column("expires", BigInteger, nullable=False),
+    Column("used", Boolean, nullable=False),  # a refresh token is good for one use; a second one ends the grant
+)
+Index(None, tokens.c.grant)
+
+accesses = Table(
+    "accesses",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("grant", ForeignKey(grants.c.id), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("schema", Text),  # author/log; none for relations
+    Column("instance", Bytes),
+    sqlite_autoincrement=True,
+)
+Index(None, accesses.c.grant, accesses.c.id)
+
+# Who may see what
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("follower", Bytes, primary_key=True),
+    Column("followee", Bytes, primary_key=True),
+    Column("state", String(12), nullable=False),  # requested, accepted, refused, blocked
+    Column("changed", BigInteger, nullable=False),
+)
+Index(None, relations.c.followee)
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("instance", Bytes, primary_key=True),
+    Column("identity", Bytes, primary_key=True),  # whom it was sent to, hosted here or not
+    Column("shared", BigInteger, nullable=False),
+)
+Index(None, shares.c.identity)
+
+# Publishing
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("client", String(64), primary_key=True),  # empty: the identity itself
+    Column("key", String(255), primary_key=True),
+    Column("request", Bytes, nullable=False),  # SHA-256 of what was asked
+    Column("status", Integer, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+Index(None, idempotency.c.at)
+
+# Blobs
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("hash", Bytes, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+    Column("unused_since", BigInteger),  # for the garbage collection; none while something refers to it
+)
+
+blob_rights = Table(
+    "blob_rights",
+    metadata,
+    Column("hash", ForeignKey(blobs.c.hash), primary_key=True),
+    Column("identity", Bytes, primary_key=True),  # who uploaded it here, or whose node sent it: may lend it to readers
+    Column("media_type", String(255), nullable=False),
+)

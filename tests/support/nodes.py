@@ -1,0 +1,70 @@
+"""A real node on loopback for tests: uvicorn on a free port, in a thread of the test's own process."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import uvicorn
+
+from inkgrove.api.app import make_app
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class RunningNode:
+    """Serves from `with` to its end."""
+
+    place: Path | str
+    home: Path
+    settings: NodeSettings = field(
+        default_factory=lambda: NodeSettings(registration="open", administrators=("admin.haiku.ink",))
+    )
+
+    def __enter__(self) -> Self:
+        self.node = Node(self.place, self.settings, home=self.home)
+        config = uvicorn.Config(make_app(self.node), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        deadline = time.monotonic() + 10
+        while not self.server.started:
+            assert self.thread.is_alive(), "the node did not start"
+            assert time.monotonic() < deadline, "the node did not start in time"
+            time.sleep(0.01)
+        port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.anybody = httpx.Client(base_url=self.url)
+        self._clients = [self.anybody]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.close()
+        self.server.should_exit = True
+        self.thread.join(timeout=10)
+        self.node.close()
+
+    def client(self, token: str) -> httpx.Client:
+        """A client that sends a token with everything."""
+        client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"})
+        self._clients.append(client)
+        return client
+
+    def create(self, fqdn: str, **facts: Any) -> dict[str, Any]:
+        """A new identity."""
+        answer = self.anybody.post("/identities", json={"fqdn": fqdn, "password": PASSWORD, **facts})
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+    def sign_in(self, fqdn: str) -> httpx.Client:
+        """A client of the identity itself."""
+        answer = self.anybody.post("/sessions", json={"fqdn": fqdn, "password": PASSWORD})
+        assert answer.status_code == 201, answer.text
+        return self.client(answer.json()["token"])
