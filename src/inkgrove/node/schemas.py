@@ -1,0 +1,69 @@
+"""Schemas as the node knows them: found by name, folded from their logs, kept until the log changes.
+
+docs/protocol.md section 4. Names identify nothing: one that several schemas have is refused with the candidates.
+"""
+
+from threading import Lock
+from typing import Final
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import parse_public_key
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.errors import AmbiguousName, UnknownView
+from inkgrove.node.node import Node
+from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.store.reading import LogState
+from inkgrove.store.view_store import View
+
+_KEPT: Final = 1000
+
+
+def parse_schema_id(text: str) -> SchemaId | None:
+    """`AUTHOR/LOG`, if the text is one."""
+    author, _, log_id = text.partition("/")
+    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20):
+        return None
+    try:
+        return SchemaId(parse_public_key(author), int(log_id))
+    except InkgroveError:
+        return None
+
+
+def find_view(node: Node, text: str) -> View:
+    """A registered view by `AUTHOR/LOG`, or by the name of its schema if only one has it."""
+    views = node.views.views()
+    schema_id = parse_schema_id(text)
+    if schema_id is not None and schema_id in views:
+        return views[schema_id]
+    named = [view for view in views.values() if view.name == text]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        candidates = [str(view.schema_id) for view in named]
+        raise AmbiguousName(f"{len(named)} schemas are called {text[:63]!r}", candidates=candidates)
+    raise UnknownView(f"no view {text[:140]!r} is on this node; GET /views lists them")
+
+
+class Schemas:
+    """The schemas of a node, each folded again only when its log has changed."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._kept: dict[SchemaId, tuple[LogState | None, Schema]] = {}
+        self._lock = Lock()
+
+    def read(self, schema_id: SchemaId) -> Schema:
+        """A schema with its known versions; none if nothing of it is held."""
+        state = self._node.store.log_state(*schema_id)
+        kept = self._kept.get(schema_id)
+        if kept is not None and kept[0] == state:
+            return kept[1]
+        log = self._node.store.payloads_of_schema(schema_id)
+        schema = fold_schema(schema_id, log.payloads, log.invalid_from)
+        if state is None or len(log.payloads) < state.held:
+            return schema  # a payload that comes later changes nothing that `state` tells
+        with self._lock:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[schema_id] = state, schema
+        return schema
