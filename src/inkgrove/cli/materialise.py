@@ -21,6 +21,7 @@ from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.store.opening import open_store
 from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
+from inkgrove.store.runs import Work, start_run
 from inkgrove.store.view_store import open_views
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ def materialise(
         raise typer.BadParameter("say --once or --follow")
     set_flag("pipeline.max_entries_per_batch", max_entries)
     start = perf_counter()
-    with _pipeline(home, store, quiet=as_json) as (materialiser, bar), tempfile.TemporaryDirectory() as checkpoint:
+    with (
+        _pipeline(home, store, Work.STREAM, quiet=as_json) as (materialiser, bar),
+        tempfile.TemporaryDirectory() as checkpoint,
+    ):
         bar.begin("building views ...")
         size = current().pipeline.max_entries_per_batch
         query = materialiser.follow(Path(checkpoint), once=once, max_entries=size)
@@ -164,7 +168,7 @@ def rebuild(
 ) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
     start = perf_counter()
-    with _pipeline(home, store, quiet=as_json) as (materialiser, bar):
+    with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, bar):
         names = {schema_id: view.name for schema_id, view in materialiser.views.views().items()}
         schema_id = find_by_name(schema, names)
         with watching_tasks(materialiser.spark, bar, "folding ..."):
@@ -203,9 +207,9 @@ def outcomes(
 
 
 @contextmanager
-def _pipeline(home: Path, store: str | None, *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
+def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
     place = store_place(home, store)
-    open_store(place).close()  # what is wrong with it is said before anybody waits for Spark
+    _check_store(place, work)
     with spark_session(home, quiet=quiet) as (spark, bar):
         from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
@@ -216,6 +220,18 @@ def _pipeline(home: Path, store: str | None, *, quiet: bool) -> Iterator[tuple["
         finally:
             with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                 materialiser.close()
+
+
+def _check_store(place: str, work: Work) -> None:
+    """Say what is wrong, or who else is at it, before anybody waits for Spark."""
+    open_store(place).close()
+    views = open_views(place)
+    run = start_run(views.database)
+    try:
+        run.begin(work)
+    finally:
+        run.close()
+        views.close()
 
 
 def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:

@@ -200,7 +200,9 @@ class _PostgresRun:
         return is_free
 
     def close(self) -> None:
-        # Returned to the pool, the session would keep its locks.
+        # By hand: the server may take a moment to notice that a session has ended.
+        with suppress(DBAPIError):
+            self._connection.execute(select(func.pg_advisory_unlock_all()))
         self._connection.invalidate()
         self._connection.close()
 
