@@ -29,8 +29,9 @@ class Bar:
 
     def begin(self, title: str, total: int | None = None, unit: str = "rows") -> None:
         """Another piece of work: the count and the clock start again."""
-        self._shown.reset(self._task, description=title, total=total, unit=unit)
-        self._shown.update(self._task, total=total)
+        self._shown.refresh()
+        self._shown.remove_task(self._task)
+        self._task = self._shown.add_task(title, total=total, unit=unit)
 
     def update(self, done: int, total: int | None = None) -> None:
         """How much is done by now; without a total, nobody knows of how much."""
