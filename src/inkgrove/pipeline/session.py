@@ -89,7 +89,9 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
             SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as err:
-        raise SparkFailed(f"Spark does not start: {first_reason(err)}; its logs are in {logs}") from err
+        master = configuration["spark.master"]
+        where = "" if master.startswith("local") else f" on {master}, which must be there and reach this machine"
+        raise SparkFailed(f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}") from err
     session.dataSource.register(InkgroveSource)
     return session
 
