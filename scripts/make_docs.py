@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: docs/errors.md, docs/outcomes.md and docs/commands.md; --check compares."""
+"""Writes the reference pages that follow from the code: docs/errors.md, outcomes.md, commands.md and settings.md; --check compares."""
 
 import os
 import sys
@@ -18,6 +18,7 @@ from inkgrove.core import errors
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.outcomes import Outcome, OutcomeCode
 from inkgrove.node import errors as _node_errors  # noqa: F401
+from inkgrove.settings import all_settings, sections
 from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS
 
 
@@ -92,8 +93,8 @@ def command_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Every command takes `--json` for programs and `--help`. Exit codes: 0 done, 1 the input is not valid, 2 the",
-        "command was misused. Errors are one line on standard error, with a [code](errors.md) in brackets.",
+        "Every command takes `--json` for programs and `--help`. Exit codes: 0 done, 1 the input is not valid or the",
+        "work could not be done, 2 the command was misused. Errors are one line on standard error, with a [code](errors.md) in brackets.",
         "",
         "This page is made from the command's own help by `scripts/make_docs.py`.",
     ]
@@ -102,6 +103,41 @@ def command_page() -> str:
         context.info_name = " ".join(path)
         lines += ["", f"## {' '.join(path)}", "", "```text", command.get_help(context).rstrip(), "```"]
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+def settings_page() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Set in `inkgrove.toml` in the home directory (or the file that `--config` or `INKGROVE_CONFIG` names), over that by a variable of",
+        "the environment, over that by a flag: `--home` and `--store` of most commands, and `inkgrove --set NAME=VALUE COMMAND` for any.",
+        "`inkgrove settings` shows what is in effect and where it came from. A name that does not exist is an error",
+        "(`settings.unknown`), and so is a value of the wrong type (`settings.invalid`).",
+        "",
+        "```toml",
+        'store = "postgresql://inkgrove@db.example/inkgrove"',
+        "",
+        "[spark]",
+        'master = "spark://spark.example:7077"',
+        'memory = "4g"',
+        "",
+        "[spark.conf]",
+        '"spark.cores.max" = "16"',
+        "```",
+        "",
+        "The variable of a setting is `INKGROVE_` and its name in capitals, with `_` for each dot. There and behind `--set`, a table is written",
+        'on one line: `{"spark.cores.max" = "16"}`. In a file, a path is relative to the file.',
+        "",
+        "This page is made from `settings.py` by `scripts/make_docs.py`.",
+    ]
+    for section, about in sections().items():
+        lines += ["", f"## {section or 'Everywhere'}", "", about, ""]
+        lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+        for item in all_settings().values():
+            if item.name.rpartition(".")[0] == section:
+                default = "" if item.default in (None, {}) else f"`{item.default}`"
+                lines.append(f"| `{item.name}`<br>`{item.variable}` | {item.kind_name} | {default} | {item.about} |")
+    return "\n".join(lines) + "\n"
 
 
 def commands(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
@@ -113,7 +149,12 @@ def commands(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
 
 
 def main() -> int:
-    pages = {"errors.md": error_page(), "outcomes.md": outcome_page(), "commands.md": command_page()}
+    pages = {
+        "errors.md": error_page(),
+        "outcomes.md": outcome_page(),
+        "commands.md": command_page(),
+        "settings.md": settings_page(),
+    }
     stale = [
         name for name, text in pages.items() if not (path := ROOT / "docs" / name).exists() or path.read_text() != text
     ]

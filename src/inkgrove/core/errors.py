@@ -15,6 +15,7 @@
     ├── InstanceError    instance.*  an instance message against its schema
     ├── StoreError       store.*     the database behind a store
     ├── PipelineError    pipeline.*  Spark, and what it works on
+    ├── SettingsError    settings.*  what is set by file, environment or flag
     └── InputError       input.*     files and arguments given to a command
 
 The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.
@@ -634,10 +635,37 @@ class Overtaken(PipelineError):
     code = "pipeline.overtaken"
 
 
+class AlreadyRunning(PipelineError):
+    """Another process does the same work on this store already; wait for it or end it."""
+
+    code = "pipeline.already-running"
+
+
 class NotRegistered(PipelineError):
     """The schema is not on the list of those to materialise."""
 
     code = "pipeline.not-registered"
+
+
+# settings.*
+
+
+class SettingsError(InkgroveError):
+    """What is set by file, environment or flag."""
+
+    code = "settings"
+
+
+class UnknownSetting(SettingsError):
+    """There is no setting of that name; the message has the nearest one."""
+
+    code = "settings.unknown"
+
+
+class InvalidSetting(SettingsError):
+    """A setting has a value of the wrong type or out of range, or the file is not TOML."""
+
+    code = "settings.invalid"
 
 
 # input.*

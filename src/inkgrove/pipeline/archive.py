@@ -24,8 +24,8 @@ from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import BadArchive, InkgroveError, PayloadHashMismatch, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash
 from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.pipeline.failures import first_reason
 from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.session import first_reason
 from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.store.decide import Status
 from inkgrove.store.log_store import LogStore

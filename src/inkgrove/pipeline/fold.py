@@ -27,7 +27,7 @@ from inkgrove.store.cells import cell_encoder
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from inkgrove.store.reading import LogState
-from inkgrove.store.staging import Stage, open_stage
+from inkgrove.store.staging import Stage, StagePlace, open_stage
 from inkgrove.store.view_tables import names_and_types
 
 _CHUNK = 5_000
@@ -40,7 +40,7 @@ def open_once(place: str) -> LogStore:
 
 
 def fold_task(
-    place: str, staging: str, snapshot: Snapshot, only: SchemaId | None = None
+    place: str, staging: StagePlace, snapshot: Snapshot, only: SchemaId | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: dirty groups in, one row of counts and the stage's name out.
 
@@ -81,7 +81,7 @@ def fold_task(
 
 
 class _Worker:
-    def __init__(self, place: str, staging: str, snapshot: Snapshot, only: SchemaId | None) -> None:
+    def __init__(self, place: str, staging: StagePlace, snapshot: Snapshot, only: SchemaId | None) -> None:
         self.store = open_once(place)
         self.snapshot = snapshot
         self.only = only

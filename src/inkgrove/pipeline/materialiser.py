@@ -25,6 +25,7 @@ from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import merge_stages, replace_view
 from inkgrove.store.opening import open_store
+from inkgrove.store.runs import Work, doing, start_run
 from inkgrove.store.staging import drop_leftovers, merging, stage_place
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
 from inkgrove.store.view_tables import names_and_types, views
@@ -53,14 +54,16 @@ class Materialiser:
         self.place = place
         self.store: LogStore = open_store(place)
         self.views: ViewStore = open_views(place)
-        self.staging = stage_place(self.views.database.url)
+        self.run = start_run(self.views.database)
+        self.staging = stage_place(self.views.database.url, self.run.number)
         self.parts = max(1, min(8, spark.sparkContext.defaultParallelism))
         self.report = Report()
-        self._listener = listener
-        drop_leftovers(self.views.database, None if self.views.database.is_postgresql else Path(self.staging))
+        self.listener = listener
+        drop_leftovers(self.views.database, self.run)
 
     def close(self) -> None:
         """Close the stores; the session is the caller's."""
+        self.run.close()
         self.store.close()
         self.views.close()
 
@@ -68,6 +71,7 @@ class Materialiser:
 
     def follow(self, checkpoint: Path, *, once: bool = False, max_entries: int = 10_000) -> Any:
         """A streaming query that keeps the views up to date until it is stopped, or once and then ends."""
+        self.run.begin(Work.STREAM)
         self.settle()
         _, offset = self.views.progress()
         # Our own position is the one that counts: Spark's checkpoint starts from it and is made anew each time.
@@ -85,6 +89,7 @@ class Materialiser:
 
     def catch_up(self, max_entries: int = 10_000) -> None:
         """Bring the views up to date with the store, batch by batch, without a streaming query."""
+        self.run.begin(Work.STREAM)
         self.settle()
         while True:
             _, after = self.views.progress()
@@ -105,14 +110,15 @@ class Materialiser:
         while not self._fold_and_merge(dirty):
             continue
         self.report.batches += 1
-        if self._listener is not None:
-            self._listener(self.report)
+        if self.listener is not None:
+            self.listener(self.report)
 
     def _fold_and_merge(self, dirty: DataFrame) -> bool:
         snapshot = self.settle()
         folded_with = {view.id: view.fingerprint for view in self.views.views().values()}
         results = self._fold(dirty, snapshot, None)
         offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
+        self.run.check()
         with merging(self.views.database, [item["stage"] for item in results]) as (connection, stages):
             current = read_views(connection)
             if {view.id: view.fingerprint for view in current.values()} != folded_with:
@@ -148,8 +154,9 @@ class Materialiser:
         known = self.views.sync(self.store.registered())
         if schema_id not in known:
             raise NotRegistered(f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}")
-        snapshot = take_snapshot(self.store, known)
-        self._build(schema_id, snapshot.definitions()[schema_id], snapshot)
+        with doing(self.run, Work.REBUILD):
+            snapshot = take_snapshot(self.store, known)
+            self._build(schema_id, snapshot.definitions()[schema_id], snapshot)
 
     def _build(self, schema_id: SchemaId, definition: ViewDefinition, snapshot: Snapshot) -> None:
         dirty = (

@@ -8,7 +8,7 @@ Rows are small (which group, and the position); payloads are fetched by the task
 only the logs that speak of it) or `after` and `until` (offsets: only what became dirty between them).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,13 @@ class InkgroveSource(DataSource):
     def schema(self) -> StructType:
         return spark_schema(DIRTY)
 
+    # The options are passed on as Spark gives them: a plain dict of them has its keys in lower case only.
+
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _AllReader(dict(self.options))
+        return _AllReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _DirtyReader(dict(self.options))
+        return _DirtyReader(self.options)
 
 
 def _read_part(part: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -90,7 +92,7 @@ def parse_offset(text: str) -> Offset:
 class _Opened:
     """Opens the store where it is needed: readers are made in one process and used in others."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.place = options["store"]
         self.parts = int(options.get("partitions", DEFAULT_PARTITIONS))
         self._store: LogStore | None = None
@@ -105,7 +107,7 @@ class _Opened:
 
 
 class _AllReader(_Opened, DataSourceReader):
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self.wanted = options.get("schema")
         self.after, self.until = options.get("after"), options.get("until")
@@ -128,7 +130,7 @@ class _AllReader(_Opened, DataSourceReader):
 
 
 class _DirtyReader(_Opened, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self.limit = int(options.get("maxEntriesPerBatch", MAX_ENTRIES_PER_BATCH))
         self.start = parse_offset(options.get("startingOffset", "0/0"))

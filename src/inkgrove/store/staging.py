@@ -5,23 +5,26 @@ A stage holds the same tables whatever the database: `groups` and `messages` (wh
 tables. A stage whose task failed is never merged.
 """
 
+import re
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, text
+from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
 from inkgrove.store.database import Database
+from inkgrove.store.runs import Run
 from inkgrove.store.view_tables import deleted_table, edge_table, group_columns, outcome_table, row_table
 
 PREFIX: Final = "inkgrove_stage_"
+_MERGE_LOCK: Final = 0x696E6B6D65726765
 Fields = Mapping[int, Sequence[tuple[str, str]]]
 """The columns of each view, by its number."""
 
@@ -55,16 +58,28 @@ class Stage(Protocol):
         """The task failed: leave nothing behind."""
 
 
-def open_stage(place: str, fields: Fields) -> Stage:
+class StagePlace(NamedTuple):
+    """Where the tasks of a run stage."""
+
+    where: str
+    """The directory of the views, or the URL of their database."""
+    run: int
+
+    def new_name(self) -> str:
+        """A name for a stage that says whose it is."""
+        return f"{PREFIX}{self.run}_{uuid.uuid4().hex}"
+
+
+def open_stage(place: StagePlace, fields: Fields) -> Stage:
     """A new stage in a directory, or in the PostgreSQL database of a URL."""
-    if place.startswith("postgresql"):
+    if place.where.startswith("postgresql"):
         return _PostgresStage(place, fields)
-    return _SqliteStage(Path(place), fields)
+    return _SqliteStage(place, fields)
 
 
 class _SqliteStage:
-    def __init__(self, folder: Path, fields: Fields) -> None:
-        self.name = str(folder / f"{PREFIX}{uuid.uuid4().hex}.db")
+    def __init__(self, place: StagePlace, fields: Fields) -> None:
+        self.name = str(Path(place.where) / f"{place.new_name()}.db")
         self._connection = sqlite3.connect(self.name, isolation_level=None)
         # The file is thrown away if the task fails: nothing has to survive a crash.
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE"):
@@ -88,9 +103,9 @@ class _SqliteStage:
 
 
 class _PostgresStage:
-    def __init__(self, url: str, fields: Fields) -> None:
-        self.name = f"{PREFIX}{uuid.uuid4().hex}"
-        self._connection = psycopg.connect(url.replace("postgresql+psycopg", "postgresql", 1))
+    def __init__(self, place: StagePlace, fields: Fields) -> None:
+        self.name = place.new_name()
+        self._connection = psycopg.connect(place.where.replace("postgresql+psycopg", "postgresql", 1))
         dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
         self._connection.execute(str(CreateSchema(self.name).compile(dialect=dialect)))
         self._copies = {}
@@ -122,6 +137,8 @@ def merging(database: Database, stages: Sequence[str]) -> Iterator[tuple[Connect
     """A writing transaction on the views with the stages readable; the names are those of their SQL schemas."""
     if database.is_postgresql:
         with database.writing() as connection:
+            # One merge at a time: what it reads first (position, views) must still be true when it commits.
+            connection.execute(select(func.pg_advisory_xact_lock(_MERGE_LOCK)))
             yield connection, list(stages)
             for stage in stages:
                 connection.execute(DropSchema(stage, cascade=True, if_exists=True))
@@ -133,20 +150,30 @@ def merging(database: Database, stages: Sequence[str]) -> Iterator[tuple[Connect
         Path(stage).unlink(missing_ok=True)
 
 
-def drop_leftovers(database: Database, folder: Path | None) -> None:
-    """Remove stages that a crash left behind; only while no other pipeline runs."""
-    if folder is not None:
+def drop_leftovers(database: Database, run: Run) -> None:
+    """Remove the stages of runs that have ended; those of living ones stay."""
+    if not database.is_postgresql:
+        folder = Path(database.url.database or "").parent
         for file in folder.glob(f"{PREFIX}*.db"):
-            file.unlink(missing_ok=True)
+            if _is_left(file.name, run):
+                file.unlink(missing_ok=True)
+        for file in folder.glob("inkgrove_run_*.lock"):
+            run.is_dead(int(file.stem.rpartition("_")[2]))  # what a dead run locked goes as well
         return
-    with database.writing() as connection:
-        names = connection.scalars(text("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'inkgrove\\_stage\\_%'"))
-        for name in list(names):
-            connection.execute(DropSchema(name, cascade=True, if_exists=True))
+    query = text("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'inkgrove\\_stage\\_%'")
+    for name in database.read(lambda connection: list(connection.scalars(query))):
+        if _is_left(name, run):
+            with database.writing() as connection:
+                connection.execute(DropSchema(name, cascade=True, if_exists=True))
 
 
-def stage_place(url: URL) -> str:
-    """Where the tasks of a store stage: its directory, or its database."""
+def _is_left(name: str, run: Run) -> bool:
+    owner = re.match(PREFIX + r"(\d+)_", name)
+    return owner is None or run.is_dead(int(owner[1]))
+
+
+def stage_place(url: URL, run: int) -> StagePlace:
+    """Where the tasks of a run stage: the directory of its views, or their database."""
     if url.get_backend_name() == "postgresql":
-        return url.render_as_string(hide_password=False)
-    return str(Path(url.database or "").parent)
+        return StagePlace(url.render_as_string(hide_password=False), run)
+    return StagePlace(str(Path(url.database or "").parent), run)
