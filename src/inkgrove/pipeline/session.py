@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import NoJava, SparkFailed
 from inkgrove.pipeline.source import InkgroveSource
+from inkgrove.pipeline.view_source import RelationSource
 
 _LOG4J = """status = off
 appenders = file
@@ -75,6 +76,7 @@ def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSe
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.dataSource.register(InkgroveSource)
+    session.dataSource.register(RelationSource)
     return session
 
 
