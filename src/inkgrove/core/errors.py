@@ -628,12 +628,6 @@ class BadArchive(PipelineError):
     code = "pipeline.bad-archive"
 
 
-class Overtaken(PipelineError):
-    """Another pipeline kept writing to the views during a rebuild; the old view is still there, whole."""
-
-    code = "pipeline.overtaken"
-
-
 class NotRegistered(PipelineError):
     """The schema is not on the list of those to materialise."""
 
