@@ -6,6 +6,7 @@ again changes nothing. A view whose definition changed is built beside the old o
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ from inkgrove.store.turns import Owner, is_alive, turn
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
 from inkgrove.store.view_tables import names_and_types
 
+_SHARE = 50_000
+"""A view of more entries is folded in shares."""
+_SHARES = 4
+_SHARES_AT_ONCE = 2
+"""The second job's tasks begin when the first has no more for every core."""
 _FEW = 1_000
 """So many positions a build may lag behind when it takes its turn and lets the others wait."""
 
@@ -54,6 +60,12 @@ class Report:
     """groups, rows, applied, pending, quarantined, obsolete"""
     written: int = 0
     """Rows written to views."""
+
+    def add(self, results: list[dict[str, Any]]) -> None:
+        """Count what tasks report."""
+        for item in results:
+            for name in ("groups", "rows", "applied", "pending", "quarantined", "obsolete"):
+                self.counts[name] += item[name]
 
 
 class Materialiser:
@@ -128,6 +140,7 @@ class Materialiser:
     def _fold_and_merge(self, dirty: DataFrame) -> bool:
         snapshot, folded_with = self._settle()
         results = self._fold(dirty, snapshot)
+        self.report.add(results)
         offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
         stages = [item["stage"] for item in results]
         try:
@@ -162,9 +175,6 @@ class Materialiser:
     ) -> list[dict[str, Any]]:
         task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new)
         results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(RESULT)).toArrow().to_pylist()
-        for item in results:
-            for name in ("groups", "rows", "applied", "pending", "quarantined", "obsolete"):
-                self.report.counts[name] += item[name]
         return results
 
     # definitions
@@ -212,14 +222,34 @@ class Materialiser:
         self.report.rebuilt.append(schema_id)
 
     def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> None:
-        results = self._fold(self._dirty(schema=str(schema_id)), snapshot, schema_id, is_new=True)
+        """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded."""
+        held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
+        shares = 1 if held < _SHARE else _SHARES
+
+        def fold(share: int) -> list[dict[str, Any]]:
+            dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
+            return self._fold(dirty, snapshot, schema_id, is_new=True)
+
+        with ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
+            waiting = [pool.submit(fold, share + 1) for share in range(shares)]
+            try:
+                for done in as_completed(waiting):
+                    self._load(done.result(), new)
+            except BaseException:
+                for item in waiting:
+                    item.cancel()
+                raise
+        with self.views.database.writing() as connection:
+            index_build(connection, new)
+
+    def _load(self, results: list[dict[str, Any]], new: View) -> None:
         stages = [item["stage"] for item in results]
         try:
             with merging(self.views.database, stages) as (connection, names):
                 load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
-                index_build(connection, new)
         finally:
             drop_stages(self.views.database, stages)
+        self.report.add(results)
         self.report.written += sum(item["rows"] for item in results)
 
     def _behind(self, reached: Offset) -> int:
@@ -241,6 +271,7 @@ class Materialiser:
                 correct_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
         finally:
             drop_stages(self.views.database, stages)
+        self.report.add(results)
         self.report.written += sum(item["rows"] for item in results)
         return until
 

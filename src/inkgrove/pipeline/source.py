@@ -5,7 +5,8 @@
 
 Rows are small (which group, and the position); payloads are fetched by the tasks that fold them. Options: `store`
 (directory or URL), `partitions`, `maxEntriesPerBatch`; for a stream `startingOffset`; for a batch `schema` (AUTHOR/LOG:
-only the logs that speak of it), `after` and `until` (offsets: only what became dirty between them).
+only the logs that speak of it), `after` and `until` (offsets: only what became dirty between them), `share` (K/N: the
+K-th of N shares of the logs, of about the same size).
 """
 
 from collections.abc import Iterator
@@ -113,6 +114,7 @@ class _AllReader(_Opened, DataSourceReader):
         super().__init__(options)
         self.wanted = options.get("schema")
         self.after, self.until = options.get("after"), options.get("until")
+        self.share, self.shares = map(int, options.get("share", "1/1").split("/"))
 
     def partitions(self) -> list[InputPartition]:
         store = self.store()
@@ -125,8 +127,9 @@ class _AllReader(_Opened, DataSourceReader):
             return _dirty_parts(store, *between, self.parts, None if numbers is None else set(numbers))
         offset = store.newest_offset()
         heights = [(log.id, log.held) for log in store.logs(numbers).values()]
-        parts = logs_in_parts(heights, self.parts) or [[]]
-        return [DirtyPart(part, offset) for part in parts]
+        parts = logs_in_parts(heights, self.parts * self.shares)
+        mine = parts[(self.share - 1) * self.parts : self.share * self.parts]
+        return [DirtyPart(part, offset) for part in mine or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read_part(partition)
