@@ -14,6 +14,9 @@ from pyspark.sql import functions as f
 from inkgrove.pipeline.tables import GONE_RESULT
 from inkgrove.store.staging import open_stage
 
+_ROUNDS_IN_ONE_PLAN = 10
+"""After so many rounds their results become one, for a long chain would make a long plan."""
+
 
 def keep_unfolded(known: DataFrame, folded: DataFrame) -> DataFrame:
     """Edges or deletions without those of the groups that were folded anew; no `create_seq` means a whole log."""
@@ -46,6 +49,8 @@ def cascade(edges: DataFrame, deleted: DataFrame) -> DataFrame:
         if fallen.isEmpty():
             break
         gone = fallen if gone is None else gone.unionByName(fallen)
+        if number % _ROUNDS_IN_ONE_PLAN == 0:
+            gone = gone.coalesce(2).localCheckpoint()
         last, number = fallen, number + 1
     edges.unpersist()
     return fallen if gone is None else gone

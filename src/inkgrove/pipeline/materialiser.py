@@ -224,7 +224,7 @@ class Materialiser:
     def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> None:
         """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded."""
         held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
-        shares = 1 if held < _SHARE else _SHARES
+        shares = _SHARES if held >= _SHARE else min(held, 1)
 
         def fold(share: int) -> list[dict[str, Any]]:
             dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
