@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from inkgrove.pipeline.source import render_offset
 from inkgrove.pipeline.tables import RESULT, spark_schema
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.store.builds import (
+    KEEP_SECONDS,
     ViewState,
     begin_build,
     correct_build,
@@ -94,7 +96,12 @@ class Materialiser:
         """Remove what pipelines that were killed left behind."""
         database = self.views.database
         drop_leftovers(database, None if database.is_postgresql else Path(self.staging[0]))
-        database.write(lambda connection: drop_left_builds(connection, lambda owner: is_alive(database, owner)))
+        self._drop_builds()
+
+    def _drop_builds(self) -> None:
+        database, now = self.views.database, time()
+        database.write(lambda connection: drop_left_builds(connection, lambda owner: is_alive(database, owner), now))
+        self._sweep_at = now + KEEP_SECONDS
 
     # streaming
 
@@ -129,6 +136,8 @@ class Materialiser:
         """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile."""
         while not self._fold_and_merge(dirty):
             continue
+        if time() > self._sweep_at:
+            self._drop_builds()
         self.report.batches += 1
         if self._listener is not None:
             self._listener(self.report)
@@ -289,7 +298,7 @@ class Materialiser:
             cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
         try:
             with merging(database, cascaded) as (connection, names):
-                swap(connection, old, new, _state(definition))
+                swap(connection, old, new, _state(definition), time())
                 if has_cascade:
                     replace_gone(connection, open_staged(connection, names, {}))
         finally:

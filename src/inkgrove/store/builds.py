@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from sqlalchemy import Connection, MetaData, Table, delete, exists, func, insert, select, update
 
@@ -26,6 +27,9 @@ from inkgrove.store.view_tables import (
     rows_of,
     views,
 )
+
+KEEP_SECONDS: Final = 60
+"""How long tables stay that were replaced: longer than any reader takes from the list of views to the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,12 @@ def _add(connection: Connection, staged: Staged, new: View) -> None:
             copy(connection, staged.table(name), target)
 
 
-def swap(connection: Connection, old: View, new: View, state: ViewState) -> None:
-    """Show the new tables in the place of the old ones."""
+def swap(connection: Connection, old: View, new: View, state: ViewState, now: float) -> None:
+    """Show the new tables in the place of the old ones.
+
+    A reader of PostgreSQL may have read the list of views and not the rows yet, and would find no table: there the old
+    ones stay for a while. SQLite's readers see what was there when they began.
+    """
     for shared, own in zip((deleted, edges), shadow_edges(new), strict=True):
         connection.execute(delete(shared).where(shared.c.view == old.id))
         copy(connection, own, shared)
@@ -118,7 +126,10 @@ def swap(connection: Connection, old: View, new: View, state: ViewState) -> None
             stopped=state.stopped,
         )
     )
-    if old.is_built:
+    if old.is_built and connection.dialect.name == "postgresql":
+        retired = {"view": old.id, "generation": old.generation, "owner": "", "retired_at": int(now)}
+        connection.execute(insert(builds), retired)
+    elif old.is_built:
         for table in (old.table(), old.outcomes()):
             table.drop(connection)
     for table in shadow_edges(new):
@@ -142,8 +153,9 @@ def _forget(connection: Connection, view: int, generation: int) -> None:
     connection.execute(delete(builds).where(builds.c.view == view, builds.c.generation == generation))
 
 
-def drop_left_builds(connection: Connection, is_alive: Callable[[str], bool]) -> None:
-    """Remove what pipelines that are no more had begun to build."""
+def drop_left_builds(connection: Connection, is_alive: Callable[[str], bool], now: float) -> None:
+    """Remove what pipelines that are no more had begun to build, and what was replaced some time ago."""
     for row in connection.execute(select(builds)).all():
-        if not is_alive(row.owner):
+        is_left = not is_alive(row.owner) if row.retired_at is None else row.retired_at + KEEP_SECONDS <= now
+        if is_left:
             drop_build(connection, row.view, row.generation)

@@ -60,6 +60,7 @@ builds = Table(
     Column("view", Integer, primary_key=True, autoincrement=False),
     Column("generation", Integer, primary_key=True, autoincrement=False),
     Column("owner", String(64), nullable=False),  # the pipeline that builds it
+    Column("retired_at", BigInteger),  # in seconds since 1970: when a newer generation took its place
 )
 
 
