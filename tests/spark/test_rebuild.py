@@ -59,7 +59,6 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
     shop = Shop(materialiser)
     for number in range(50):
         shop.create(f"note {number}")
-    materialiser.catch_up()
     schema_id = SchemaId(shop.schema.secret.public, 10)
     views = open_views(materialiser.place)
     seen: list[int] = []
@@ -76,9 +75,8 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
 
     process = stream(materialiser.place)
     try:
-        _, before = materialiser.views.progress()
-        shop.create("the first that the stream takes")
-        wait_for(lambda: materialiser.views.progress()[1] > before)
+        newest = materialiser.store.newest_offset()
+        wait_for(lambda: materialiser.views.progress()[1] >= newest)
         threads = [Repeated(write), Repeated(read)]
         for thread in threads:
             thread.start()
@@ -112,15 +110,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 class Overtaken(Materialiser):
     """One that is overtaken by a stream each time it has filled a build."""
 
+    stream: Materialiser
     shop: Shop
 
     def _fill(self, *arguments: Any) -> None:
         super()._fill(*arguments)
-        stream = Materialiser(self.spark, self.place)
         self.shop.update(1, "changed meanwhile")
         self.shop.create("new meanwhile")
-        stream.catch_up()
-        stream.close()
+        self.stream.catch_up()
 
 
 def test_what_became_dirty_during_a_build_is_in_it(spark: SparkSession, place: Path | str) -> None:
@@ -130,7 +127,7 @@ def test_what_became_dirty_during_a_build_is_in_it(spark: SparkSession, place: P
     shop.create("two")
     first.catch_up()
     late = Overtaken(spark, str(place))
-    late.shop = shop
+    late.stream, late.shop = first, shop
     late.rebuild(SchemaId(shop.schema.secret.public, 10))
     assert exact(materialised(first)) == exact(expected(first))
     assert sorted(row["fields"]["a"] for row in rows_of(first)) == ["changed meanwhile", "new meanwhile", "two"]
