@@ -39,7 +39,7 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged, replace_gone
 from inkgrove.store.opening import open_store
 from inkgrove.store.staging import drop_leftovers, drop_stages, merging, stage_place
-from inkgrove.store.turns import Owner, is_alive, turn
+from inkgrove.store.turns import Owner, is_alive, turn, turn_to_write
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
 from inkgrove.store.view_tables import names_and_types
 
@@ -248,13 +248,13 @@ class Materialiser:
                 for item in waiting:
                     item.cancel()
                 raise
-        with self.views.database.writing() as connection:
+        with turn_to_write(self.views.database), self.views.database.writing() as connection:
             index_build(connection, new)
 
     def _load(self, results: list[dict[str, Any]], new: View) -> None:
         stages = [item["stage"] for item in results]
         try:
-            with merging(self.views.database, stages) as (connection, names):
+            with turn_to_write(self.views.database), merging(self.views.database, stages) as (connection, names):
                 load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
         finally:
             drop_stages(self.views.database, stages)

@@ -8,7 +8,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -81,6 +81,15 @@ def turn(database: Database) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def turn_to_write(database: Database) -> AbstractContextManager[None]:
+    """For a long write that others need not see.
+
+    SQLite has one writer, and who waits for it gives up after a while, whereas turns are waited for; PostgreSQL needs
+    none.
+    """
+    return nullcontext() if database.is_postgresql else turn(database)
 
 
 def _path(database: Database, name: str) -> Path:
