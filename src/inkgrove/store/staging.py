@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psycopg
+from psycopg import sql
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -160,6 +161,10 @@ class _PostgresStage:
     def finish(self) -> None:
         contents = list(self._counts.items())
         self.write("contents", contents)
+        # Without statistics the server takes them for large and reads whole views beside them.
+        for table in ("whole", "groups", "messages", "log_views"):
+            if table in self._counts:
+                self._connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(self.name, table)))
         self._connection.commit()
         self._connection.close()
 
