@@ -629,12 +629,6 @@ class BadArchive(PipelineError):
     code = "pipeline.bad-archive"
 
 
-class Overtaken(PipelineError):
-    """Another pipeline kept writing to the views during a rebuild; the old view is still there, whole."""
-
-    code = "pipeline.overtaken"
-
-
 class AlreadyRunning(PipelineError):
     """Another process does the same work on this store already; wait for it or end it."""
 

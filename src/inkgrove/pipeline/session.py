@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from inkgrove.core.errors import InkgroveError, NoJava, SparkFailed, UnreadableFile
 from inkgrove.pipeline.failures import explain, first_reason
 from inkgrove.pipeline.source import InkgroveSource
+from inkgrove.pipeline.view_source import RelationSource
 
 _LOG4J = """status = off
 appenders = file
@@ -93,6 +94,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         where = "" if master.startswith("local") else f" on {master}, which must be there and reach this machine"
         raise SparkFailed(f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}") from err
     session.dataSource.register(InkgroveSource)
+    session.dataSource.register(RelationSource)
     return session
 
 

@@ -15,8 +15,10 @@ from sqlalchemy import (
     Text,
     and_,
     cast,
+    exists,
     func,
     literal,
+    or_,
     select,
     true,
     tuple_,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.store.tables import entries, ingests, schemas
+from inkgrove.store.tables import entries, ingests, logs, registered, schemas
 
 
 class What(StrEnum):
@@ -95,6 +97,15 @@ def newest_offset(connection: Connection) -> Offset:
     query = select(ingests.c.xid, ingests.c.position).where(_is_settled(connection)).order_by(*order).limit(1)
     row = connection.execute(query).first()
     return Offset(row.xid, row.position) if row is not None else START
+
+
+def has_schema_news(connection: Connection, after: Offset) -> bool:
+    """Whether the list of registered schemas or the log of one of them changed after an offset."""
+    is_of_schema = exists().where(
+        logs.c.id == ingests.c.log, schemas.c.name == logs.c.name, registered.c.schema == schemas.c.id
+    )
+    query = select(literal(1)).select_from(ingests).where(_is_after(connection, after))
+    return connection.scalar(query.where(or_(ingests.c.schema.is_not(None), is_of_schema)).limit(1)) is not None
 
 
 def _ingest(row: Any) -> Ingest:

@@ -18,7 +18,7 @@ from inkgrove.store import reading, registry
 from inkgrove.store.database import Database
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import Receipt, ingest_batch
-from inkgrove.store.ingests import START, Ingest, Offset, newest_offset, read_ingests
+from inkgrove.store.ingests import START, Ingest, Offset, has_schema_news, newest_offset, read_ingests
 from inkgrove.store.payloads import drop_payloads
 from inkgrove.store.prepare import Item, by_log, prepare
 from inkgrove.store.reading import InstanceKey, LogState, SchemaLog, StoredEntry, Waiting
@@ -161,6 +161,14 @@ class LogStore:
     def logs_of_schema(self, schema: SchemaId) -> list[int]:
         """The logs that hold, or held, a message which names the schema."""
         return self.database.read(lambda connection: reading.logs_of_schema(connection, schema))
+
+    def schemas_of_logs(self, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
+        """The schemas that messages of each log name, or named."""
+        return self.database.read(lambda connection: reading.schemas_of_logs(connection, numbers))
+
+    def has_schema_news(self, after: Offset) -> bool:
+        """Whether the list of registered schemas or the log of one of them changed after an offset."""
+        return self.database.read(lambda connection: has_schema_news(connection, after))
 
     def schema_of_log(self, log: int) -> SchemaId | None:
         """The schema that the first message of the log's valid part names: that of messages which name none."""

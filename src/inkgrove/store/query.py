@@ -4,22 +4,39 @@ docs/protocol.md section 6. Rows that went by cascade are left out here, and so 
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, not_, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    exists,
+    func,
+    literal,
+    not_,
+    null,
+    or_,
+    select,
+    text,
+    union_all,
+)
 
 from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.instance import Access
+from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import CHECKS, MISFIT, is_array
 from inkgrove.store.cells import cell_decoder, cell_encoder
 from inkgrove.store.database import in_lists
-from inkgrove.store.view_store import View
-from inkgrove.store.view_tables import ROW_COLUMNS, deleted, gone, outcomes
+from inkgrove.store.view_store import View, find_view
+from inkgrove.store.view_tables import NOT_APPLIED, SORTABLE, deleted, gone, outcomes_of_none
 
 Operator = Literal["eq", "ne", "lt", "lte", "gt", "gte", "in", "contains", "is-null"]
 
@@ -112,20 +129,68 @@ def count_rows(connection: Connection, view: View) -> int:
     return connection.scalar(select(func.count()).select_from(table).where(*_not_gone(view, table))) or 0
 
 
-def read_outcomes(connection: Connection, view: int | None, limit: int, only: str | None = None) -> list[Any]:
-    """What became of the messages of a view; None for those of no schema."""
-    query = select(outcomes).where(outcomes.c.view.is_(None) if view is None else outcomes.c.view == view)
-    if only is not None:
-        query = query.where(outcomes.c.outcome == only)
-    order = (outcomes.c.author, outcomes.c.log_id, outcomes.c.seq_num, outcomes.c.hash)
-    return list(connection.execute(query.order_by(*order).limit(limit)))
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """What became of a message."""
+
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    hash: Hash
+    outcome: str
+    code: str
+    reason: str
+
+
+def read_outcomes(connection: Connection, view: int | None, limit: int, only: str | None = None) -> list[OutcomeRow]:
+    """What became of the messages of a view, log by log; None for those of no schema."""
+    selects: list[Select[Any]] = []
+    for table, is_rows in _tables_of_outcomes(connection, view):
+        if is_rows:
+            if only not in (None, Outcome.APPLIED.value):
+                continue
+            place = (table.c._log.label("log"), table.c._seq_num.label("seq_num"), table.c._instance.label("hash"))
+            applied = (literal(Outcome.APPLIED.value), literal(OutcomeCode.APPLIED.code), null())
+            selects.append(select(*place, table.c._author, table.c._log_id, *applied))
+            continue
+        query = select(table)
+        if only is not None:
+            query = query.where(table.c.outcome == only)
+        if only not in (None, Outcome.APPLIED.value):
+            query = query.where(text(NOT_APPLIED))  # lets the database use the small index
+        selects.append(query)
+    if not selects:
+        return []
+    both = union_all(*selects) if len(selects) > 1 else selects[0]
+    found = connection.execute(both.order_by(text("log"), text("seq_num"), text("hash")).limit(limit))
+    return [
+        OutcomeRow(
+            PublicKey(author), log_id, seq_num, Hash(entry_hash), outcome, code, reason or MEANINGS.get(code, "")
+        )
+        for _, seq_num, entry_hash, author, log_id, outcome, code, reason in found
+    ]
 
 
 def count_outcomes(connection: Connection, view: int | None) -> dict[str, int]:
     """How many messages of a view had each outcome."""
-    query = select(outcomes.c.outcome, func.count()).group_by(outcomes.c.outcome)
-    query = query.where(outcomes.c.view.is_(None) if view is None else outcomes.c.view == view)
-    return {row[0]: row[1] for row in connection.execute(query)}
+    counts: Counter[str] = Counter()
+    for table, is_rows in _tables_of_outcomes(connection, view):
+        if is_rows:
+            counts[Outcome.APPLIED.value] += connection.scalar(select(func.count()).select_from(table)) or 0
+            continue
+        for outcome, count in connection.execute(select(table.c.outcome, func.count()).group_by(table.c.outcome)):
+            counts[outcome] += count
+    return {outcome: count for outcome, count in counts.items() if count}
+
+
+def _tables_of_outcomes(connection: Connection, number: int | None) -> list[tuple[Table, bool]]:
+    """Where outcomes are found, each with whether it is the rows, which are the outcomes of their creates."""
+    if number is None:
+        return [(outcomes_of_none, False)]
+    view = find_view(connection, number)
+    if view is None or not view.is_built:
+        return []
+    return [(view.outcomes(), False), (view.table(), True)]
 
 
 def _behind(keys: Sequence[tuple[ColumnElement[Any], bool]], after: tuple[Any, ...]) -> ColumnElement[bool]:
@@ -157,7 +222,7 @@ def _type_of(view: View, name: str) -> str:
 
 
 def _column(view: View, table: Table, name: str) -> ColumnElement[Any]:
-    if name in ROW_COLUMNS[:6]:
+    if name in SORTABLE:
         return table.c[name]
     _type_of(view, name)
     return table.c[name]
@@ -203,7 +268,7 @@ def _decode(connection: Connection, view: View, found: Sequence[Mapping[str, Any
     rows = []
     for row in found:
         fields = {name: None if row[name] is None else decode(row[name]) for name, decode in decoders}
-        seq_nums = json.loads(row["_field_seq_nums"])
+        seq_nums = _seq_nums(row["_field_seq_nums"], row["_seq_num"], len(decoders))
         rows.append(
             ViewRow(
                 Hash(row["_instance"]),
@@ -211,7 +276,7 @@ def _decode(connection: Connection, view: View, found: Sequence[Mapping[str, Any
                 row["_log_id"],
                 row["_seq_num"],
                 row["_last_seq_num"],
-                Hash(row["_last_hash"]),
+                Hash(row["_last_hash"] or row["_instance"]),
                 _access(row["_access"]),
                 None if row["_expires"] is None else Timestamp(row["_expires"]),
                 None if row["_copied_from"] is None else Hash(row["_copied_from"]),
@@ -223,6 +288,10 @@ def _decode(connection: Connection, view: View, found: Sequence[Mapping[str, Any
     for name, target in lists:
         _drop_lost_elements(connection, rows, name, target)
     return rows
+
+
+def _seq_nums(text_of_list: str | None, create_seq: int, count: int) -> list[int]:
+    return [create_seq] * count if text_of_list is None else json.loads(text_of_list)
 
 
 def _drop_lost_elements(connection: Connection, rows: Sequence[ViewRow], name: str, target: int) -> None:
@@ -244,4 +313,14 @@ def _access(text: str | None) -> Access | None:
     return Access(value["mode"], tuple(IdentityId.fromhex(to) for to in value["to"]))
 
 
-__all__ = ["Filter", "Page", "ViewRow", "count_outcomes", "count_rows", "read_all", "read_outcomes", "read_page"]
+__all__ = [
+    "Filter",
+    "OutcomeRow",
+    "Page",
+    "ViewRow",
+    "count_outcomes",
+    "count_rows",
+    "read_all",
+    "read_outcomes",
+    "read_page",
+]

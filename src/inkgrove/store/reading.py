@@ -220,13 +220,20 @@ def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[
     query = (
         select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
         .where(entries.c.log.between(first, last))
-        .order_by(entries.c.log, entries.c.seq_num, entries.c.hash)
-        .execution_options(yield_per=1000)
+        .order_by(entries.c.log, entries.c.seq_num)
+        .execution_options(yield_per=2000)
     )
     for log, rows in groupby(connection.execute(query), key=itemgetter(0)):
         state = states[log]
-        messages = (_log_message(*row[1:], state.standing) for row in rows)
-        yield state, [message for message in messages if message is not None]
+        if state.standing == _SOUND:
+            yield state, [LogMessage(seq_num, Hash(entry_hash), payload) for _, seq_num, entry_hash, payload in rows]
+            continue
+        # Only a forked log has several entries at one place.
+        found = (_log_message(*row[1:], state.standing) for row in sorted(rows, key=itemgetter(1, 2)))
+        yield state, [message for message in found if message is not None]
+
+
+_SOUND = Standing()
 
 
 def owners_of(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
@@ -300,6 +307,16 @@ def logs_of_schema(connection: Connection, schema: SchemaId) -> list[int]:
     number = find_schema(connection, schema)
     query = select(log_schemas.c.log).where(log_schemas.c.schema == number).order_by(log_schemas.c.log)
     return list(connection.scalars(query))
+
+
+def schemas_of_logs(connection: Connection, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
+    """The schemas that messages of each log name, or named."""
+    found: dict[int, list[SchemaId]] = {number: [] for number in numbers}
+    for some in in_lists(numbers):
+        query = select(log_schemas.c.log, schemas.c.author, schemas.c.log_id).join_from(log_schemas, schemas)
+        for log, author, log_id in connection.execute(query.where(log_schemas.c.log.in_(some))):
+            found[log].append(SchemaId(PublicKey(author), log_id))
+    return found
 
 
 def schema_of_log(connection: Connection, log: int) -> SchemaId | None:
