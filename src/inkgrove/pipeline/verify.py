@@ -6,14 +6,26 @@ has a path to entry 1, nothing contradicts anything, nobody lied and nothing fol
 appended as they are. In any other log `store.decide` has to look at each entry, one after the other.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import array, bool_and, bool_or, coalesce, col, count, explode, expr, greatest, length, lit
+from pyspark.sql.functions import (
+    array,
+    bool_and,
+    bool_or,
+    coalesce,
+    col,
+    count,
+    explode,
+    expr,
+    greatest,
+    lit,
+    struct,
+    when,
+)
 from pyspark.sql.functions import max as max_
-from pyspark.sql.functions import struct, sum as sum_, when
 from pyspark.sql.types import LongType
 
 from inkgrove.core.errors import BadSignature, InkgroveError, PayloadHashMismatch
@@ -36,7 +48,7 @@ CHECKED: Final = pa.schema(
         ("message", pa.string()),
     ]
 )
-"""A line of an archive, checked on its own. `hash` is null if it is no signed entry; `payload` is null if it was rubbish."""
+"""A line of an archive, checked on its own; without `hash` it is no signed entry, rubbish payloads are left out."""
 CHECKED_DDL: Final = (
     "log binary, seq_num long, hash binary, entry binary, payload binary, lipmaa_seq long, links_at long,"
     " is_end boolean, is_lie boolean, code string, message string"
@@ -94,7 +106,7 @@ def _check_rows(
         except BadSignature as error:
             errors[row] = error
             continue
-        hash_of = hash_yamf if hash_size == 66 else hash_yasmf  # noqa: PLR2004
+        hash_of = hash_yamf if hash_size == 66 else hash_yasmf
         hashes[row] = hash_of(data)
         if payload is not None:
             if hash_of(payload) != signed[-hash_size:]:
@@ -113,11 +125,9 @@ def check_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def with_links(entries: DataFrame) -> DataFrame:
     """Signed entries with the hashes they link to; what an entry does not carry is null."""
-    size = length("hash")
     has_lipmaa = col("lipmaa_seq") > 0
     first = expr("substring(entry, cast(links_at as int) + 1, length(hash))")
     second = expr("substring(entry, cast(links_at as int) + 1 + length(hash), length(hash))")
-    assert size is not None
     return entries.where(col("hash").isNotNull()).select(
         "log",
         "seq_num",
@@ -147,7 +157,9 @@ def claims_of(linked: DataFrame) -> DataFrame:
     return linked.select("log", explode(claims).alias("claim")).select("log", "claim.*").where("hash is not null")
 
 
-def judge_logs(linked: DataFrame, held_logs: DataFrame | None = None, held_claims: DataFrame | None = None) -> DataFrame:
+def judge_logs(
+    linked: DataFrame, held_logs: DataFrame | None = None, held_claims: DataFrame | None = None
+) -> DataFrame:
     """`log`, `is_clean`, and `height` and `held` of the log in the store, for every log of the entries."""
     claims = claims_of(linked)
     if held_claims is not None:
@@ -190,9 +202,7 @@ def keep_without_path(linked: DataFrame, held_claims: DataFrame | None = None) -
     """The logs in which an entry links to nothing that is there; where claims agree, all others have a path to 1."""
     there = linked.select(col("log").alias("of"), col("seq_num").alias("at"), col("hash").alias("target"))
     if held_claims is not None:
-        held = held_claims.where("is_there").select(
-            col("log").alias("of"), "at", col("hash").alias("target")
-        )
+        held = held_claims.where("is_there").select(col("log").alias("of"), "at", col("hash").alias("target"))
         there = there.union(held)
     there = there.distinct()
     by_backlink = there.select("of", (col("at") + 1).alias("at"), col("target").alias("before"))

@@ -136,7 +136,7 @@ def _insert_rows(connection: Connection, table: str, columns: Sequence[str], row
     names = ", ".join(f'"{name}"' for name in columns)
     if connection.dialect.name != "postgresql":
         places = ", ".join("?" * len(columns))
-        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))  # noqa: S608
+        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))
         return
     driver: Any = connection.connection.driver_connection
     with driver.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
