@@ -183,6 +183,13 @@ def parse_place(place: Path | str) -> URL:
     raise StoreUnavailable("a store is a directory (SQLite) or a URL that begins with postgresql://")
 
 
+def place_of(url: URL) -> str:
+    """The other way round: what `parse_place` makes this URL of."""
+    if url.get_backend_name() == "postgresql":
+        return url.render_as_string(hide_password=False)
+    return str(Path(url.database or "").parent)
+
+
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     """Let readers and the writer not wait for each other; a file stays in this mode once it is."""
     deadline = time.monotonic() + BUSY_SECONDS

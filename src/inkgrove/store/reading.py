@@ -100,6 +100,15 @@ def read_logs(connection: Connection, numbers: Collection[int] | None = None) ->
     }
 
 
+def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, LogState]:
+    """Those of the logs, by author and log id as one key, of which anything is held."""
+    return {
+        row.name: _log_state(row)
+        for some in in_lists(names)
+        for row in connection.execute(select(logs).where(logs.c.name.in_(some)))
+    }
+
+
 def _log_state(row: Any) -> LogState:
     standing = Standing(row.forked_at, row.lied_at, row.ended_at)
     return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
