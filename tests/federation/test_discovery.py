@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -44,6 +45,7 @@ from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, VirtualNetwork, answering, further_key, run, serving
 
+Result = TypeVar("Result")
 JOHN = "john.haiku.ink"
 HOUR = 3600
 
@@ -437,6 +439,30 @@ def test_many_who_ask_at_once_cause_one_request(node: Node, network: VirtualNetw
 
     run(work())
     assert network.asked == [JOHN]
+
+
+def test_flood_of_names_is_bounded_and_does_not_touch_what_is_known(
+    node: Node, network: VirtualNetwork, john: Elsewhere
+) -> None:
+    async def work() -> None:
+        discovery = Discovery(node, network, run_blocking=in_place)
+        await discovery.find(JOHN)
+        network.gate.clear()
+        flood = [asyncio.create_task(discovery.find(f"x{number}.evil.ink")) for number in range(300)]
+        await asyncio.sleep(0.1)
+        assert len(network.asked) == 1 + 32
+        assert (await discovery.find(JOHN)).id == john.id
+        network.gate.set()
+        results = await asyncio.gather(*flood, return_exceptions=True)
+        assert sum(isinstance(item, NoIdentityThere) for item in results) == 256
+        assert sum(isinstance(item, Unreachable) for item in results) == 44
+
+    run(work())
+
+
+async def in_place(work: Callable[[], Result]) -> Result:
+    """What a simulation runs blocking work with."""
+    return work()
 
 
 @pytest.mark.parametrize(("status", "reason"), [("404 Not Found", NoIdentityThere), ("500 Oops", BadAnswer)])

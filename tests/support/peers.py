@@ -158,11 +158,13 @@ class VirtualNetwork:
     def __init__(self) -> None:
         self.pages: dict[str, bytes | FederationError | None] = {}
         self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     async def send(self, request: Request) -> Answer:
         url = parse_url(request.url)
         self.asked.append(url.host)
-        await asyncio.sleep(0)
+        await self.gate.wait()
         page = self.pages.get(url.host) if url.target == PATH else None
         if isinstance(page, FederationError):
             raise page

@@ -19,6 +19,7 @@ from inkgrove.federation.errors import (
     FederationError,
     ForkedIdentity,
     NoIdentityThere,
+    Unreachable,
     WrongIdentity,
     WrongName,
 )
@@ -40,8 +41,10 @@ _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
 """How long a name that failed is not tried again."""
 _FAILURES_KEPT: Final = 10_000
-_AT_ONCE: Final = 64
-"""How many names are looked up at the same time."""
+_AT_ONCE: Final = 32
+"""How many names are asked at the same time."""
+_MOST_WAITING: Final = 256
+"""How many names are asked or wait for it: whoever sends requests can make this node look up any name."""
 
 _Result = TypeVar("_Result")
 
@@ -136,6 +139,8 @@ class Discovery:
             raise type(failure)(failure.message, **failure.data)
         task = self._under_way.get(fqdn)
         if task is None:
+            if len(self._under_way) >= _MOST_WAITING:
+                raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
             task = asyncio.create_task(self._fetch(fqdn))
             self._under_way[fqdn] = task
             task.add_done_callback(lambda done: self._finish(fqdn, done))
