@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
+from inkgrove.federation import errors as federation
 from inkgrove.node import errors as node
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -37,6 +38,21 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.MethodNotAllowed: 405,
     node.RequestTooLarge: 413,
     node.UnsupportedMediaType: 415,
+    federation.FederationError: 502,
+    federation.BadUrl: 422,
+    federation.BadResolve: 500,
+    federation.PeerTimeout: 504,
+    federation.NoIdentityThere: 404,
+    federation.SignatureMissing: 401,
+    federation.SignatureIncomplete: 401,
+    federation.BadRequestSignature: 401,
+    federation.BadDigest: 400,
+    federation.StaleRequest: 401,
+    federation.FutureRequest: 401,
+    federation.ReplayedRequest: 409,
+    federation.MisdirectedRequest: 421,
+    federation.SenderUnproved: 403,
+    federation.SenderUnreachable: 503,
 }
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="inkgrove"'}
 

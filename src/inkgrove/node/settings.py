@@ -31,3 +31,23 @@ class NodeSettings:
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
+    resolve: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "about": "For development: ports of this machine that stand for names of other nodes, without encryption, "
+            "such as `jane.haiku.ink=127.0.0.1:8751` or `*.haiku.ink=127.0.0.1:8751`."
+        },
+    )
+    allow_private_addresses: bool = field(
+        default=False,
+        metadata={"about": "Whether names of other nodes may lead to this machine or to a private network."},
+    )
+    peer_timeout_seconds: float = field(
+        default=20.0, metadata={"about": "How long a request to another node may take, from the name to the last byte."}
+    )
+    max_answer_bytes: int = field(
+        default=16 * 1024 * 1024, metadata={"about": "The largest answer of another node that is read."}
+    )
+    discovery_seconds: int = field(
+        default=3600, metadata={"about": "How long it is believed what was found out about an identity elsewhere."}
+    )

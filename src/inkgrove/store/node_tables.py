@@ -1,4 +1,4 @@
-"""The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs.
+"""The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs, other nodes.
 
 docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwords as argon2 hashes, tokens as SHA-256,
 keys encrypted. Times are microseconds since 1970, as everywhere.
@@ -159,3 +159,35 @@ blob_rights = Table(
     Column("identity", Bytes, primary_key=True),  # who uploaded it here, or whose node sent it: may lend it to readers
     Column("media_type", String(255), nullable=False),
 )
+
+# Other nodes
+
+node_keys = Table(
+    "node_keys",
+    metadata,
+    Column("id", KEY, primary_key=True),  # the newest one signs
+    Column("key", Bytes, nullable=False),
+    Column("sealed", Bytes, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+known_identities = Table(
+    "known_identities",
+    metadata,
+    Column("id", Bytes, primary_key=True),
+    Column("fqdn", String(253), nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False),
+    Column("key", Bytes, nullable=False),  # the first one, whose thumbprint the id is
+    Column("document_seq", BigInteger, nullable=False),
+    Column("node_key", Bytes, nullable=False),
+    Column("fetched", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+)
+
+nonces = Table(
+    "nonces",
+    metadata,
+    Column("nonce", Bytes, primary_key=True),  # SHA-256 of sender and nonce
+    Column("expires", BigInteger, nullable=False),  # from then on the signature is refused for its age
+)
+Index(None, nonces.c.expires)

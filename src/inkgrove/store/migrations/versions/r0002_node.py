@@ -1,4 +1,4 @@
-"""The node beside its logs: identities, services, relations, shares, blobs."""
+"""The node beside its logs: identities, services, relations, shares, blobs, other nodes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -147,3 +147,31 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("hash", "identity", name="pk_blob_rights"),
         sa.ForeignKeyConstraint(["hash"], ["blobs.hash"], name="fk_blob_rights_hash"),
     )
+    op.create_table(
+        "node_keys",
+        sa.Column("id", _KEY, nullable=False),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("sealed", sa.LargeBinary, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_node_keys"),
+    )
+    op.create_table(
+        "known_identities",
+        sa.Column("id", sa.LargeBinary, nullable=False),
+        sa.Column("fqdn", sa.String(253), nullable=False),
+        sa.Column("endpoint", sa.Text, nullable=False),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("document_seq", sa.BigInteger, nullable=False),
+        sa.Column("node_key", sa.LargeBinary, nullable=False),
+        sa.Column("fetched", sa.BigInteger, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_known_identities"),
+        sa.UniqueConstraint("fqdn", name="uq_known_identities_fqdn"),
+    )
+    op.create_table(
+        "nonces",
+        sa.Column("nonce", sa.LargeBinary, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("nonce", name="pk_nonces"),
+    )
+    op.create_index("ix_nonces_expires", "nonces", ["expires"])

@@ -1,0 +1,1 @@
+"""Between nodes: finding and trusting each other, and the requests that they send."""

@@ -1,0 +1,286 @@
+"""Requests to other nodes (docs/protocol.md section 8.9).
+
+Only https, only to allowed addresses, within limits of size and time. A name is resolved once for a connection, and the
+connection goes to the very address that was checked. Redirects are not followed; cookies, proxies and compressed
+answers do not exist here.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import httpcore
+
+from inkgrove import __version__
+from inkgrove.core.errors import InkgroveError
+from inkgrove.federation.addresses import (
+    Address,
+    Resolver,
+    SystemResolver,
+    Target,
+    find_target,
+    keep_allowed,
+    parse_resolve,
+)
+from inkgrove.federation.errors import AnswerTooLarge, BadAnswer, BadUrl, PeerTimeout, Redirected, Unreachable
+from inkgrove.messages.reading import read_host
+from inkgrove.node.settings import NodeSettings
+
+Headers = tuple[tuple[str, str], ...]
+_Result = TypeVar("_Result")
+
+_URL: Final = re.compile(
+    r"(https?)://([A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?(/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?", re.ASCII
+)
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
+_FIRST_SECONDS: Final = 2.0
+"""How long each address of a name is tried while there are others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """The parts of a node's address."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    """Path and query."""
+
+    @property
+    def authority(self) -> str:
+        """Host and, if it is not the usual one, port: what the Host header says."""
+        return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
+
+
+def parse_url(text: str) -> Url:
+    """The address of something on another node, strictly."""
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise BadUrl(f"{text[:200]!r} is no address of a node")
+    scheme, host, port, target = match.groups()
+    try:
+        host = read_host(host.lower(), "host")
+    except InkgroveError as err:
+        raise BadUrl(f"{text[:200]!r} does not name a domain") from err
+    number = int(port) if port else _DEFAULT_PORTS[scheme]
+    if not (number in _DEFAULT_PORTS.values() or 1024 <= number <= 65_535):
+        raise BadUrl(f"{text[:200]!r} names a port of other services")
+    return Url(scheme, host, number, target or "/")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of another node, or what another node asks."""
+
+    method: str
+    url: str
+    headers: Headers = ()
+    body: bytes = b""
+    max_answer_bytes: int | None = None
+    """Less than the setting allows, where less is expected."""
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, several joined by commas as HTTP has it."""
+        return _header(self.headers, name)
+
+    def with_headers(self, *headers: tuple[str, str]) -> "Request":
+        """The request with further headers."""
+        return replace(self, headers=self.headers + headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What another node answered, whole."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, several joined by commas as HTTP has it."""
+        return _header(self.headers, name)
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    values = [value for key, value in headers if key.lower() == name.lower()]
+    return ", ".join(values) if values else None
+
+
+class Transport(Protocol):
+    """Carries requests to other nodes: over the network, or over one that a simulation makes up."""
+
+    async def send(self, request: Request) -> Answer:
+        """The answer, of whatever status but a redirect; raises a `FederationError`."""
+
+
+class HttpTransport:
+    """The transport over the real network; belongs to the event loop that uses it."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        resolver: Resolver | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        connector: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
+        self._settings = settings
+        self._targets = parse_resolve(settings.resolve)
+        network = _CheckedNetwork(
+            self._targets,
+            resolver or SystemResolver(),
+            connector or httpcore.AnyIOBackend(),
+            allow_private=settings.allow_private_addresses,
+        )
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=ssl_context or ssl.create_default_context(),
+            max_connections=None,  # who sends bounds what is under way: here one slow node would keep out the others
+            max_keepalive_connections=64,
+            keepalive_expiry=15,
+            network_backend=network,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that are kept for later."""
+        await self._pool.aclose()
+
+    async def send(self, request: Request) -> Answer:
+        """Send a request and read the whole answer, all of it within the time and size that the settings allow."""
+        url = parse_url(request.url)
+        place = self._place_of(url)
+        most = min(self._settings.max_answer_bytes, request.max_answer_bytes or self._settings.max_answer_bytes)
+        try:
+            async with asyncio.timeout(self._settings.peer_timeout_seconds):
+                return await self._exchange(request, url, place, most)
+        except TimeoutError as err:
+            seconds = self._settings.peer_timeout_seconds
+            raise PeerTimeout(f"{url.authority} did not answer within {seconds} seconds", host=url.host) from err
+        except httpcore.RemoteProtocolError as err:
+            raise BadAnswer(f"{url.authority} does not speak HTTP: {err}", host=url.host) from err
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as err:
+            raise Unreachable(f"{url.authority} cannot be reached: {err}", host=url.host) from err
+
+    def _place_of(self, url: Url) -> httpcore.URL:
+        """Where the request really goes."""
+        target = find_target(self._targets, url.host)
+        if target is not None:
+            # Development: this machine, not encrypted. The request itself still names the host it is meant for.
+            return httpcore.URL(scheme="http", host=url.host, port=target.port, target=url.target)
+        if url.scheme != "https":
+            raise BadUrl(f"http://{url.authority} is not encrypted; nodes are reached by https", host=url.host)
+        return httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+
+    async def _exchange(self, request: Request, url: Url, place: httpcore.URL, most: int) -> Answer:
+        headers = [
+            ("Host", url.authority),
+            ("User-Agent", f"inkgrove/{__version__}"),
+            ("Accept-Encoding", "identity"),
+            ("Content-Length", str(len(request.body))),
+            *request.headers,
+        ]
+        async with self._pool.stream(request.method, place, headers=headers, content=request.body) as response:
+            answered = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+            if 300 <= response.status < 400:
+                raise Redirected(f"{url.authority} sends elsewhere (status {response.status})", host=url.host)
+            if (_header(answered, "content-encoding") or "identity").lower() != "identity":
+                raise BadAnswer(f"{url.authority} compresses its answer, unasked", host=url.host)
+            body = bytearray()
+            # A length that is announced is refused before anything of it is read.
+            announced = _header(answered, "content-length") or "0"
+            is_too_long = announced.isdigit() and int(announced) > most
+            if not is_too_long:
+                async for chunk in response.aiter_stream():
+                    body += chunk
+                    is_too_long = len(body) > most
+                    if is_too_long:
+                        break
+            if is_too_long:
+                raise AnswerTooLarge(f"{url.authority} answers with more than {most} bytes", host=url.host)
+            return Answer(response.status, answered, bytes(body))
+
+
+class _CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that were checked, never to a name: between two lookups a name can change its mind."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        resolver: Resolver,
+        connector: httpcore.AsyncNetworkBackend,
+        *,
+        allow_private: bool,
+    ) -> None:
+        self._targets = targets
+        self._resolver = resolver
+        self._connector = connector
+        self._allow_private = allow_private
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address of the name that takes the connection."""
+        addresses = await self._addresses_of(host)
+        for address in addresses[:-1]:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return _Stream(await self._connector.connect_tcp(str(address), port, _FIRST_SECONDS))
+        return _Stream(await self._connector.connect_tcp(str(addresses[-1]), port, timeout))
+
+    async def _addresses_of(self, host: str) -> list[Address]:
+        target = find_target(self._targets, host)
+        if target is not None:
+            return [target.address]
+        return keep_allowed(host, await self._resolver.resolve(host), allow_private=self._allow_private)
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that is closed when the deadline falls into its handshake, where httpcore would leave it open."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._inner.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except asyncio.CancelledError:
+            await self._inner.aclose()
+            raise
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def run_with_transport(settings: NodeSettings, work: Callable[[Transport], Awaitable[_Result]]) -> _Result:
+    """Do something over a transport and wait for it: for commands, which have no event loop."""
+
+    async def run() -> _Result:
+        async with HttpTransport(settings) as transport:
+            return await work(transport)
+
+    return asyncio.run(run())
