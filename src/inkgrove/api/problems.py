@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.next_entry import NextEntry
 from inkgrove.node import errors as node
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -32,6 +33,16 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
+    node.ForeignAuthor: 403,
+    node.RevokedKey: 403,
+    node.ForeignInstance: 403,
+    node.SecondLog: 409,
+    node.MixedSchemas: 409,
+    node.UnknownSchemaLog: 404,
+    node.ShowsHistory: 409,
+    node.BadPatch: 400,
+    node.PatchFailed: 409,
+    node.Closing: 503,
     node.RequestError: 400,
     node.NoSuchRoute: 404,
     node.MethodNotAllowed: 405,
@@ -77,6 +88,11 @@ def _plain(value: object) -> Any:
     """Data of an error as JSON."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, NextEntry):
+        return {
+            **{name: _plain(part) for name, part in value._asdict().items() if name != "flavour"},
+            "hash": value.flavour.name.lower(),
+        }
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
