@@ -17,7 +17,9 @@ def published_cases() -> list[dict[str, Any]]:
     if not folder:
         return []
     files = sorted((Path(folder) / "json-patch-tests").glob("*.json"))
-    return [case for file in files for case in json.loads(file.read_text()) if "patch" in case and not case.get("disabled")]
+    return [
+        case for file in files for case in json.loads(file.read_text()) if "patch" in case and not case.get("disabled")
+    ]
 
 
 def test_published_suite_passes() -> None:

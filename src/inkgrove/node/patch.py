@@ -34,6 +34,13 @@ def apply_patch(document: Any, patch: Any) -> Any:
 
 def merge_patch(document: Any, patch: Any) -> Any:
     """The document after an RFC 7386 merge patch: null removes a member, anything but an object replaces."""
+    try:
+        return _merge(document, patch)
+    except RecursionError:
+        raise PatchFailed("the patch nests values too deeply") from None
+
+
+def _merge(document: Any, patch: Any) -> Any:
     if type(patch) is not dict:
         return patch
     merged = dict(document) if type(document) is dict else {}
@@ -41,7 +48,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = merge_patch(merged.get(name), value)
+            merged[name] = _merge(merged.get(name), value)
     return merged
 
 
