@@ -14,7 +14,7 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.store.publishing import shares_of
-from tests.support.nodes import RunningNode
+from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import FIELDS, count_entries, create, make_schema, refusal
 
 BLOB = {"hash": "0040" + "ab" * 64, "size": 12, "type": "image/png"}
@@ -30,20 +30,8 @@ EVERYTHING = {
 }
 
 
-@pytest.fixture
-def jane(running: RunningNode) -> httpx.Client:
-    running.create("jane.haiku.ink")
-    return running.sign_in("jane.haiku.ink")
-
-
-@pytest.fixture
-def john(running: RunningNode) -> httpx.Client:
-    running.create("john.haiku.ink")
-    return running.sign_in("john.haiku.ink")
-
-
-def message_of(running: RunningNode, entry: str) -> Any:
-    stored = running.node.store.entry(parse_hash(entry))
+def message_of(shared: RunningNode, entry: str) -> Any:
+    stored = shared.node.store.entry(parse_hash(entry))
     assert stored is not None
     assert stored.refusal is None
     assert stored.payload is not None
@@ -60,12 +48,12 @@ def merge(client: httpx.Client, instance: str, change: Any, **query: str) -> htt
     return client.patch(f"/instances/{instance}", content=json.dumps(change), headers=headers, params=query)
 
 
-def test_new_instance_is_a_signed_create_with_typed_values(running: RunningNode, jane: httpx.Client) -> None:
+def test_new_instance_is_a_signed_create_with_typed_values(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     answer = create(jane, schema, fields=EVERYTHING, expires="2030-01-01T00:00:00Z")
     assert answer.keys() == {"instance", "entry", "author", "log_id", "seq_num", "position"}
     assert (answer["instance"], answer["log_id"], answer["seq_num"]) == (answer["entry"], 2, 1)
-    message = message_of(running, answer["entry"])
+    message = message_of(shared, answer["entry"])
     assert isinstance(message, Create)
     assert message.schema.version == 2
     assert message.fields == {
@@ -81,19 +69,17 @@ def test_new_instance_is_a_signed_create_with_typed_values(running: RunningNode,
     assert message.expires == parse_timestamp("2030-01-01T00:00:00Z")
 
 
-def test_payloads_are_salted_and_padded_unless_public_since_the_create(
-    running: RunningNode, jane: httpx.Client
-) -> None:
+def test_payloads_are_salted_and_padded_unless_public_since_the_create(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     hidden = create(jane, schema, fields={"subject": "a"})
     shown = create(jane, schema, fields={"subject": "a"}, access={"mode": "public"})
     updated = merge(jane, shown["instance"], {"fields": {"stars": 1}}).json()
     narrowed = merge(jane, shown["instance"], {"access": {"mode": "listed"}}).json()
     deleted = jane.delete(f"/instances/{shown['instance']}").json()
-    salts = [message_of(running, answer["entry"]).salt for answer in (hidden, shown, updated, narrowed, deleted)]
+    salts = [message_of(shared, answer["entry"]).salt for answer in (hidden, shown, updated, narrowed, deleted)]
     assert [salt is not None for salt in salts] == [True, False, False, True, True]
     for answer, salt in zip((hidden, shown, updated, narrowed, deleted), salts, strict=True):
-        stored = running.node.store.entry(parse_hash(answer["entry"]))
+        stored = shared.node.store.entry(parse_hash(answer["entry"]))
         assert stored is not None
         if salt is not None:
             assert len(salt) >= 16
@@ -118,16 +104,16 @@ def test_payloads_are_salted_and_padded_unless_public_since_the_create(
     ],
 )
 def test_what_the_schema_refuses_is_not_signed(
-    running: RunningNode, jane: httpx.Client, fields: dict[str, Any], code: str
+    shared: RunningNode, jane: Person, fields: dict[str, Any], code: str
 ) -> None:
     schema = make_schema(jane)
-    before = count_entries(running)
+    before = count_entries(shared)
     answer = jane.post("/instances", json={"schema": schema, "fields": fields})
     assert refusal(answer) == (422, code)
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
-def test_unknown_schema_and_schema_without_fields_are_refused(running: RunningNode, jane: httpx.Client) -> None:
+def test_unknown_schema_and_schema_without_fields_are_refused(shared: RunningNode, jane: Person) -> None:
     nobody = "ab" * 32
     assert refusal(jane.post("/instances", json={"schema": f"{nobody}/1"})) == (404, "publish.unknown-schema")
     assert refusal(jane.post("/instances", json={"schema": "slothmail"})) == (404, "view.unknown")
@@ -137,16 +123,16 @@ def test_unknown_schema_and_schema_without_fields_are_refused(running: RunningNo
     assert answer.json()["reason"] == "schema.no-fields-yet"
 
 
-def test_publishing_needs_a_token_that_holds(running: RunningNode, jane: httpx.Client) -> None:
+def test_publishing_needs_a_token_that_holds(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     body = {"schema": schema, "fields": {"subject": "a"}}
-    assert refusal(running.anybody.post("/instances", json=body)) == (401, "auth.required")
-    assert refusal(running.client("0" * 64).post("/instances", json=body)) == (401, "auth.bad-token")
+    assert refusal(shared.anybody.post("/instances", json=body)) == (401, "auth.required")
+    assert refusal(shared.client("0" * 64).post("/instances", json=body)) == (401, "auth.bad-token")
     jane.delete("/sessions/current")
     assert refusal(jane.post("/instances", json=body)) == (401, "auth.bad-token")
 
 
-def test_one_log_for_each_schema_and_author(running: RunningNode, jane: httpx.Client, john: httpx.Client) -> None:
+def test_one_log_for_each_schema_and_author(shared: RunningNode, jane: Person, john: Person) -> None:
     mails, notes = make_schema(jane), make_schema(jane, "notes")
     places = [
         (answer["author"] == mails[:64], answer["log_id"], answer["seq_num"])
@@ -159,7 +145,7 @@ def test_one_log_for_each_schema_and_author(running: RunningNode, jane: httpx.Cl
 # Changes
 
 
-def test_json_patch_becomes_one_update_with_only_what_changed(running: RunningNode, jane: httpx.Client) -> None:
+def test_json_patch_becomes_one_update_with_only_what_changed(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields=EVERYTHING)["instance"]
     operations = [
         {"op": "test", "path": "/fields/stars", "value": 5},
@@ -171,16 +157,16 @@ def test_json_patch_becomes_one_update_with_only_what_changed(running: RunningNo
     ]
     answer = patch(jane, instance, operations)
     assert answer.status_code == 200, answer.text
-    message = message_of(running, answer.json()["entry"])
+    message = message_of(shared, answer.json()["entry"])
     assert isinstance(message, Update)
     assert message.instance == parse_hash(instance)
     assert message.fields == {"subject": "Hello again", "picture": None, "tags": ["slow", "new", "green"]}
     assert (message.access, message.expires) == (None, UNSET)
 
 
-def test_patch_that_changes_nothing_makes_no_entry(running: RunningNode, jane: httpx.Client) -> None:
+def test_patch_that_changes_nothing_makes_no_entry(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields=EVERYTHING)["instance"]
-    before = count_entries(running)
+    before = count_entries(shared)
     for answer in (
         patch(jane, instance, []),
         merge(jane, instance, {"fields": {"stars": 5}, "expires": None}),
@@ -188,7 +174,7 @@ def test_patch_that_changes_nothing_makes_no_entry(running: RunningNode, jane: h
     ):
         assert answer.status_code == 200, answer.text
         assert (answer.json()["instance"], answer.json()["changed"]) == (instance, False)
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
 @pytest.mark.parametrize(
@@ -210,37 +196,37 @@ def test_patch_that_changes_nothing_makes_no_entry(running: RunningNode, jane: h
     ],
 )
 def test_patches_that_cannot_be_are_refused_whole(
-    running: RunningNode, jane: httpx.Client, operations: Any, status: int, code: str
+    shared: RunningNode, jane: Person, operations: Any, status: int, code: str
 ) -> None:
     instance = create(jane, make_schema(jane), fields=EVERYTHING)["instance"]
-    before = count_entries(running)
+    before = count_entries(shared)
     assert refusal(patch(jane, instance, operations)) == (status, code)
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
-def test_merge_patch_sets_and_clears(running: RunningNode, jane: httpx.Client) -> None:
+def test_merge_patch_sets_and_clears(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields=EVERYTHING, expires="2030-01-01T00:00:00Z")["instance"]
     answer = merge(jane, instance, {"fields": {"stars": None, "subject": "x"}, "expires": None})
-    message = message_of(running, answer.json()["entry"])
+    message = message_of(shared, answer.json()["entry"])
     assert message.fields == {"subject": "x", "stars": None}
     assert message.expires is None
 
 
-def test_put_replaces_all_fields_and_keeps_access(running: RunningNode, jane: httpx.Client) -> None:
+def test_put_replaces_all_fields_and_keeps_access(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a", "stars": 1}, access={"mode": "public"})[
         "instance"
     ]
-    message = message_of(running, jane.put(f"/instances/{instance}", json={"fields": {"subject": "b"}}).json()["entry"])
+    message = message_of(shared, jane.put(f"/instances/{instance}", json={"fields": {"subject": "b"}}).json()["entry"])
     assert message.fields == {"subject": "b", "stars": None}
     assert message.access is None
 
 
-def test_patch_of_another_media_type_is_refused(jane: httpx.Client) -> None:
+def test_patch_of_another_media_type_is_refused(jane: Person) -> None:
     answer = jane.patch(f"/instances/0040{'ab' * 64}", json=[])
     assert refusal(answer) == (415, "request.unsupported-media-type")
 
 
-def test_change_is_judged_by_the_newest_version(running: RunningNode, jane: httpx.Client) -> None:
+def test_change_is_judged_by_the_newest_version(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     instance = create(jane, schema, fields={"subject": "a", "stars": 1})["instance"]
     change = {"stars": {"action": "update", "type": "text", "default": None}}
@@ -251,87 +237,84 @@ def test_change_is_judged_by_the_newest_version(running: RunningNode, jane: http
         instance,
         [{"op": "test", "path": "/fields/stars", "value": "1"}, {"op": "add", "path": "/fields/mood", "value": "good"}],
     )
-    message = message_of(running, answer.json()["entry"])
+    message = message_of(shared, answer.json()["entry"])
     assert (message.schema.version, message.fields) == (3, {"mood": "good"})
 
 
-def test_deleted_instance_is_gone(running: RunningNode, jane: httpx.Client) -> None:
+def test_deleted_instance_is_gone(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a"})["instance"]
     answer = jane.delete(f"/instances/{instance}")
     assert answer.status_code == 200
-    assert isinstance(message_of(running, answer.json()["entry"]), Delete)
+    assert isinstance(message_of(shared, answer.json()["entry"]), Delete)
     assert refusal(jane.delete(f"/instances/{instance}")) == (404, "view.unknown-instance")
     assert refusal(merge(jane, instance, {"fields": {"subject": "b"}})) == (404, "view.unknown-instance")
 
 
-def test_foreign_instance_cannot_be_changed_and_does_not_show(
-    running: RunningNode, jane: httpx.Client, john: httpx.Client
-) -> None:
+def test_foreign_instance_cannot_be_changed_and_does_not_show(shared: RunningNode, jane: Person, john: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a"})["instance"]
-    before = count_entries(running)
+    before = count_entries(shared)
     unseen = (404, "view.unknown-instance")
     assert refusal(merge(john, instance, {"fields": {"subject": "b"}})) == unseen
     assert refusal(john.put(f"/instances/{instance}", json={"fields": {}})) == unseen
     assert refusal(john.delete(f"/instances/{instance}")) == unseen
     assert refusal(john.post(f"/instances/{instance}/copy", json={})) == unseen
-    assert refusal(john.post(f"/instances/{instance}/share", json={"recipients": ["john.haiku.ink"]})) == unseen
+    assert refusal(john.post(f"/instances/{instance}/share", json={"recipients": [john.fqdn]})) == unseen
     assert refusal(john.delete("/instances/nonsense")) == unseen
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
 # Access and shares
 
 
-def test_widening_is_refused_unless_the_history_may_show(running: RunningNode, jane: httpx.Client) -> None:
+def test_widening_is_refused_unless_the_history_may_show(shared: RunningNode, jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a"}, access={"mode": "self"})["instance"]
     for mode in ("listed", "public"):
         answer = merge(jane, instance, {"access": {"mode": mode}})
         assert refusal(answer) == (409, "publish.shows-history")
         assert "copy" in answer.json()["detail"]
     answer = merge(jane, instance, {"access": {"mode": "public"}}, history="show")
-    assert message_of(running, answer.json()["entry"]).access == Access("public")
+    assert message_of(shared, answer.json()["entry"]).access == Access("public")
     assert merge(jane, instance, {"access": {"mode": "self"}}).status_code == 200
 
 
-def test_word_on_access_cannot_be_taken_back(jane: httpx.Client) -> None:
+def test_word_on_access_cannot_be_taken_back(jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a"}, access={"mode": "public"})["instance"]
     assert refusal(merge(jane, instance, {"access": None})) == (422, "publish.bad-document")
 
 
-def test_recipients_are_named_by_id_or_by_name_and_kept(running: RunningNode, jane: httpx.Client) -> None:
-    john = IdentityId.fromhex(running.create("john.haiku.ink")["id"])
+def test_recipients_are_named_by_id_or_by_name_and_kept(shared: RunningNode, jane: Person, john: Person) -> None:
     stranger = IdentityId(b"\7" * 32)
     schema = make_schema(jane)
-    listed = create(jane, schema, fields={}, recipients=["john.haiku.ink", stranger.hex(), john.hex()])
-    closed = create(jane, schema, fields={}, access={"mode": "closed"}, recipients=["john.haiku.ink"])
+    listed = create(jane, schema, fields={}, recipients=[john.fqdn, stranger.hex(), john.id.hex()])
+    closed = create(jane, schema, fields={}, access={"mode": "closed"}, recipients=[john.fqdn])
     later = create(jane, schema, fields={})
-    answer = jane.post(f"/instances/{later['instance']}/share", json={"recipients": ["john.haiku.ink"]})
-    assert answer.json()["recipients"] == [john.hex()]
-    with running.node.database.reading() as connection:
+    answer = jane.post(f"/instances/{later['instance']}/share", json={"recipients": [john.fqdn]})
+    assert answer.json()["recipients"] == [john.id.hex()]
+    with shared.node.database.reading() as connection:
         found = [shares_of(connection, parse_hash(item["instance"])) for item in (listed, closed, later)]
-    assert found == [sorted([john, stranger]), [john], [john]]
-    assert message_of(running, closed["entry"]).access == Access("closed", (john,))
+    assert found == [sorted([john.id, stranger]), [john.id], [john.id]]
+    assert message_of(shared, closed["entry"]).access == Access("closed", (john.id,))
 
 
-def test_recipients_that_access_shuts_out_are_refused(running: RunningNode, jane: httpx.Client) -> None:
+def test_recipients_that_access_shuts_out_are_refused(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     other = "07" * 32
-    before = count_entries(running)
+    before = count_entries(shared)
     for access in ({"mode": "self"}, {"mode": "closed", "to": ["08" * 32]}):
         body = {"schema": schema, "fields": {}, "access": access, "recipients": [other]}
         assert refusal(jane.post("/instances", json=body)) == (422, "publish.not-shareable")
     body = {"schema": schema, "fields": {}, "recipients": ["nobody.haiku.ink"]}
     assert refusal(jane.post("/instances", json=body)) == (404, "identity.unknown")
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
-def test_own_instance_can_be_copied(running: RunningNode, jane: httpx.Client) -> None:
+def test_own_instance_can_be_copied(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     source = create(jane, schema, fields=EVERYTHING, access={"mode": "self"})
     answer = jane.post(f"/instances/{source['instance']}/copy", json={"access": {"mode": "public"}})
     assert answer.status_code == 201, answer.text
     assert answer.headers["location"] == f"/instances/{answer.json()['instance']}"
-    copy, original = (message_of(running, item["entry"]) for item in (answer.json(), source))
+    copy, original = (message_of(shared, item["entry"]) for item in (answer.json(), source))
     assert copy.fields == original.fields
     assert (copy.copied_from, copy.access) == (parse_hash(source["instance"]), Access("public"))
 
@@ -339,7 +322,7 @@ def test_own_instance_can_be_copied(running: RunningNode, jane: httpx.Client) ->
 # Idempotency
 
 
-def test_same_key_and_request_get_the_same_answer_once_done(running: RunningNode, jane: httpx.Client) -> None:
+def test_same_key_and_request_get_the_same_answer_once_done(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     body = {"schema": schema, "fields": {"subject": "a"}}
     headers = {"Idempotency-Key": "first"}
@@ -352,12 +335,12 @@ def test_same_key_and_request_get_the_same_answer_once_done(running: RunningNode
         422,
         "publish.key-reused",
     )
-    state = running.node.store.log_state(parse_public_key(answers[0].json()["author"]), answers[0].json()["log_id"])
+    state = shared.node.store.log_state(parse_public_key(answers[0].json()["author"]), answers[0].json()["log_id"])
     assert state is not None
     assert state.height == 1
 
 
-def test_refused_request_does_not_use_up_its_key(jane: httpx.Client) -> None:
+def test_refused_request_does_not_use_up_its_key(jane: Person) -> None:
     schema = make_schema(jane)
     headers = {"Idempotency-Key": "k"}
     assert (
@@ -366,7 +349,7 @@ def test_refused_request_does_not_use_up_its_key(jane: httpx.Client) -> None:
     assert jane.post("/instances", json={"schema": schema, "fields": {"stars": 1}}, headers=headers).status_code == 201
 
 
-def test_keys_of_two_identities_are_two_keys(jane: httpx.Client, john: httpx.Client) -> None:
+def test_keys_of_two_identities_are_two_keys(jane: Person, john: Person) -> None:
     schema = make_schema(jane)
     body = {"schema": schema, "fields": {}}
     answers = [client.post("/instances", json=body, headers={"Idempotency-Key": "k"}) for client in (jane, john)]
@@ -374,18 +357,18 @@ def test_keys_of_two_identities_are_two_keys(jane: httpx.Client, john: httpx.Cli
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
-def test_bad_keys_are_refused(jane: httpx.Client, key: str) -> None:
+def test_bad_keys_are_refused(jane: Person, key: str) -> None:
     answer = jane.post("/schemas", json={"name": "a"}, headers={"Idempotency-Key": key})
     assert refusal(answer) == (400, "request.invalid")
 
 
-def test_concurrent_duplicates_are_done_once(running: RunningNode, jane: httpx.Client) -> None:
+def test_concurrent_duplicates_are_done_once(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     body = {"schema": schema, "fields": {"subject": "a"}}
     texts: list[str] = []
 
     def post() -> None:
-        with httpx.Client(base_url=running.url, headers=dict(jane.headers)) as client:
+        with httpx.Client(base_url=shared.url, headers=dict(jane.headers)) as client:
             texts.append(client.post("/instances", json=body, headers={"Idempotency-Key": "k"}).text)
 
     threads = [threading.Thread(target=post) for _ in range(12)]
@@ -401,14 +384,14 @@ def test_concurrent_duplicates_are_done_once(running: RunningNode, jane: httpx.C
 # Schemas
 
 
-def test_schema_shows_its_versions(jane: httpx.Client, running: RunningNode) -> None:
+def test_schema_shows_its_versions(jane: Person, shared: RunningNode) -> None:
     schema = make_schema(jane)
     assert (
         jane.post(f"/schemas/{schema}/versions", json={"fields": [{"stars": {"action": "remove"}}]}).json()["version"]
         == 3
     )
     assert jane.post(f"/schemas/{schema}/versions", json={"target": 2}).json()["version"] == 4
-    shown = running.anybody.get(f"/schemas/{schema}").json()
+    shown = shared.anybody.get(f"/schemas/{schema}").json()
     assert (shown["name"], shown["version"], shown["live_path"]) == ("slothmail", 4, [1, 2, 4])
     assert [field["name"] for field in shown["fields"]] == [name for item in FIELDS for name in item]
     assert [len(version["fields"]) for version in shown["versions"]] == [0, 8, 7, 8]
@@ -430,31 +413,31 @@ def test_schema_shows_its_versions(jane: httpx.Client, running: RunningNode) -> 
     ],
 )
 def test_invalid_version_is_refused_and_not_signed(
-    running: RunningNode, jane: httpx.Client, version: dict[str, Any], code: str
+    shared: RunningNode, jane: Person, version: dict[str, Any], code: str
 ) -> None:
     schema = make_schema(jane)
-    before = count_entries(running)
+    before = count_entries(shared)
     assert refusal(jane.post(f"/schemas/{schema}/versions", json=version)) == (422, code)
-    assert count_entries(running) == before
+    assert count_entries(shared) == before
 
 
-def test_only_the_owner_adds_versions(running: RunningNode, jane: httpx.Client, john: httpx.Client) -> None:
+def test_only_the_owner_adds_versions(shared: RunningNode, jane: Person, john: Person) -> None:
     schema = make_schema(jane)
     body = {"fields": [{"mood": {"action": "create", "type": "text"}}]}
     assert refusal(john.post(f"/schemas/{schema}/versions", json=body)) == (403, "publish.foreign-author")
     assert refusal(jane.post(f"/schemas/{schema[:64]}/99/versions", json=body)) == (404, "publish.unknown-schema")
-    assert refusal(running.anybody.get(f"/schemas/{schema[:64]}/99")) == (404, "publish.unknown-schema")
+    assert refusal(shared.anybody.get(f"/schemas/{schema[:64]}/99")) == (404, "publish.unknown-schema")
     assert refusal(jane.post(f"/schemas/{schema}/versions", json={"what": 1})) == (400, "request.invalid")
 
 
-def test_relation_names_its_schema(running: RunningNode, jane: httpx.Client) -> None:
+def test_relation_names_its_schema(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     fields = [{"mail": {"action": "create", "type": "relation", "schema": schema, "cascade": True}}]
     notes = make_schema(jane, "notes", fields)
-    assert running.anybody.get(f"/schemas/{notes}").json()["fields"][0]["schema"] == schema
+    assert shared.anybody.get(f"/schemas/{notes}").json()["fields"][0]["schema"] == schema
 
 
-def test_instances_never_go_into_the_log_of_a_schema(jane: httpx.Client) -> None:
+def test_instances_never_go_into_the_log_of_a_schema(jane: Person) -> None:
     schema = make_schema(jane)
     instance = create(jane, schema, fields={"subject": "a"})
     assert (instance["author"], instance["log_id"]) != (schema[:64], int(schema[65:]))

@@ -50,7 +50,7 @@ def _with_schema_ids(fields: Any) -> Any:
 def _with_schema_id(change: Any) -> Any:
     text = change.get("schema") if type(change) is dict else None
     schema = parse_schema_id(text) if type(text) is str else None
-    return change if schema is None else {**change, "schema": list(schema)}
+    return change if schema is None else {**change, "schema": [schema.author.hex(), schema.log_id]}
 
 
 @dataclass(frozen=True, slots=True)
