@@ -10,8 +10,10 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.next_entry import NextEntry
 from inkgrove.federation import errors as federation
 from inkgrove.node import errors as node
+from inkgrove.node.entries import render_place
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -33,6 +35,16 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
+    node.ForeignAuthor: 403,
+    node.RevokedKey: 403,
+    node.ForeignInstance: 403,
+    node.SecondLog: 409,
+    node.MixedSchemas: 409,
+    node.UnknownSchemaLog: 404,
+    node.ShowsHistory: 409,
+    node.BadPatch: 400,
+    node.PatchFailed: 409,
+    node.Closing: 503,
     node.RequestError: 400,
     node.NoSuchRoute: 404,
     node.MethodNotAllowed: 405,
@@ -63,21 +75,40 @@ def status_of(error: InkgroveError | type[InkgroveError]) -> int:
     return next((STATUS[parent] for parent in kind.__mro__ if parent in STATUS), 422)
 
 
-def problem(error: InkgroveError) -> JSONResponse:
-    """The answer that says what was refused and why."""
-    status = status_of(error)
-    content: dict[str, Any] = {
+def problem_facts(error: InkgroveError) -> dict[str, Any]:
+    """The members of the answer."""
+    return {
         "type": f"urn:inkgrove:error:{error.code}",
         "title": (type(error).__doc__ or "").strip(),
-        "status": status,
+        "status": status_of(error),
         "code": error.code,
         "detail": error.message,
         **{name: _plain(value) for name, value in error.data.items() if name not in _OWN},
     }
+
+
+def problem(error: InkgroveError) -> JSONResponse:
+    """The answer that says what was refused and why."""
+    status = status_of(error)
     headers = dict(_CHALLENGE) if status == 401 else {}
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
-    return JSONResponse(content, status, headers, MEDIA_TYPE)
+    return JSONResponse(problem_facts(error), status, headers, MEDIA_TYPE)
+
+
+def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
+    """What a route documents of its refusals: the codes that each status can mean."""
+    by_status: dict[int | str, list[str]] = {}
+    for kind in kinds:
+        by_status.setdefault(status_of(kind), []).append(f"`{kind.code}`: {(kind.__doc__ or '').strip()}")
+    schema = {"type": "object", "required": ["type", "title", "status", "code", "detail"]}
+    content = {MEDIA_TYPE: {"schema": schema}}
+    return {status: {"description": " ".join(codes), "content": content} for status, codes in by_status.items()}
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of the body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 _KINDS: Final = {
@@ -93,6 +124,8 @@ def _plain(value: object) -> Any:
     """Data of an error as JSON."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, NextEntry):
+        return render_place(value)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)

@@ -112,6 +112,102 @@ class PublishError(InkgroveError):
     code = "publish"
 
 
+class ForeignAuthor(PublishError):
+    """The author is no key of the identity that asks."""
+
+    code = "publish.foreign-author"
+
+
+class RevokedKey(PublishError):
+    """The identity has revoked this key."""
+
+    code = "publish.revoked-key"
+
+
+class ForeignInstance(PublishError):
+    """Only the author of an instance, in the log of its create, may change it."""
+
+    code = "publish.foreign-instance"
+
+
+class SecondLog(PublishError):
+    """The author writes this schema to another log; `next` has the place there."""
+
+    code = "publish.second-log"
+
+
+class MixedSchemas(PublishError):
+    """The log holds messages of another schema; `next` has the place where this one belongs."""
+
+    code = "publish.mixed-schemas"
+
+
+class WrongLog(PublishError):
+    """A message of this kind does not belong into this log."""
+
+    code = "publish.wrong-log"
+
+
+class WouldNotApply(PublishError):
+    """The message would have no effect on any view; `outcome` and `reason` say why."""
+
+    code = "publish.would-not-apply"
+
+
+class PayloadNeeded(PublishError):
+    """What is published comes with its payload."""
+
+    code = "publish.payload-needed"
+
+
+class UnknownSchemaLog(PublishError):
+    """No schema is held at this author and log."""
+
+    code = "publish.unknown-schema"
+
+
+class ShowsHistory(PublishError):
+    """More readers would see the whole history of the instance: say `history=show`, or make a copy."""
+
+    code = "publish.shows-history"
+
+
+class NotShareable(PublishError):
+    """The access of the instance does not let these recipients see it."""
+
+    code = "publish.not-shareable"
+
+
+class BadPatch(PublishError):
+    """The patch is not of the form that its media type demands."""
+
+    code = "publish.bad-patch"
+
+
+class PatchFailed(PublishError):
+    """The patch does not fit the instance as it is now; nothing was changed."""
+
+    code = "publish.patch-failed"
+
+
+class BadDocument(PublishError):
+    """What the patch makes of the instance is not `fields`, `access` and `expires`."""
+
+    code = "publish.bad-document"
+
+
+class KeyReused(PublishError):
+    """The Idempotency-Key was used for another request."""
+
+    code = "publish.key-reused"
+
+
+class Closing(PublishError):
+    """The node is being stopped; nothing of the request was stored."""
+
+    code = "publish.closing"
+
+
 # view.*
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.next_entry import sign_next
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.message import decode_message, encode_message
@@ -34,7 +35,7 @@ from inkgrove.store.identities import (
 )
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.reading import next_place
+from inkgrove.store.reading import next_place, read_entries
 
 IDENTITY_LOG: Final = 0
 MIN_PASSWORD: Final = 8
@@ -82,7 +83,12 @@ def show_identity(node: Node, name: str | IdentityId) -> Identity:
 
 def newest_document(node: Node, key: PublicKey) -> tuple[int, IdentityDocument]:
     """The newest valid identity document in log 0 of a first key, with its sequence number."""
-    for stored in reversed(node.store.entries_of(key, IDENTITY_LOG)):
+    return node.database.read(lambda connection: document_on(connection, key))
+
+
+def document_on(connection: Connection, key: PublicKey) -> tuple[int, IdentityDocument]:
+    """The same as this transaction sees it."""
+    for stored in reversed(read_entries(connection, key, IDENTITY_LOG, 1, MAX_STORED_INTEGER)):
         if stored.refusal is None and stored.payload is not None:
             try:
                 message = decode_message(stored.payload)
@@ -202,17 +208,14 @@ def authenticate(node: Node, token: str | None) -> Caller:
     """Who holds this token; without one, anybody."""
     if token is None:
         return ANYBODY
-    hashed, now = hash_token(token), node.clock()
+    return node.database.read(lambda connection: authenticate_on(connection, node, token))
 
-    def work(connection: Connection) -> Caller | None:
-        identity = find_session(connection, hashed, now)
-        if identity is None:
-            return None
-        hosted = find_identity(connection, identity)
-        is_administrator = hosted is not None and hosted.fqdn in node.settings.administrators
-        return Caller(identity, is_administrator=is_administrator)
 
-    caller = node.database.read(work)
-    if caller is None:
+def authenticate_on(connection: Connection, node: Node, token: str) -> Caller:
+    """Who holds this token, as this transaction sees it."""
+    identity = find_session(connection, hash_token(token), node.clock())
+    if identity is None:
         raise BadToken("the token is not known here, has expired or was revoked: sign in again")
-    return caller
+    hosted = find_identity(connection, identity)
+    is_administrator = hosted is not None and hosted.fqdn in node.settings.administrators
+    return Caller(identity, is_administrator=is_administrator)

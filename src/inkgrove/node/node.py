@@ -41,6 +41,7 @@ class Node:
         self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
         self.store: LogStore = open_store(place)
         self.views: ViewStore = open_views(place, with_node=True)
+        self._at_close: list[Callable[[], None]] = []
 
     @property
     def database(self) -> Database:
@@ -58,7 +59,13 @@ class Node:
             raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
         return self.vault.open(sealed)
 
+    def at_close(self, work: Callable[[], None]) -> None:
+        """Let something be finished before the stores are closed."""
+        self._at_close.append(work)
+
     def close(self) -> None:
-        """Close the stores."""
+        """Finish what goes on and close the stores."""
+        for work in self._at_close:
+            work()
         self.store.close()
         self.views.close()

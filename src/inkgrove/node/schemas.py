@@ -6,13 +6,16 @@ docs/protocol.md section 4. Names identify nothing: one that several schemas hav
 from threading import Lock
 from typing import Final
 
+from sqlalchemy import Connection
+
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
+from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, fold_schema
-from inkgrove.store.reading import LogState
+from inkgrove.store.reading import LogState, find_log, payloads_of_schema
 from inkgrove.store.view_store import View
 
 _KEPT: Final = 1000
@@ -44,21 +47,36 @@ def find_view(node: Node, text: str) -> View:
     raise UnknownView(f"no view {text[:140]!r} is on this node; GET /views lists them")
 
 
+class _Everything:
+    """All schemas count as registered: what is published must fit the newest version, whoever shows it."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+EVERY_SCHEMA: Final = _Everything()
+
+
 class Schemas:
     """The schemas of a node, each folded again only when its log has changed."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._kept: dict[SchemaId, tuple[LogState | None, Schema]] = {}
+        self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._lock = Lock()
 
     def read(self, schema_id: SchemaId) -> Schema:
         """A schema with its known versions; none if nothing of it is held."""
-        state = self._node.store.log_state(*schema_id)
+        return self._node.database.read(lambda connection: self.read_on(connection, schema_id))
+
+    def read_on(self, connection: Connection, schema_id: SchemaId) -> Schema:
+        """The same in a transaction that has not written to the schema's log."""
+        state = find_log(connection, *schema_id)
         kept = self._kept.get(schema_id)
         if kept is not None and kept[0] == state:
             return kept[1]
-        log = self._node.store.payloads_of_schema(schema_id)
+        log = payloads_of_schema(connection, schema_id)
         schema = fold_schema(schema_id, log.payloads, log.invalid_from)
         if state is None or len(log.payloads) < state.held:
             return schema  # a payload that comes later changes nothing that `state` tells
@@ -67,3 +85,16 @@ class Schemas:
                 self._kept.clear()
             self._kept[schema_id] = state, schema
         return schema
+
+    def definition_on(self, connection: Connection, schema_id: SchemaId) -> ViewDefinition:
+        """How messages of a schema are read at its newest version, whatever schemas are materialised."""
+        schema = self.read_on(connection, schema_id)
+        kept = self._definitions.get(schema_id)
+        if kept is not None and kept.schema is schema:
+            return kept
+        definition = ViewDefinition(schema, EVERY_SCHEMA)
+        with self._lock:
+            if len(self._definitions) >= _KEPT:
+                self._definitions.clear()
+            self._definitions[schema_id] = definition
+        return definition
