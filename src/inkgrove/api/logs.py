@@ -49,7 +49,7 @@ def configure_logs(settings: NodeSettings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     # Requests are logged by us, with their id; httpx would log whole addresses.
-    for name in ("uvicorn.access", "httpx", "httpcore"):
+    for name in ("uvicorn.access", "httpx", "httpcore", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -27,13 +28,16 @@ from inkgrove.node.settings import NodeSettings
 def serve(place: Path | str, settings: NodeSettings, home: Path) -> None:
     """Serve until a signal; returns when every request under way has been answered and the stores are closed."""
     configure_logs(settings)
-    make = partial(open_app, place, settings, home)
-    # Opened once here: an error that no process could get over ends the command with its code.
-    Node(place, settings, home=home).close()
+    # uvicorn raises the signal that stopped it once more at its end: it has done its work by then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     with _listen(settings) as listener:
         if settings.workers <= 1:
-            uvicorn.Server(make_config(make, settings)).run(sockets=[listener])
+            uvicorn.Server(make_config(open_app(place, settings, home), settings)).run(sockets=[listener])
             return
+        # Opened once here: an error that no process could get over ends the command with its code.
+        Node(place, settings, home=home).close()
+        make = partial(open_app, place, settings, home)
         with tempfile.TemporaryDirectory(prefix="inkgrove-metrics-") as directory:
             os.environ[DIRECTORY_VARIABLE] = directory  # the processes inherit it, before they load the library
             Multiprocess(make_config(make, settings), sockets=[listener]).run()

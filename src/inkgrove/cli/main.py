@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import archive, entry, key, log, materialise, message, schema, view
+from inkgrove.cli import archive, entry, key, log, materialise, message, schema, serve, view
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 
@@ -31,6 +31,7 @@ app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
 materialise.add_to(app)
 archive.add_to(app, view.app)
+serve.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
