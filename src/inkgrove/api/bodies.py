@@ -15,7 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.problems import RequestProblem, problem
 from inkgrove.api.strict_json import check_json
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import BadAddress, BlobTooLarge, RequestTooLarge, RequestTooSlow, UnsupportedMediaType
+from inkgrove.node.errors import (
+    BadAddress,
+    BlobTooLarge,
+    HeadTooLarge,
+    RequestTooLarge,
+    RequestTooSlow,
+    UnsupportedMediaType,
+)
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"
@@ -49,6 +56,10 @@ class BodyLimits:
     async def _guarded(self, scope: Scope, receive: Receive) -> Receive:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             raise BadAddress("the address contains U+0000")
+        # The server refuses a head that goes on and on; one that came in a single piece is measured here.
+        limit = self._settings.max_header_bytes
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) + len(scope["raw_path"]) > limit:
+            raise HeadTooLarge(f"the head of a request has at most {limit:,} bytes here", limit=limit)
         headers = Headers(scope=scope)
         length = headers.get("content-length")
         if length is None and "transfer-encoding" not in headers:

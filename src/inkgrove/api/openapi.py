@@ -22,6 +22,7 @@ from inkgrove.node.errors import (
     BadJson,
     BadRequest,
     BadToken,
+    HeadTooLarge,
     InternalError,
     RequestTooLarge,
     RequestTooSlow,
@@ -96,7 +97,7 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     if "HTTPValidationError" in str(answers.get("422", "")):
         del answers["422"]
     taken = media_types_of(route)
-    common = [BadAddress, InternalError, StoreUnavailable]
+    common = [BadAddress, HeadTooLarge, InternalError, StoreUnavailable]
     if operation.get("parameters") or taken:
         common.append(BadRequest)
     if taken:

@@ -115,7 +115,7 @@ def problem(error: InkgroveError) -> JSONResponse:
         "detail": error.message,
         **{name: _plain(value) for name, value in error.data.items() if name not in _OWN},
     }
-    headers = dict(_CHALLENGE) if status == 401 else {}
+    headers = dict(_CHALLENGE) if status == 401 else {"Connection": "close"} if status == 408 else {}
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
     return JSONResponse(content, status, headers, MEDIA_TYPE)
