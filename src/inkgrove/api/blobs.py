@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, BinaryIO, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi import Path as PathParameter
@@ -14,7 +15,6 @@ from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.bodies import media_type_of
 from inkgrove.api.problems import problem, responses
 from inkgrove.api.ranges import ByteRange, matches_etag, parse_range
-from inkgrove.core.errors import StoreUnavailable
 from inkgrove.node.blobs import Upload, find_blob, uploader
 from inkgrove.node.errors import BadRange, BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob, UnsupportedMediaType
 
@@ -118,16 +118,13 @@ def download_blob(
         headers["Content-Range"] = f"bytes {first}-{end - 1}/{blob.size}"
     # What an instance calls the type may be anything; a header may not.
     media_type = blob.media_type if _MEDIA_TYPE.fullmatch(blob.media_type) else _UNKNOWN_TYPE
-    try:
-        file = blob.path.open("rb")
-    except OSError as err:
-        raise StoreUnavailable(f"the blob cannot be read: {err.strerror}") from err
     headers["Content-Type"] = media_type
-    return StreamingResponse(_read(file, first, end), 206 if part is not None else 200, headers)
+    return StreamingResponse(_read(blob.path, first, end), 206 if part is not None else 200, headers)
 
 
-def _read(file: BinaryIO, first: int, end: int) -> Iterator[bytes]:
-    with file:
+def _read(path: Path, first: int, end: int) -> Iterator[bytes]:
+    # Opened when the bytes are wanted: an answer to HEAD never asks for them.
+    with path.open("rb") as file:
         file.seek(first)
         while first < end and (data := file.read(min(_CHUNK, end - first))):
             first += len(data)

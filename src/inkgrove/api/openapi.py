@@ -121,8 +121,9 @@ def _add(answers: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
         there = mine.setdefault("content", {}).setdefault(media_type, content)
         if there is content:
             continue
-        new = {code: example for code, example in content["examples"].items() if code not in there["examples"]}
-        there["examples"] = {**there["examples"], **new}
+        told = there.get("examples", {})
+        new = {code: example for code, example in content["examples"].items() if code not in told}
+        there["examples"] = {**told, **new}
         mine["description"] = " ".join(
             [mine["description"], *(f"`{code}`: {example['value']['title']}" for code, example in new.items())]
         )
