@@ -6,10 +6,20 @@ from fastapi import APIRouter, Body, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from inkgrove.api.auth import CallerDependency, NodeDependency, token_of
+from inkgrove.api.problems import responses
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import identities
-from inkgrove.node.errors import SignInRequired
+from inkgrove.node.errors import (
+    BadName,
+    BadPassword,
+    IdentityExists,
+    NotAllowed,
+    SignInRequired,
+    TooManyAttempts,
+    UnknownIdentity,
+    WeakPassword,
+)
 
 router = APIRouter(tags=["identities"])
 
@@ -49,7 +59,11 @@ def _render(identity: identities.Identity) -> dict[str, Any]:
     }
 
 
-@router.post("/identities", status_code=201)
+@router.post(
+    "/identities",
+    status_code=201,
+    responses=responses(SignInRequired, NotAllowed, IdentityExists, BadName, WeakPassword),
+)
 def create_identity(node: NodeDependency, caller: CallerDependency, body: NewIdentity) -> dict[str, Any]:
     """Host a new identity; the node keeps its key."""
     if node.settings.registration != "open":
@@ -57,21 +71,21 @@ def create_identity(node: NodeDependency, caller: CallerDependency, body: NewIde
     return _render(identities.create_identity(node, body.fqdn, body.password, name=body.name, profile=body.profile))
 
 
-@router.get("/identities/{name}")
+@router.get("/identities/{name}", responses=responses(UnknownIdentity))
 def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     """The document of a hosted identity, by name or id."""
     is_id = len(name) == 64 and all(character in "0123456789abcdef" for character in name)
     return _render(identities.show_identity(node, IdentityId.fromhex(name) if is_id else name))
 
 
-@router.post("/sessions", status_code=201)
+@router.post("/sessions", status_code=201, responses=responses(BadPassword, TooManyAttempts))
 def sign_in(node: NodeDependency, body: Annotated[SignIn, Body()]) -> dict[str, Any]:
     """Sign in with a password; the token is that of the identity itself."""
     token, expires = identities.sign_in(node, body.fqdn, body.password)
     return {"token": token, "expires": str(Timestamp(expires))}
 
 
-@router.delete("/sessions/current", status_code=204)
+@router.delete("/sessions/current", status_code=204, responses=responses(SignInRequired, NotAllowed))
 def sign_out(request: Request, node: NodeDependency, caller: CallerDependency) -> Response:
     """End this sign-in."""
     caller.require_identity()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import archive, configuration, entry, key, log, materialise, message, schema, view
+from inkgrove.cli import archive, configuration, entry, key, log, materialise, message, schema, serve, view
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 from inkgrove.settings import CONFIG_VARIABLE
@@ -34,6 +34,7 @@ app.add_typer(view.app, name="view")
 materialise.add_to(app)
 archive.add_to(app, view.app)
 configuration.add_to(app)
+serve.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

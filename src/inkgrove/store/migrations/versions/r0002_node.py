@@ -175,3 +175,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("nonce", name="pk_nonces"),
     )
     op.create_index("ix_nonces_expires", "nonces", ["expires"])
+    op.create_table(
+        "blob_references",
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("instance", sa.LargeBinary, nullable=False),
+        sa.Column("author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_log_id", sa.BigInteger, nullable=False),
+        sa.Column("media_type", sa.String(255), nullable=False),
+        sa.Column("is_lent", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("hash", "instance", "author", name="pk_blob_references"),
+    )
+    op.create_index("ix_blob_references_instance", "blob_references", ["instance"])
+    op.create_table(
+        "blob_progress",
+        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("xid", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_blob_progress"),
+    )
