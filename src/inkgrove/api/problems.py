@@ -24,11 +24,16 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.BadToken: 401,
     node.BadPassword: 401,
     node.TooManyAttempts: 429,
+    node.ForeignOrigin: 403,
     node.OutOfScope: 403,
     node.NotAllowed: 403,
     node.IdentityExists: 409,
     node.UnknownIdentity: 404,
     node.VaultLocked: 503,
+    node.NotRequested: 409,
+    node.UnknownRelation: 404,
+    node.OAuthError: 400,
+    node.UnknownService: 404,
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
@@ -45,6 +50,39 @@ def status_of(error: InkgroveError | type[InkgroveError]) -> int:
     """The HTTP status of an error."""
     kind = error if isinstance(error, type) else type(error)
     return next((STATUS[parent] for parent in kind.__mro__ if parent in STATUS), 422)
+
+
+def refusals(*errors: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
+    """The documented answers of a route for what it refuses, by status."""
+    by_status: dict[int, list[type[InkgroveError]]] = {}
+    for error in (*errors, node.BadRequest):
+        by_status.setdefault(status_of(error), []).append(error)
+    return {
+        status: {
+            "description": " / ".join(f"`{kind.code}`: {kind.__doc__}" for kind in kinds),
+            "content": {MEDIA_TYPE: {"schema": _SCHEMA, "example": _example(kinds[0], status)}},
+        }
+        for status, kinds in sorted(by_status.items())
+    }
+
+
+_SCHEMA: Final = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+    },
+}
+
+
+def _example(kind: type[InkgroveError], status: int) -> dict[str, Any]:
+    title = (kind.__doc__ or "").strip()
+    kind_of_problem = f"urn:inkgrove:error:{kind.code}"
+    return {"type": kind_of_problem, "title": title, "status": status, "code": kind.code, "detail": title}
 
 
 def problem(error: InkgroveError) -> JSONResponse:

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.access_log import AccessLog
 from inkgrove.node.errors import NoKeyHere
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault, open_vault
 from inkgrove.store.database import Database
-from inkgrove.store.identities import sealed_key
+from inkgrove.store.identities import find_node_key, put_node_key, sealed_key
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from inkgrove.store.view_store import ViewStore, open_views
@@ -41,6 +42,10 @@ class Node:
         self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
         self.store: LogStore = open_store(place)
         self.views: ViewStore = open_views(place, with_node=True)
+        self.access_log = AccessLog(self.database)
+        self.tidied = 0
+        """When this process last removed what has expired."""
+        self._http_key: SecretKey | None = None
 
     @property
     def database(self) -> Database:
@@ -58,7 +63,18 @@ class Node:
             raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
         return self.vault.open(sealed)
 
+    def http_key(self) -> SecretKey:
+        """The node's own key for HTTP, the same for all its processes; it never signs entries."""
+        if self._http_key is None:
+            sealed = self.database.read(lambda connection: find_node_key(connection, "http"))
+            if sealed is None:
+                new = self.vault.seal(SecretKey.from_seed(self.random_bytes(KEY_BYTES)))
+                sealed = self.database.write(lambda connection: put_node_key(connection, "http", new), durable=True)
+            self._http_key = self.vault.open(sealed)
+        return self._http_key
+
     def close(self) -> None:
-        """Close the stores."""
+        """Write what is still to be written and close the stores."""
+        self.access_log.close()
         self.store.close()
         self.views.close()

@@ -1,13 +1,15 @@
 """Hosted identities, their keys and sign-ins, in the node's database (docs/protocol.md section 7)."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.database import in_lists, insert_new
-from inkgrove.store.node_tables import identities, identity_keys, sessions
+from inkgrove.store.node_tables import identities, identity_keys, node_keys, sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,35 @@ def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sea
     connection.execute(insert_new(connection, identity_keys), values)
 
 
+class KeyStanding(NamedTuple):
+    """Whose key this is, and how far it counts."""
+
+    identity: IdentityId
+    ends: dict[int, int] | None
+    """For a revoked key: the last sequence number that counts, by log id; no other log of it counts."""
+
+
+def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | None:
+    """What is known of a key; None if it is no identity's."""
+    query = select(identity_keys.c.identity, identity_keys.c.revoked).where(identity_keys.c.author == author)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    ends = None if row.revoked is None else dict(json.loads(row.revoked))
+    return KeyStanding(IdentityId(row.identity), ends)
+
+
+def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
+    """Revoke a key with the places up to which it still counts, or let it count again."""
+    revoked = None if ends is None else json.dumps(list(ends))
+    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
+
+
+def remove_keys(connection: Connection, authors: Collection[PublicKey]) -> None:
+    """Forget that these keys are anybody's."""
+    connection.execute(delete(identity_keys).where(identity_keys.c.author.in_(authors)))
+
+
 def keys_of(connection: Connection, identity: IdentityId) -> list[PublicKey]:
     """The keys that are known to be an identity's."""
     query = select(identity_keys.c.author).where(identity_keys.c.identity == identity).order_by(identity_keys.c.author)
@@ -101,13 +132,32 @@ def add_session(connection: Connection, token: bytes, identity: IdentityId, expi
     connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
 
 
-def find_session(connection: Connection, token: bytes, now: int) -> IdentityId | None:
-    """Who signed in with this token, unless that has ended."""
-    query = select(sessions.c.identity).where(sessions.c.token == token, sessions.c.expires > now)
-    found = connection.scalar(query)
-    return IdentityId(found) if found is not None else None
+def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, str] | None:
+    """Who signed in with this token, by id and name, unless that has ended."""
+    query = (
+        select(sessions.c.identity, identities.c.fqdn)
+        .join_from(sessions, identities)
+        .where(sessions.c.token == token, sessions.c.expires > now)
+    )
+    row = connection.execute(query).first()
+    return (IdentityId(row.identity), row.fqdn) if row is not None else None
 
 
 def end_sessions(connection: Connection, *, token: bytes | None = None, identity: IdentityId | None = None) -> None:
     """End one sign-in, or all of an identity."""
     connection.execute(delete(sessions).where(or_(sessions.c.token == token, sessions.c.identity == identity)))
+
+
+# The node's own keys
+
+
+def put_node_key(connection: Connection, purpose: str, sealed: bytes) -> bytes:
+    """Keep a key of the node itself unless there is one; the one that is kept."""
+    connection.execute(insert_new(connection, node_keys), {"purpose": purpose, "sealed": sealed})
+    kept: bytes = connection.execute(select(node_keys.c.sealed).where(node_keys.c.purpose == purpose)).scalar_one()
+    return kept
+
+
+def find_node_key(connection: Connection, purpose: str) -> bytes | None:
+    """A key of the node itself, encrypted."""
+    return connection.scalar(select(node_keys.c.sealed).where(node_keys.c.purpose == purpose))
