@@ -5,7 +5,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from inkgrove import __version__
-from inkgrove.api import identities
+from inkgrove.api import consent, identities, relations, services
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.node import Node
@@ -18,5 +18,6 @@ def make_app(node: Node) -> FastAPI:
     app.add_exception_handler(InkgroveError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.include_router(identities.router)
+    for group in (identities, services, consent, relations):
+        app.include_router(group.router)
     return app

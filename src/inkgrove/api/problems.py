@@ -99,6 +99,10 @@ def problem(error: InkgroveError) -> JSONResponse:
     headers = dict(_CHALLENGE) if status == 401 else {}
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
+    if isinstance(error, node.OAuthError):
+        # As RFC 6749 section 5.2 wants it, with our words beside.
+        content |= {"error": error.name(), "error_description": error.message}
+        return JSONResponse(content, status, {**headers, "Cache-Control": "no-store"})
     return JSONResponse(content, status, headers, MEDIA_TYPE)
 
 

@@ -158,6 +158,11 @@ class OAuthError(InkgroveError):
 
     code = "oauth"
 
+    @classmethod
+    def name(cls) -> str:
+        """What those call the error."""
+        return cls.code.removeprefix("oauth.").replace("-", "_")
+
 
 class OAuthInvalidRequest(OAuthError):
     """A parameter is missing, given twice or not what it should be."""

@@ -26,6 +26,7 @@ MAX_URI_CHARACTERS: Final = 2000
 MAX_NAME_CHARACTERS: Final = 80
 _SECOND: Final = 1_000_000
 _URI = re.compile(r"[!#-\[\]-~]+", re.ASCII)  # printable, no quote, no backslash
+_PLACE = re.compile(r"([A-Za-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?", re.ASCII)
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -58,8 +59,8 @@ def check_redirect_uri(uri: str) -> None:
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
     if not host or not is_safe:
         raise OAuthInvalidRedirectUri(f"{uri!r} is neither https nor http on the loopback")
-    if "#" in uri or "@" in parts.netloc or "*" in parts.netloc:
-        raise OAuthInvalidRedirectUri(f"{uri!r} has a fragment, a user name or a wildcard")
+    if "#" in uri or not _PLACE.fullmatch(parts.netloc):
+        raise OAuthInvalidRedirectUri(f"{uri!r} has a fragment, a user name or a host that is none")
 
 
 def find_client(node: Node, client: str) -> Client | None:
