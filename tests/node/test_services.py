@@ -73,14 +73,14 @@ def test_page_says_in_plain_words_what_is_asked(running: RunningNode, service: S
     for words in (
         "Slothmail asks for access",
         person(service, "jane"),
-        "see every entry that you can see",
-        "add entries in your name",
+        "see all of it that you can see",
+        "add to it in your name",
         "see whom you follow and who follows you",
         "https://app.example",
         f"{key(7).public.hex()}/1",
     ):
         assert words in page.text
-    assert "delete entries" not in page.text
+    assert "delete what is yours" not in page.text
 
 
 def test_answer_brings_state_and_issuer_back(running: RunningNode, service: Service) -> None:

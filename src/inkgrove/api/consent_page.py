@@ -32,6 +32,7 @@ h2 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
 p { margin: 0 0 1rem; overflow-wrap: anywhere; }
 .soft, small { color: var(--soft); font-size: .875rem; }
 .asked { list-style: none; margin: 0 0 1.25rem; padding: 0; border-top: 1px solid var(--line); }
+.asked p { margin: 0; }
 .asked > li { padding: .75rem 0; border-bottom: 1px solid var(--line); }
 .asked ul { margin: .25rem 0; padding-left: 1.25rem; }
 code { font: .75rem/1.4 ui-monospace, monospace; color: var(--soft); overflow-wrap: anywhere; }
@@ -51,10 +52,10 @@ button.link { flex: none; min-height: 0; padding: 0; border: 0; font-weight: 400
 _STYLE_HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
 
 _WORDS: Final[dict[Action, str]] = {
-    "read": "see every entry that you can see",
-    "create": "add entries in your name",
-    "update": "change entries of yours",
-    "delete": "delete entries of yours",
+    "read": "see all of it that you can see",
+    "create": "add to it in your name",
+    "update": "change what is yours",
+    "delete": "delete what is yours",
 }
 
 
@@ -130,9 +131,10 @@ def _asked(request: Request) -> str:
     name = meta.name if meta is not None else "A schema that this node does not know"
     about = f'<p class="soft">{escape(meta.description[:300])}</p>' if meta is not None and meta.description else ""
     actions = "".join(f"<li>{_WORDS[action]}</li>" for action in request.actions)
+    exactly = "<details>" if meta is not None else "<details open>"
     return (
         f"<li><h2>{escape(name)}</h2>{about}<ul>{actions}</ul>"
-        f"<details><summary>Which schema exactly?</summary><code>{escape(str(request.schema))}</code></details></li>"
+        f"{exactly}<summary>Which schema exactly?</summary><code>{escape(str(request.schema))}</code></details></li>"
     )
 
 
