@@ -4,6 +4,7 @@ from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from httpx import Response
@@ -72,6 +73,33 @@ def test_secret_key_is_encrypted_at_rest(running: RunningNode) -> None:
     with running.node.database.reading() as connection:
         stored = connection.exec_driver_sql("SELECT sealed FROM identity_keys").scalar_one()
     assert secret.seed not in bytes(stored)
+
+
+@pytest.mark.parametrize(
+    "name", ["\0", "a\0.ink", "\ud800".encode("utf-8", "surrogatepass"), "ä" * 300, "%", "../me", "\n"]
+)
+def test_strange_names_are_nobody(running: RunningNode, name: str | bytes) -> None:
+    jane = running.client(running.create("jane.haiku.ink") and _token(running))
+    for answer in (
+        running.anybody.get(f"/identities/{quote(name, safe='')}"),
+        running.anybody.get("/.well-known/inkgrove", headers={"host": quote(name, safe="")}),
+        running.anybody.post("/sessions", json={"fqdn": quote(name), "password": PASSWORD}),
+        running.anybody.post("/sessions", content=b'{"fqdn": "\\u0000", "password": "\\ud800"}'),
+        jane.put(f"/me/following/{quote(name, safe='')}", json={"group": "\0"}),
+        jane.put("/me/followers/jane.haiku.ink", content=b'{"state": "blocked", "group": "\\ud800"}'),
+        jane.patch("/me", json={"name": "\0"}),
+        jane.patch("/me", content=b'{"profile": {"\\ud800": "\\u0000"}}'),
+        jane.delete(f"/me/services/{quote(name, safe='')}"),
+        jane.get("/me/accesses", params={"client": "\0"}),
+        running.anybody.get("/oauth/authorize", params={"client_id": "\0"}),
+    ):
+        assert 400 <= answer.status_code < 500, (answer.request.url, answer.status_code)
+
+
+def _token(running: RunningNode) -> str:
+    body = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
+    token: str = running.anybody.post("/sessions", json=body).json()["token"]
+    return token
 
 
 # A key that never leaves the client

@@ -34,7 +34,7 @@ def test_page_cannot_be_framed_cached_or_scripted(running: RunningNode, service:
     assert "base-uri 'none'" in policy
     assert "form-action 'self' https://app.example" in policy
     assert (headers["x-frame-options"], headers["cache-control"]) == ("DENY", "no-store")
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     (cookie,) = headers.get_list("set-cookie")
     assert cookie.startswith("__Host-inkgrove-form=")
     assert {"HttpOnly", "Secure", "Path=/", "SameSite=lax"} <= set(cookie.split("; "))

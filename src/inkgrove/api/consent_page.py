@@ -176,7 +176,7 @@ def answer(html: str, *, status: int = 200, site: str | None = None) -> HTMLResp
         "Content-Security-Policy": policy,
         "X-Frame-Options": "DENY",
         "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
+        "Referrer-Policy": "same-origin",  # with no-referrer browsers would hide the origin of our own form too
         "Cache-Control": "no-store",
     }
     return HTMLResponse(html, status, headers)

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.models import Strict
@@ -20,7 +20,14 @@ from inkgrove.store.relations import Side, State
 
 router = APIRouter(tags=["relations"])
 
-Group = Annotated[str, Field(min_length=1, max_length=64, examples=["friends"])]
+
+def _is_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a group has printable characters only")
+    return text
+
+
+Group = Annotated[str, Field(min_length=1, max_length=64, examples=["friends"]), AfterValidator(_is_printable)]
 
 
 class Following(Strict):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -18,6 +18,8 @@ from inkgrove.node.attempts import count_registration
 from inkgrove.node.node import Node
 
 router = APIRouter(tags=["services"])
+_ID = "^[0-9a-f]{32}$"
+ClientId = Annotated[str, Path(pattern=_ID)]
 
 
 class NewClient(BaseModel):
@@ -204,7 +206,7 @@ def list_services(node: NodeDependency, caller: CallerDependency) -> dict[str, A
     status_code=204,
     responses=refusals(errors.SignInRequired, errors.NotAllowed, errors.UnknownService),
 )
-def end_service(node: NodeDependency, caller: CallerDependency, client: str) -> Response:
+def end_service(node: NodeDependency, caller: CallerDependency, client: ClientId) -> Response:
     """Take back all that was granted to a service; its tokens end at once."""
     services.end_service(node, caller.require_identity(), client)
     return Response(status_code=204)
@@ -214,7 +216,7 @@ def end_service(node: NodeDependency, caller: CallerDependency, client: str) -> 
 def list_accesses(
     node: NodeDependency,
     caller: CallerDependency,
-    client: Annotated[str | None, Query(max_length=64)] = None,
+    client: Annotated[str | None, Query(pattern=_ID)] = None,
     before: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> dict[str, Any]:

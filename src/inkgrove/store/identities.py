@@ -41,6 +41,8 @@ def add_identity(connection: Connection, identity: HostedIdentity, sealed: bytes
 
 def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdentity | None:
     """A hosted identity by its FQDN or id."""
+    if isinstance(name, str) and not (name.isascii() and name.isprintable()):
+        return None  # nobody has such a name, and PostgreSQL refuses to look for some
     is_it = identities.c.id == name if isinstance(name, bytes) else identities.c.fqdn == name
     row = connection.execute(select(identities).where(is_it)).first()
     if row is None:
