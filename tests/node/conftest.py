@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.nodes import Person, RunningNode
+
+_NUMBERS = count(1)
 
 
 @pytest.fixture
@@ -17,17 +20,20 @@ def running(place: Path | str, tmp_path: Path) -> Iterator[RunningNode]:  # noqa
         yield node
 
 
-_NUMBERS = count(1)
-
-
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """One node for all tests of a module, each with people of its own."""
+    """One node for all tests of a module, which keep to names of their own; limits are out of the way."""
     home = tmp_path_factory.mktemp("shared")
-    at: Path | str = home / "home"
+    where: Path | str = home
     if request.param == "postgresql":
-        at = request.getfixturevalue("postgres").create_database(f"shared{next(_NUMBERS)}")
-    with RunningNode(at, home) as node:
+        where = request.getfixturevalue("postgres").create_database(f"shared{next(_NUMBERS)}")
+    settings = NodeSettings(
+        registration="open",
+        administrators=("admin.haiku.ink",),
+        clients_per_address=10_000,
+        sign_ins_per_address=10_000,
+    )
+    with RunningNode(where, home, settings) as node:
         yield node
 
 

@@ -12,8 +12,9 @@ import uvicorn
 from inkgrove.api.app import make_app
 from inkgrove.api.logs import configure_logs
 from inkgrove.api.serving import make_config
-from inkgrove.node.identities import create_identity, hash_token
+from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import add_session
 
@@ -79,7 +80,7 @@ class Person(httpx.Client):
 
     def __init__(self, running: RunningNode, fqdn: str) -> None:
         identity = create_identity(running.node, fqdn, None)
-        token = running.node.random_bytes(32).hex()
+        token = SESSION + running.node.random_bytes(32).hex()
         expires = running.node.clock() + 3_600_000_000
         running.node.database.write(lambda c: add_session(c, hash_token(token), identity.id, expires))
         super().__init__(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)

@@ -15,7 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from inkgrove import __version__
-from inkgrove.api import blobs, entries, identities, instances, operation, schemas
+from inkgrove.api import (
+    blobs,
+    consent,
+    entries,
+    identities,
+    instances,
+    operation,
+    relations,
+    schemas,
+    services,
+)
 from inkgrove.api.bodies import BodyLimits, check_media_type
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
@@ -30,6 +40,9 @@ from inkgrove.node.writer import Writer
 
 ROUTERS: Final = (
     identities.router,
+    services.router,
+    consent.router,
+    relations.router,
     schemas.router,
     instances.router,
     entries.router,

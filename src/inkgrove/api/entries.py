@@ -16,9 +16,9 @@ from inkgrove.messages import cbor
 from inkgrove.node import errors
 from inkgrove.node.entries import MAX_BATCH, FindNext, Offer, PublishEntries, Receipt, check_offer
 from inkgrove.node.errors import BadRequest, UnsupportedMediaType
-from inkgrove.node.identities import authenticate
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view, parse_schema_id
+from inkgrove.node.sessions import authenticate
 from inkgrove.node.writer import Job, Reply
 from inkgrove.store.prepare import Item
 

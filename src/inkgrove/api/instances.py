@@ -114,7 +114,7 @@ _REFUSED = (
     core.Forked,
 )
 _CONTENT = (core.UnknownField, core.WrongType, core.FailedValidation, core.PayloadTooLarge, errors.WouldNotApply)
-_ADDRESSED = (errors.UnknownIdentity, errors.BadDocument, errors.NotShareable)
+_ADDRESSED = (errors.UnknownIdentity, errors.BadInstanceDocument, errors.NotShareable)
 _CHANGED = (errors.UnknownInstance, errors.ForeignInstance, errors.RevokedKey)
 _SCHEMA = (errors.UnknownView, errors.AmbiguousName, errors.UnknownSchemaLog)
 

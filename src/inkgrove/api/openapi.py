@@ -1,6 +1,6 @@
 """The OpenAPI document: what the framework writes, completed with what holds for every route.
 
-A route documents its own refusals with `problems.responses(...)`. Here each gets those that any request can meet: a
+A route documents its own responses with `problems.responses(...)`. Here each gets those that any request can meet: a
 malformed one, a bad token, a body that is too large, too slow or of another type, a store that cannot be reached.
 """
 
@@ -75,7 +75,7 @@ def _make(app: FastAPI, routes: list[BaseRoute]) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    # The framework's own form of refusals, which is never sent here.
+    # The framework's own form of responses, which is never sent here.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Problem"] = PROBLEM_SCHEMA

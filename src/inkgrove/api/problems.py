@@ -28,11 +28,16 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.BadToken: 401,
     node.BadPassword: 401,
     node.TooManyAttempts: 429,
+    node.ForeignOrigin: 403,
     node.OutOfScope: 403,
     node.NotAllowed: 403,
     node.IdentityExists: 409,
     node.UnknownIdentity: 404,
     node.VaultLocked: 503,
+    node.NotRequested: 409,
+    node.UnknownRelation: 404,
+    node.OAuthError: 400,
+    node.UnknownService: 404,
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
@@ -91,7 +96,7 @@ class RequestProblem(HTTPException):
 
 
 def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
-    """What a route documents of its refusals: `@router.get(..., responses=responses(UnknownView, AmbiguousName))`.
+    """What a route documents of its responses: `@router.get(..., responses=responses(UnknownView, AmbiguousName))`.
 
     What any route can answer is added by itself (`api/openapi.py`): 400, 401, 408, 413, 415, 500, 503.
     """
@@ -150,7 +155,12 @@ def problem(error: InkgroveError) -> JSONResponse:
     headers = dict(_CHALLENGE) if status == 401 else {"Connection": "close"} if status == 408 else {}
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
-    return JSONResponse(problem_facts(error), status, headers, MEDIA_TYPE)
+    content = problem_facts(error)
+    if isinstance(error, node.OAuthError):
+        # As RFC 6749 section 5.2 wants it, with our words beside.
+        content |= {"error": error.name(), "error_description": error.message}
+        return JSONResponse(content, status, {**headers, "Cache-Control": "no-store"})
+    return JSONResponse(content, status, headers, MEDIA_TYPE)
 
 
 def media_type_of(request: Request) -> str:

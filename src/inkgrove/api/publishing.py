@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from inkgrove.api.auth import token_of
+from inkgrove.api.auth import get_node, token_of
 from inkgrove.api.problems import media_type_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
@@ -67,7 +67,7 @@ def writer_of(request: Request) -> Writer:
 
 def require_token(request: Request) -> str:
     """The token of a request that publishes."""
-    token = token_of(request)
+    token = token_of(request, get_node(request))
     if token is None:
         raise SignInRequired("publishing needs a token: sign in, or authorise a service")
     return token

@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import archive, configuration, entry, key, log, materialise, message, schema, serve, view
+from inkgrove.cli import (
+    archive,
+    configuration,
+    entry,
+    identity,
+    key,
+    log,
+    materialise,
+    message,
+    schema,
+    serve,
+    view,
+)
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 from inkgrove.settings import CONFIG_VARIABLE
@@ -28,6 +40,7 @@ app = typer.Typer(
 app.add_typer(log.app, name="log")
 app.add_typer(entry.app, name="entry")
 app.add_typer(key.app, name="key")
+app.add_typer(identity.app, name="identity")
 app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")

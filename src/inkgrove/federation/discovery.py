@@ -28,7 +28,8 @@ from inkgrove.federation.proving import ProvedIdentity, SignedLog, is_key_of, pr
 from inkgrove.federation.well_known import MAX_BYTES, PATH, WellKnown, parse_well_known
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.message import decode_message
-from inkgrove.node.identities import IDENTITY_LOG, newest_document, parse_fqdn
+from inkgrove.node.identities import parse_fqdn
+from inkgrove.node.identity_log import IDENTITY_LOG, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.store.identities import HostedIdentity, find_identity, put_key
@@ -117,7 +118,7 @@ class Discovery:
 
     def _own(self, hosted: HostedIdentity, now: int) -> KnownIdentity:
         """An identity of this very node, which nobody has to be asked about."""
-        revision, document = newest_document(self._node, hosted.key)
+        revision, document = self._node.database.read(lambda connection: newest_document(connection, hosted.key))
         key = node_key(self._node).public
         return KnownIdentity(
             hosted.id, hosted.fqdn, document.endpoint, hosted.key, revision, key, fetched=now, expires=now + _SECOND

@@ -16,7 +16,7 @@ from inkgrove.federation.errors import ForkedIdentity, UnprovedDocument, WrongEn
 from inkgrove.federation.well_known import OfferedEntry, WellKnown
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message
-from inkgrove.node.identities import IDENTITY_LOG
+from inkgrove.node.identity_log import IDENTITY_LOG
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.keys import PublicKey
 from inkgrove.federation.fetch import parse_url
 from inkgrove.federation.well_known import OfferedEntry, WellKnown
-from inkgrove.node.identities import IDENTITY_LOG, show_identity
+from inkgrove.node.identities import show_identity
+from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.store.identities import find_identity

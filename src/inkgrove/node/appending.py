@@ -21,7 +21,7 @@ from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
-from inkgrove.node.identities import document_on
+from inkgrove.node.identity_log import newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import EVERY_SCHEMA, Schemas
 from inkgrove.schema.definition import ViewDefinition
@@ -132,7 +132,7 @@ class Appender:
         """The newest document of an identity that publishes here."""
         self.flush()
         first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
-        return document_on(self.connection, first.author)[1] if first is not None else None
+        return newest_document(self.connection, first.author)[1] if first is not None else None
 
     def kept_key(self, identity: IdentityId) -> OwnKey:
         """The key that this node signs with for an identity."""

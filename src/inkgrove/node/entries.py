@@ -15,7 +15,7 @@ from inkgrove.messages.message import decode_message
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import OutOfScope, PayloadNeeded
-from inkgrove.node.identities import IDENTITY_LOG
+from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
 from inkgrove.node.writer import Finish, Reply
 from inkgrove.store.identities import put_key

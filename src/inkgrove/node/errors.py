@@ -3,6 +3,8 @@
     InkgroveError
     ├── AuthError        auth.*      who asks, and whether they may
     ├── IdentityError    identity.*  identities that a node hosts
+    ├── RelationError    relation.*  who follows whom
+    ├── OAuthError       oauth.*     how services get access
     ├── PublishError     publish.*   what is to be signed or appended
     ├── ViewError        view.*      views and instances to be read
     ├── BlobError        blob.*      content that instances refer to
@@ -42,9 +44,15 @@ class BadPassword(AuthError):
 
 
 class TooManyAttempts(AuthError):
-    """Too many failed attempts to sign in; wait before the next."""
+    """Too many attempts to sign in or to register a service; wait before the next."""
 
     code = "auth.too-many-attempts"
+
+
+class ForeignOrigin(AuthError):
+    """A page of somebody else sent this with the cookie of a sign-in."""
+
+    code = "auth.foreign-origin"
 
 
 class OutOfScope(AuthError):
@@ -86,6 +94,18 @@ class BadName(IdentityError):
     code = "identity.bad-name"
 
 
+class BadDocument(IdentityError):
+    """The signed identity message is not what this node could host."""
+
+    code = "identity.bad-document"
+
+
+class KeyRevoked(IdentityError):
+    """The key was revoked, and the entry lies behind the last that still counts."""
+
+    code = "identity.key-revoked"
+
+
 class WeakPassword(IdentityError):
     """The password is too short."""
 
@@ -102,6 +122,119 @@ class VaultLocked(IdentityError):
     """The node cannot open the keys it keeps: the key of its vault is missing or another one."""
 
     code = "identity.vault-locked"
+
+
+# relation.*
+
+
+class RelationError(InkgroveError):
+    """Who follows whom."""
+
+    code = "relation"
+
+
+class NotRequested(RelationError):
+    """Nobody asked for this relation, so there is nothing to accept or refuse."""
+
+    code = "relation.not-requested"
+
+
+class OwnRelation(RelationError):
+    """An identity cannot follow itself."""
+
+    code = "relation.own"
+
+
+class UnknownRelation(RelationError):
+    """There is no such relation."""
+
+    code = "relation.unknown"
+
+
+# oauth.*
+
+
+class OAuthError(InkgroveError):
+    """How services get access; the names of RFC 6749 and RFC 7591 stand beside the code."""
+
+    code = "oauth"
+
+    @classmethod
+    def name(cls) -> str:
+        """What those call the error."""
+        return cls.code.removeprefix("oauth.").replace("-", "_")
+
+
+class OAuthInvalidRequest(OAuthError):
+    """A parameter is missing, given twice or not what it should be."""
+
+    code = "oauth.invalid-request"
+
+
+class OAuthInvalidClient(OAuthError):
+    """No such service is registered here."""
+
+    code = "oauth.invalid-client"
+
+
+class OAuthInvalidGrant(OAuthError):
+    """The code or refresh token is unknown, used, expired, revoked or somebody else's."""
+
+    code = "oauth.invalid-grant"
+
+
+class OAuthInvalidScope(OAuthError):
+    """A scope is unknown, malformed or ambiguous."""
+
+    code = "oauth.invalid-scope"
+
+
+class OAuthUnauthorizedClient(OAuthError):
+    """The service may not ask in this way."""
+
+    code = "oauth.unauthorized-client"
+
+
+class OAuthUnsupportedGrantType(OAuthError):
+    """Only `authorization_code` and `refresh_token` are offered."""
+
+    code = "oauth.unsupported-grant-type"
+
+
+class OAuthUnsupportedResponseType(OAuthError):
+    """Only `code` is offered."""
+
+    code = "oauth.unsupported-response-type"
+
+
+class OAuthUnsupportedTokenType(OAuthError):
+    """The hint names a kind of token that there is not."""
+
+    code = "oauth.unsupported-token-type"
+
+
+class OAuthAccessDenied(OAuthError):
+    """The identity said no."""
+
+    code = "oauth.access-denied"
+
+
+class OAuthInvalidRedirectUri(OAuthError):
+    """A redirect URI must be https, or http on the loopback, without fragment or user name."""
+
+    code = "oauth.invalid-redirect-uri"
+
+
+class OAuthInvalidClientMetadata(OAuthError):
+    """The service describes itself in a way that this node does not take."""
+
+    code = "oauth.invalid-client-metadata"
+
+
+class UnknownService(OAuthError):
+    """The identity has granted this service nothing."""
+
+    code = "oauth.unknown-service"
 
 
 # publish.*
@@ -191,7 +324,7 @@ class PatchFailed(PublishError):
     code = "publish.patch-failed"
 
 
-class BadDocument(PublishError):
+class BadInstanceDocument(PublishError):
     """What the patch makes of the instance is not `fields`, `access` and `expires`."""
 
     code = "publish.bad-document"

@@ -22,7 +22,7 @@ from inkgrove.node.errors import (
     WouldNotApply,
     WrongLog,
 )
-from inkgrove.node.identities import IDENTITY_LOG
+from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.schema.migrate import Migration
 from inkgrove.schema.schema import append_version
 from inkgrove.store.identities import find_identity

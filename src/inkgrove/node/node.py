@@ -8,6 +8,7 @@ from threading import Event
 
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.access_log import AccessLog
 from inkgrove.node.errors import NoKeyHere
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault, open_vault
@@ -47,6 +48,9 @@ class Node:
         self.blobs = BlobFiles(home / "blobs")
         self.views: ViewStore = open_views(place, with_node=True)
         self._at_close: list[Callable[[], None]] = []
+        self.access_log = AccessLog(self.database)
+        self.tidied = 0
+        """When this process last removed what has expired."""
 
     @property
     def database(self) -> Database:
@@ -69,8 +73,9 @@ class Node:
         self._at_close.append(work)
 
     def close(self) -> None:
-        """Finish what goes on and close the stores."""
+        """Finish what goes on, write what is still to be written, and close the stores."""
         for work in self._at_close:
             work()
+        self.access_log.close()
         self.store.close()
         self.views.close()

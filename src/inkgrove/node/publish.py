@@ -18,7 +18,7 @@ from inkgrove.messages.salt import encode_salted
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.appending import Appender, InstanceState, LogEnd
 from inkgrove.node.caller import Action, Caller
-from inkgrove.node.errors import BadDocument, ForeignInstance, ShowsHistory, UnknownInstance
+from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, ShowsHistory, UnknownInstance
 from inkgrove.node.patch import is_same
 from inkgrove.node.schemas import find_view, parse_schema_id
 from inkgrove.node.values import (
@@ -140,7 +140,7 @@ class ChangeInstance:
         }
         after = self.change(before)
         if type(after) is not dict or not after.keys() <= before.keys() or type(after.get("fields", {})) is not dict:
-            raise BadDocument("an instance has fields (an object), access and expires, and nothing else")
+            raise BadInstanceDocument("an instance has fields (an object), access and expires, and nothing else")
         wanted = dict.fromkeys(names) | after.get("fields", {})
         changed = {
             name: value
@@ -165,7 +165,7 @@ class ChangeInstance:
         if is_same(before, after):
             return None
         if after is None:
-            raise BadDocument("a word on access cannot be taken back, only replaced")
+            raise BadInstanceDocument("a word on access cannot be taken back, only replaced")
         access = parse_access(appender.connection, after)
         if access == row.access:
             return None
@@ -180,7 +180,7 @@ class ChangeInstance:
 
 def _read_expires(value: Any) -> Timestamp | None:
     if value is not None and type(value) is not str:
-        raise BadDocument("expires is a timestamp as text, or null")
+        raise BadInstanceDocument("expires is a timestamp as text, or null")
     return parse_expires(value)
 
 

@@ -30,6 +30,23 @@ class NodeSettings:
     idempotency_seconds: int = field(
         default=86_400, metadata={"about": "How long the answer to a request with an Idempotency-Key is kept."}
     )
+    sign_ins_per_name: int = field(
+        default=10,
+        metadata={
+            "about": "Failed sign-ins that a name takes per window, from each address it knows and from all others."
+        },
+    )
+    sign_ins_per_address: int = field(
+        default=50, metadata={"about": "Failed sign-ins that an address has per window, whatever the names."}
+    )
+    sign_in_window_seconds: int = field(
+        default=300, metadata={"about": "How long a failed sign-in is held against one."}
+    )
+    clients_per_address: int = field(default=20, metadata={"about": "Services that an address may register per hour."})
+    schema_names: tuple[str, ...] = field(
+        default=(),
+        metadata={"about": "Names of schemas that this node answers for, each written `FQDN=AUTHOR/LOG`."},
+    )
     max_body_bytes: int = field(
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )

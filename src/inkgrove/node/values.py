@@ -14,7 +14,7 @@ from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
-from inkgrove.node.errors import BadDocument, BadRequest, NotShareable, UnknownIdentity, WouldNotApply
+from inkgrove.node.errors import BadInstanceDocument, BadRequest, NotShareable, UnknownIdentity, WouldNotApply
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 from inkgrove.store.identities import find_identity
@@ -80,19 +80,19 @@ def render_access(access: Access | None) -> dict[str, Any] | None:
 def parse_access(connection: Connection, value: Any) -> Access:
     """The word on who may see an instance; `to` may hold names of hosted identities."""
     if type(value) is not dict or not value.keys() <= {"mode", "to"}:
-        raise BadDocument("access is an object with mode and, if need be, to")
+        raise BadInstanceDocument("access is an object with mode and, if need be, to")
     mode = _MODES.get(value["mode"]) if type(value.get("mode")) is str else None
     if mode is None:
-        raise BadDocument("the mode of access is self, closed, listed, relations or public")
+        raise BadInstanceDocument("the mode of access is self, closed, listed, relations or public")
     if "to" in value and mode not in ("closed", "listed"):
-        raise BadDocument(f"access with the mode {mode} takes no `to`")
+        raise BadInstanceDocument(f"access with the mode {mode} takes no `to`")
     return Access(mode, tuple(find_recipients(connection, value.get("to", []))))
 
 
 def find_recipients(connection: Connection, names: Any) -> list[IdentityId]:
     """Identities by id, or by the name of one that is hosted here; each once, in the order given."""
     if type(names) is not list or len(names) > MAX_RECIPIENTS:
-        raise BadDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
+        raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     return list(dict.fromkeys(_find_recipient(connection, name) for name in names))
 
 

@@ -20,10 +20,10 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import Closing, KeyReused, SignInRequired
-from inkgrove.node.identities import authenticate_on
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas
+from inkgrove.node.sessions import authenticate_on
 from inkgrove.store.publishing import (
     Recorded,
     RequestKey,

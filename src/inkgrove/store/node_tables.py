@@ -26,6 +26,7 @@ identity_keys = Table(
     Column("author", Bytes, primary_key=True),  # a key has one identity
     Column("identity", Bytes, nullable=False),  # hosted here or known from its document
     Column("sealed", Bytes),  # the secret, encrypted; none if the client keeps it or the identity is not hosted here
+    Column("revoked", Text),  # JSON: [log id, last sequence number that counts] of each log; none while the key counts
 )
 Index(None, identity_keys.c.identity)
 
@@ -40,11 +41,11 @@ sessions = Table(
 )
 Index(None, sessions.c.identity)
 
-login_attempts = Table(
-    "login_attempts",
+attempts = Table(
+    "attempts",
     metadata,
-    Column("who", String(300), primary_key=True),  # a name or an address that tries
-    Column("failed", Integer, nullable=False),
+    Column("who", String(80), primary_key=True),  # SHA-256 of a name, an address or both, and what it tries
+    Column("tries", Integer, nullable=False),
     Column("since", BigInteger, nullable=False),
 )
 
@@ -54,7 +55,6 @@ clients = Table(
     Column("id", String(64), primary_key=True),
     Column("name", Text, nullable=False),
     Column("redirect_uris", Text, nullable=False),  # JSON
-    Column("secret", Bytes),  # SHA-256; none for public clients
     Column("created", BigInteger, nullable=False),
 )
 
@@ -69,6 +69,7 @@ grants = Table(
     Column("revoked", BigInteger),
 )
 Index(None, grants.c.identity)
+Index(None, grants.c.client)
 
 codes = Table(
     "codes",
@@ -113,6 +114,8 @@ relations = Table(
     Column("follower", Bytes, primary_key=True),
     Column("followee", Bytes, primary_key=True),
     Column("state", String(12), nullable=False),  # requested, accepted, refused, blocked
+    Column("follower_group", String(64)),  # where the follower has put it
+    Column("followee_group", String(64)),
     Column("changed", BigInteger, nullable=False),
 )
 Index(None, relations.c.followee)

@@ -109,6 +109,13 @@ def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, L
     }
 
 
+def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
+    """The greatest sequence number held of each log of an author."""
+    first, last = name_of_log(author, 0), author + b"\xff" * 8
+    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
+    return {row.log_id: row.height for row in connection.execute(query)}
+
+
 def _log_state(row: Any) -> LogState:
     standing = Standing(row.forked_at, row.lied_at, row.ended_at)
     return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("author", sa.LargeBinary, nullable=False),
         sa.Column("identity", sa.LargeBinary, nullable=False),
         sa.Column("sealed", sa.LargeBinary),
+        sa.Column("revoked", sa.Text),
         sa.PrimaryKeyConstraint("author", name="pk_identity_keys"),
     )
     op.create_index("ix_identity_keys_identity", "identity_keys", ["identity"])
@@ -39,18 +40,17 @@ def upgrade() -> None:
     )
     op.create_index("ix_sessions_identity", "sessions", ["identity"])
     op.create_table(
-        "login_attempts",
-        sa.Column("who", sa.String(300), nullable=False),
-        sa.Column("failed", sa.Integer, nullable=False),
+        "attempts",
+        sa.Column("who", sa.String(80), nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("since", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("who", name="pk_login_attempts"),
+        sa.PrimaryKeyConstraint("who", name="pk_attempts"),
     )
     op.create_table(
         "clients",
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("redirect_uris", sa.Text, nullable=False),
-        sa.Column("secret", sa.LargeBinary),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_clients"),
     )
@@ -67,6 +67,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["client"], ["clients.id"], name="fk_grants_client"),
     )
     op.create_index("ix_grants_identity", "grants", ["identity"])
+    op.create_index("ix_grants_client", "grants", ["client"])
     op.create_table(
         "codes",
         sa.Column("code", sa.LargeBinary, nullable=False),
@@ -107,6 +108,8 @@ def upgrade() -> None:
         sa.Column("follower", sa.LargeBinary, nullable=False),
         sa.Column("followee", sa.LargeBinary, nullable=False),
         sa.Column("state", sa.String(12), nullable=False),
+        sa.Column("follower_group", sa.String(64)),
+        sa.Column("followee_group", sa.String(64)),
         sa.Column("changed", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("follower", "followee", name="pk_relations"),
     )
