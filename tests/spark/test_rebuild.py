@@ -18,7 +18,6 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.store.builds import begin_build
 from inkgrove.store.query import count_rows
-from inkgrove.store.turns import Owner, is_alive
 from inkgrove.store.view_store import open_views, read_views
 from tests.spark.test_views import Shop
 from tests.support.views import expected, materialised
@@ -150,15 +149,6 @@ def test_second_pipeline_leaves_the_stages_of_a_living_one_alone(spark: SparkSes
     Materialiser(spark, str(home)).close()
     assert not stage.exists()
     assert not list(home.glob("inkgrove_pipeline_[0-9a-f]*"))
-
-
-def test_owner_is_alive_until_it_leaves(place: Path | str) -> None:
-    views = open_views(place)
-    owner = Owner(views.database)
-    assert is_alive(views.database, owner.name)
-    owner.leave()
-    assert not is_alive(views.database, owner.name)
-    views.close()
 
 
 class Unlucky(Materialiser):
