@@ -22,8 +22,8 @@ from inkgrove.store.builds import (
 )
 from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged
 from inkgrove.store.query import count_outcomes, count_rows, read_all, read_outcomes
-from inkgrove.store.staging import drop_leftovers, drop_stages, merging, open_stage, stage_place
-from inkgrove.store.turns import Owner, is_alive, turn
+from inkgrove.store.staging import drop_stages, merging, open_stage, stage_place
+from inkgrove.store.turns import turn
 from inkgrove.store.view_store import View, ViewStore, open_views
 from tests.support.logs import key
 
@@ -241,30 +241,6 @@ def test_reader_that_began_before_a_swap_finds_its_table(bench: Bench) -> None:
             drop_left_builds(connection, lambda _: True, now)
             tables = [name for name in inspect(connection).get_table_names() if name.startswith(f"view_{number}_rows_")]
         assert len(tables) == (names if bench.views.database.is_postgresql else 1)
-
-
-def test_stages_of_the_dead_go_and_those_of_the_living_stay(bench: Bench) -> None:
-    database = bench.views.database
-    owner = Owner(database)
-    place = stage_place(database.url)
-    stages = []
-    for name in (owner.name, "dead"):
-        made = open_stage(place, name, {})
-        made.write("whole", [(1,)])
-        made.finish()
-        stages.append(made.name)
-    drop_leftovers(database, None if database.is_postgresql else Path(place))
-    with merging(database, stages[:1]) as (connection, names):
-        assert open_staged(connection, names, {})[0].contents == {"whole": 1}
-    assert is_alive(database, owner.name)
-    owner.leave()
-    assert not is_alive(database, owner.name)
-    drop_leftovers(database, None if database.is_postgresql else Path(place))
-    if database.is_postgresql:
-        with database.reading() as connection:
-            assert not [name for name in inspect(connection).get_schema_names() if name.startswith("inkgrove_stage")]
-    else:
-        assert not list(Path(place).glob("inkgrove_stage_*"))
 
 
 def test_turns_do_not_overlap(bench: Bench) -> None:
