@@ -201,7 +201,7 @@ def test_late_end_of_a_log_takes_away_what_stands_behind_it(materialiser: Materi
     shop.create("one")
     shop.create("two")
     named = [bytes(shop.schema.secret.public), 10, 2]
-    messages = [
+    messages: list[Map] = [
         {"kind": "create", "schema": named, "fields": [{"a": "the last"}]},
         {"kind": "update", "schema": named, "instance": 1, "fields": [{"a": "too late"}]},
         {"kind": "create", "schema": named, "fields": [{"zz": "not a field"}]},
