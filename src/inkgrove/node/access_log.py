@@ -47,8 +47,10 @@ class AccessLog:
         """Write what has been noted so far."""
         with self._changed:
             batch, self._waiting = self._waiting, []
+        if not batch:
+            return
         try:
-            self._database.write(lambda connection: add_accesses(connection, batch)) if batch else None
+            self._database.write(lambda connection: add_accesses(connection, batch))
         except StoreError:
             with self._changed:
                 self._waiting = batch + self._waiting

@@ -1,5 +1,6 @@
 """Passwords: argon2, a few at a time, and as slow for a name that nobody has."""
 
+from functools import cache
 from threading import BoundedSemaphore
 from typing import Final
 
@@ -13,7 +14,12 @@ MIN_PASSWORD: Final = 8
 _hasher = PasswordHasher()
 # Each takes 64 MiB and a core while it works: many requests at once must not take all of both.
 _at_once = BoundedSemaphore(4)
-_NOBODY = _hasher.hash("nobody has this password")
+
+
+@cache
+def _nobody() -> str:
+    """The hash that a password is held against where there is none; made late, for commands that need no password."""
+    return _hasher.hash("nobody has this password")
 
 
 def hash_password(password: str | None) -> str | None:
@@ -30,7 +36,7 @@ def is_password(stored: str | None, given: str) -> bool:
     """Whether the given password is the stored one; takes as long if there is none."""
     try:
         with _at_once:
-            _hasher.verify(stored or _NOBODY, given)
+            _hasher.verify(stored or _nobody(), given)
     except (VerificationError, InvalidHashError):
         return False
     return stored is not None
