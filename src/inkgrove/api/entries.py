@@ -160,7 +160,7 @@ async def publish_entries(request: Request) -> Response:
         # Verifying is computing, mostly outside the interpreter's lock: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
         is_single, offer = await asyncio.get_running_loop().run_in_executor(None, _check_then_read, *work)
-    reply = await asyncio.wrap_future(writer_of(request).submit(Job(token, PublishEntries(offer))))
+    reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
     receipts: list[Receipt] = reply.body["receipts"]
     if not is_single:
         return answer(Reply(200, {**reply.body, "receipts": [_render(receipt) for receipt in receipts]}))

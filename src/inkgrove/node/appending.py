@@ -6,6 +6,7 @@ those before it will leave behind, and everything is written at once. A plan tha
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -34,6 +35,7 @@ from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
+    LogRole,
     OwnKey,
     add_shares,
     find_creates,
@@ -45,6 +47,7 @@ from inkgrove.store.publishing import (
 from inkgrove.store.reading import InstanceKey, find_log, messages_of, payloads_of_schema
 
 LogKey = tuple[PublicKey, int]
+_KEPT: Final = 20_000
 
 
 @dataclass(slots=True)
@@ -82,16 +85,33 @@ class InstanceState:
         return self.fold is not None and self.fold.row is not None
 
 
+class Settled:
+    """What does not change once it is committed, kept from one transaction to the next."""
+
+    def __init__(self, node: Node) -> None:
+        self.schemas = Schemas(node)
+        self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
+        """The log that an author writes a schema to."""
+        self.roles: dict[int, LogRole] = {}
+        """By the store's own number: what a log of instances is for."""
+
+    def trim(self) -> None:
+        """Forget everything before it becomes too much."""
+        if len(self.logs) + len(self.roles) > _KEPT:
+            self.logs.clear()
+            self.roles.clear()
+
+
 class Appender:
     """The state of one transaction that publishes."""
 
     def __init__(
-        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], schemas: Schemas, size: int
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: "Settled", size: int
     ) -> None:
         self.node = node
         self.connection = connection
         self.keys = keys
-        self._schemas = schemas
+        self._settled = settled
         self._size = size
         """How many entries are expected: so many links are read at once."""
         self._ends: dict[LogKey, LogEnd] = {}
@@ -170,7 +190,11 @@ class Appender:
             raise refusal
         ahead = range(log.height + 1, log.height + 2 + self._size)
         hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
-        role = read_role(self.connection, log.id)
+        role = self._settled.roles.get(log.id)
+        if role is None:
+            role = read_role(self.connection, log.id)
+            if role.schemas:
+                self._settled.roles[log.id] = role
         return LogEnd(
             author,
             log_id,
@@ -185,12 +209,13 @@ class Appender:
 
     def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
         """The log that an author writes a schema's instances to, if there is one."""
-        log_id = self._logs_of_schemas.get((author, schema))
+        # What is begun in this transaction may be rolled back: only what was there before it is kept.
+        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
         if log_id is None:
             log_id = find_log_of_schema(self.connection, author, schema)
             if log_id is None:
                 return None
-            self._logs_of_schemas[author, schema] = log_id
+            self._settled.logs[author, schema] = log_id
         return self.end_of(author, log_id)
 
     def new_log(self, author: PublicKey) -> LogEnd:
@@ -281,7 +306,7 @@ class Appender:
         if schema_id in self._own_schemas:
             self.flush()
             return fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
-        return self._schemas.read_on(self.connection, schema_id)
+        return self._settled.schemas.read_on(self.connection, schema_id)
 
     def definition(self, schema_id: SchemaId) -> ViewDefinition:
         """What messages of a schema are checked against: its newest version."""
@@ -290,7 +315,7 @@ class Appender:
             if schema_id in self._own_schemas:
                 found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
             else:
-                found = self._schemas.definition_on(self.connection, schema_id)
+                found = self._settled.schemas.definition_on(self.connection, schema_id)
             self._definitions[schema_id] = found
         return found
 
