@@ -25,10 +25,20 @@ class Strict(BaseModel):
 
 def body_of(model: type[BaseModel], *media_types: str) -> dict[str, Any]:
     """What a route documents of a body that it reads itself: the framework's way costs more than the signature."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    schema = model.model_json_schema(ref_template="{model}")
+    parts = schema.pop("$defs", {})
+    schema = _inlined(schema, parts)
     content = {media_type: {"schema": schema} for media_type in media_types or ("application/json",)}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """A schema that stands by itself."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return _inlined(parts[schema["$ref"]], parts)
+        return {name: _inlined(part, parts) for name, part in schema.items()}
+    return [_inlined(part, parts) for part in schema] if isinstance(schema, list) else schema
 
 
 async def read_body(request: Request, model: type[_Body]) -> _Body:

@@ -24,7 +24,7 @@ from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
 from inkgrove.node.identities import document_on
 from inkgrove.node.node import Node
-from inkgrove.node.schemas import EVERY_SCHEMA, Schemas
+from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceFold
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
@@ -125,6 +125,7 @@ class Appender:
         self._changed: set[Hash] = set()
         """Instances that have changed since they were read."""
         self._deleted: set[Hash] = set()
+        self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
         self._shares: list[tuple[Hash, IdentityId]] = []
 
@@ -251,19 +252,19 @@ class Appender:
         if payload is None:
             payload = encode_message(message)
         signed = sign_own(self._secret(end.author), payload, self.next_place(end))
-        self._take(end, prepare_own(signed, payload, message), message)
+        self.take(end, prepare_own(signed, payload, message), message)
         return signed.hash
 
-    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
-        """Take an entry that a client signed; raises unless it is the very next of its log."""
-        entry = item.signed.entry
+    def require_next(self, end: LogEnd, entry: Entry) -> None:
+        """Raise unless an entry that a client signed is the very next of its log."""
         place = self.next_place(end)
-        if not _is_at(entry, place):
+        links = entry.lipmaa_link, entry.backlink
+        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
             raise StaleEntry(text, next=place)
-        self._take(end, item, message)
 
-    def _take(self, end: LogEnd, item: Prepared, message: Message) -> None:
+    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
+        """Take an entry that is the next of its log."""
         signed = item.signed
         entry = signed.entry
         self._pending.append(item._replace(number=len(self._pending)))
@@ -292,6 +293,7 @@ class Appender:
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
             self._own_schemas.add(SchemaId(end.author, end.log_id))
             self._definitions.pop(SchemaId(end.author, end.log_id), None)
+            self._instances.clear()
 
     def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
         """The hash of what a message in this log calls its instance."""
@@ -300,6 +302,13 @@ class Appender:
         return self.hash_at(end, reference) if reference <= end.height else None
 
     # Schemas and instances
+
+    def schema_named(self, text: str) -> SchemaId:
+        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+        found = self._named.get(text)
+        if found is None:
+            found = self._named[text] = parse_schema_id(text) or find_view(self.node, text).schema_id
+        return found
 
     def schema(self, schema_id: SchemaId) -> Schema:
         """A schema as it is once everything pending is written."""
@@ -378,8 +387,3 @@ class Appender:
         if self._shares:
             add_shares(self.connection, self._shares, self.node.clock())
             self._shares = []
-
-
-def _is_at(entry: Entry, place: NextEntry) -> bool:
-    links = entry.lipmaa_link, entry.backlink
-    return entry.seq_num == place.seq_num and links == (place.lipmaa_link, place.backlink)
