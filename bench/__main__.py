@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import archive, migration, pipeline, verification
+from bench import archive, migration, node, pipeline, verification
 
-SUITES = (verification, migration, archive, pipeline)
+SUITES = (verification, migration, archive, pipeline, node)
 
 
 def main() -> None:

@@ -17,10 +17,9 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.appending import Appender
+from inkgrove.node.appending import Appender, Settled
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.entries import PublishEntries, check_offer
-from inkgrove.node.schemas import Schemas
 from inkgrove.store.prepare import Item
 from inkgrove.store.publishing import lock_keys, shares_of
 from tests.support.logs import resign
@@ -480,7 +479,7 @@ def plan_as(shared: RunningNode, caller: Caller, items: list[Item]) -> list[str 
         keys = {}
         for key in shared.node.database.write(lambda c: lock_keys(c, [caller.identity])).values():
             keys[key.author] = key
-        appender = Appender(shared.node, connection, keys, Schemas(shared.node), 10)
+        appender = Appender(shared.node, connection, keys, Settled(shared.node), 10)
         finish = PublishEntries(offer).plan(appender, caller)
         return [receipt.error.code if receipt.error else None for receipt in finish().body["receipts"]]
 

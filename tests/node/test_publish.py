@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId, parse_public_key
@@ -13,7 +14,9 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import parse_timestamp
+from inkgrove.store.node_tables import idempotency
 from inkgrove.store.publishing import shares_of
+from tests.support.built_views import add_row, build_view
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import FIELDS, count_entries, create, make_schema, refusal
 
@@ -319,7 +322,50 @@ def test_own_instance_can_be_copied(shared: RunningNode, jane: Person) -> None:
     assert (copy.copied_from, copy.access) == (parse_hash(source["instance"]), Access("public"))
 
 
+def test_instance_that_one_sees_can_be_copied_and_not_changed(shared: RunningNode, jane: Person, john: Person) -> None:
+    schema = make_schema(jane)
+    view = build_view(shared.node, schema)
+    sent = create(jane, schema, fields={"subject": "to John", "stars": 3}, recipients=[john.fqdn])
+    kept = create(jane, schema, fields={"subject": "to nobody"})
+    add_row(shared.node, view, sent, subject="to John", stars=3)
+    add_row(shared.node, view, kept, subject="to nobody")
+    answer = john.post(f"/instances/{sent['instance']}/copy", json={})
+    assert answer.status_code == 201, answer.text
+    copy = message_of(shared, answer.json()["entry"])
+    assert {name: value for name, value in copy.fields.items() if value is not None} == {
+        "subject": "to John",
+        "stars": 3,
+    }
+    assert (answer.json()["author"], copy.copied_from) == (john.key.hex(), parse_hash(sent["instance"]))
+    assert refusal(john.delete(f"/instances/{sent['instance']}")) == (403, "publish.foreign-instance")
+    assert refusal(john.post(f"/instances/{kept['instance']}/copy", json={})) == (404, "view.unknown-instance")
+    assert refusal(john.delete(f"/instances/{kept['instance']}")) == (404, "view.unknown-instance")
+
+
+def test_schema_is_found_by_name_if_only_one_has_it(shared: RunningNode, jane: Person, john: Person) -> None:
+    first = make_schema(jane, "postcards")
+    build_view(shared.node, first)
+    answer = create(jane, "postcards", fields={"subject": "a"})
+    assert str(message_of(shared, answer["entry"]).schema.schema_id) == first
+    second = make_schema(john, "postcards")
+    build_view(shared.node, second)
+    refused = jane.post("/instances", json={"schema": "postcards", "fields": {}})
+    assert refusal(refused) == (409, "view.ambiguous-name")
+    assert sorted(refused.json()["candidates"]) == sorted([first, second])
+
+
 # Idempotency
+
+
+def test_key_is_kept_for_a_set_time(shared: RunningNode, jane: Person) -> None:
+    schema = make_schema(jane)
+    headers = {"Idempotency-Key": "k"}
+    first = jane.post("/instances", json={"schema": schema, "fields": {"stars": 1}}, headers=headers)
+    an_hour_too_old = shared.node.clock() - (shared.node.settings.idempotency_seconds + 3600) * 1_000_000
+    with shared.node.database.writing() as connection:
+        connection.execute(update(idempotency).where(idempotency.c.identity == jane.id).values(at=an_hour_too_old))
+    second = jane.post("/instances", json={"schema": schema, "fields": {"stars": 2}}, headers=headers)
+    assert (first.json()["seq_num"], second.json()["seq_num"]) == (1, 2)
 
 
 def test_same_key_and_request_get_the_same_answer_once_done(shared: RunningNode, jane: Person) -> None:
@@ -441,3 +487,18 @@ def test_instances_never_go_into_the_log_of_a_schema(jane: Person) -> None:
     schema = make_schema(jane)
     instance = create(jane, schema, fields={"subject": "a"})
     assert (instance["author"], instance["log_id"]) != (schema[:64], int(schema[65:]))
+
+
+def test_bodies_of_another_type_or_form_are_refused(shared: RunningNode, jane: Person) -> None:
+    headers = {"Content-Type": "text/plain"}
+    assert refusal(jane.post("/instances", content="{}", headers=headers)) == (415, "request.unsupported-media-type")
+    assert refusal(jane.post("/entries", content="{}", headers=headers)) == (415, "request.unsupported-media-type")
+    for body in ({}, {"schema": 5}, {"schema": "a", "more": 1}, [], {"schema": "a", "access": {"mode": "all"}}):
+        assert refusal(jane.post("/instances", json=body)) == (400, "request.invalid")
+
+
+def test_document_of_the_routes_can_be_made(shared: RunningNode) -> None:
+    document = shared.anybody.get("/openapi.json").json()
+    body = document["paths"]["/instances"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"].keys() == {"schema", "fields", "access", "expires", "recipients", "copied_from"}
+    assert "$ref" not in json.dumps(body)

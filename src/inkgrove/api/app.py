@@ -27,6 +27,7 @@ from inkgrove.api import (
     services,
 )
 from inkgrove.api.bodies import BodyLimits, check_media_type
+from inkgrove.api.fast_lane import FastLane
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
@@ -49,6 +50,7 @@ ROUTERS: Final = (
     blobs.router,
     operation.router,
 )
+FAST: Final = (instances.create_instance, entries.publish_entries)
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -89,7 +91,8 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     set_openapi(app, ROUTERS)
-    # The last one added is the outermost.
+    # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
+    app.add_middleware(FastLane, routers=(instances.router, entries.router), endpoints=FAST)
     app.add_middleware(BodyLimits, settings=node.settings)
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(

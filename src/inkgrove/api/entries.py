@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from inkgrove.api.problems import media_type_of, problem_facts, responses
-from inkgrove.api.publishing import Strict, answer, publish, read_json, require_token, writer_of
+from inkgrove.api.publishing import Strict, answer, read_json, require_token, writer_of
 from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages import cbor
@@ -17,7 +17,6 @@ from inkgrove.node import errors
 from inkgrove.node.entries import MAX_BATCH, FindNext, Offer, PublishEntries, Receipt, check_offer
 from inkgrove.node.errors import BadRequest, UnsupportedMediaType
 from inkgrove.node.node import Node
-from inkgrove.node.schemas import find_view, parse_schema_id
 from inkgrove.node.sessions import authenticate
 from inkgrove.node.writer import Job, Reply
 from inkgrove.store.prepare import Item
@@ -110,11 +109,8 @@ async def next_place(
     """The log id, sequence number and links that the next entry of an author must carry."""
     if schema is not None and log_id is not None:
         raise BadRequest("give schema or log_id, not both")
-    schema_id = None
-    if schema is not None:
-        schema_id = parse_schema_id(schema) or find_view(request.app.state.node, schema).schema_id
     key = parse_public_key(author) if author is not None else None
-    return await publish(request, FindNext(key, schema_id, log_id))
+    return answer(await writer_of(request).ask(Job(require_token(request), FindNext(key, schema, log_id))))
 
 
 @router.post(
@@ -160,7 +156,7 @@ async def publish_entries(request: Request) -> Response:
         # Verifying is computing, mostly outside the interpreter's lock: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
         is_single, offer = await asyncio.get_running_loop().run_in_executor(None, _check_then_read, *work)
-    reply = await asyncio.wrap_future(writer_of(request).submit(Job(token, PublishEntries(offer))))
+    reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
     receipts: list[Receipt] = reply.body["receipts"]
     if not is_single:
         return answer(Reply(200, {**reply.body, "receipts": [_render(receipt) for receipt in receipts]}))

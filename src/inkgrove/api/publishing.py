@@ -1,6 +1,5 @@
 """What the routes that publish share: bodies read leanly, jobs handed to the writer, its answers as JSON."""
 
-import asyncio
 import json
 from typing import Any, TypeVar, cast
 
@@ -11,7 +10,7 @@ from inkgrove.api.auth import get_node, token_of
 from inkgrove.api.problems import media_type_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.node.errors import BadRequest, SignInRequired, UnknownInstance
+from inkgrove.node.errors import BadRequest, SignInRequired, UnknownInstance, UnsupportedMediaType
 from inkgrove.node.writer import Job, Reply, Work, Writer
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -26,14 +25,26 @@ class Strict(BaseModel):
 
 def body_of(model: type[BaseModel], *media_types: str) -> dict[str, Any]:
     """What a route documents of a body that it reads itself: the framework's way costs more than the signature."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    schema = model.model_json_schema(ref_template="{model}")
+    parts = schema.pop("$defs", {})
+    schema = _inlined(schema, parts)
     content = {media_type: {"schema": schema} for media_type in media_types or ("application/json",)}
     return {"requestBody": {"required": True, "content": content}}
 
 
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """A schema that stands by itself."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return _inlined(parts[schema["$ref"]], parts)
+        return {name: _inlined(part, parts) for name, part in schema.items()}
+    return [_inlined(part, parts) for part in schema] if isinstance(schema, list) else schema
+
+
 async def read_body(request: Request, model: type[_Body]) -> _Body:
     """The body of a request in the form that the route documents."""
+    if media_type_of(request) != "application/json":
+        raise UnsupportedMediaType("the body is application/json")
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as err:
@@ -82,7 +93,7 @@ async def publish(request: Request, work: Work) -> Response:
         if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
             raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
         job = Job(require_token(request), work, key, await _whole_request(request))
-    return answer(await asyncio.wrap_future(writer_of(request).submit(job)))
+    return answer(await writer_of(request).ask(job))
 
 
 async def _whole_request(request: Request) -> bytes:

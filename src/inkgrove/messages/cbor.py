@@ -41,17 +41,13 @@ Value = Union[bool, int, float, str, bytes, Timestamp, Sequence["Value"], Mappin
 
 def encode(value: Value) -> bytes:
     """The core-deterministic encoding; a value that no reader would take is refused with the reader's reason."""
-    data = _dump(value)
+    data = encode_unchecked(value)
     decode(data)
     return data
 
 
-def encoded_size(value: Value) -> int:
-    """How long the encoding is, whether or not a reader would take it."""
-    return len(_dump(value))
-
-
-def _dump(value: Value) -> bytes:
+def encode_unchecked(value: Value) -> bytes:
+    """The same, whether or not a reader would take it."""
     try:
         return dumps(value, canonical=True, default=_encode_timestamp)
     except UnicodeEncodeError as err:

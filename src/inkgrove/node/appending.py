@@ -6,6 +6,7 @@ those before it will leave behind, and everything is written at once. A plan tha
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -23,7 +24,7 @@ from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
 from inkgrove.node.identity_log import newest_document
 from inkgrove.node.node import Node
-from inkgrove.node.schemas import EVERY_SCHEMA, Schemas
+from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceFold
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
@@ -34,6 +35,7 @@ from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
+    LogRole,
     OwnKey,
     add_shares,
     find_creates,
@@ -45,6 +47,7 @@ from inkgrove.store.publishing import (
 from inkgrove.store.reading import InstanceKey, find_log, messages_of, payloads_of_schema
 
 LogKey = tuple[PublicKey, int]
+_KEPT: Final = 20_000
 
 
 @dataclass(slots=True)
@@ -82,16 +85,33 @@ class InstanceState:
         return self.fold is not None and self.fold.row is not None
 
 
+class Settled:
+    """What does not change once it is committed, kept from one transaction to the next."""
+
+    def __init__(self, node: Node) -> None:
+        self.schemas = Schemas(node)
+        self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
+        """The log that an author writes a schema to."""
+        self.roles: dict[int, LogRole] = {}
+        """By the store's own number: what a log of instances is for."""
+
+    def trim(self) -> None:
+        """Forget everything before it becomes too much."""
+        if len(self.logs) + len(self.roles) > _KEPT:
+            self.logs.clear()
+            self.roles.clear()
+
+
 class Appender:
     """The state of one transaction that publishes."""
 
     def __init__(
-        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], schemas: Schemas, size: int
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: "Settled", size: int
     ) -> None:
         self.node = node
         self.connection = connection
         self.keys = keys
-        self._schemas = schemas
+        self._settled = settled
         self._size = size
         """How many entries are expected: so many links are read at once."""
         self._ends: dict[LogKey, LogEnd] = {}
@@ -105,6 +125,7 @@ class Appender:
         self._changed: set[Hash] = set()
         """Instances that have changed since they were read."""
         self._deleted: set[Hash] = set()
+        self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
         self._shares: list[tuple[Hash, IdentityId]] = []
 
@@ -170,7 +191,11 @@ class Appender:
             raise refusal
         ahead = range(log.height + 1, log.height + 2 + self._size)
         hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
-        role = read_role(self.connection, log.id)
+        role = self._settled.roles.get(log.id)
+        if role is None:
+            role = read_role(self.connection, log.id)
+            if role.schemas:
+                self._settled.roles[log.id] = role
         return LogEnd(
             author,
             log_id,
@@ -185,12 +210,13 @@ class Appender:
 
     def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
         """The log that an author writes a schema's instances to, if there is one."""
-        log_id = self._logs_of_schemas.get((author, schema))
+        # What is begun in this transaction may be rolled back: only what was there before it is kept.
+        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
         if log_id is None:
             log_id = find_log_of_schema(self.connection, author, schema)
             if log_id is None:
                 return None
-            self._logs_of_schemas[author, schema] = log_id
+            self._settled.logs[author, schema] = log_id
         return self.end_of(author, log_id)
 
     def new_log(self, author: PublicKey) -> LogEnd:
@@ -226,19 +252,19 @@ class Appender:
         if payload is None:
             payload = encode_message(message)
         signed = sign_own(self._secret(end.author), payload, self.next_place(end))
-        self._take(end, prepare_own(signed, payload, message), message)
+        self.take(end, prepare_own(signed, payload, message), message)
         return signed.hash
 
-    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
-        """Take an entry that a client signed; raises unless it is the very next of its log."""
-        entry = item.signed.entry
+    def require_next(self, end: LogEnd, entry: Entry) -> None:
+        """Raise unless an entry that a client signed is the very next of its log."""
         place = self.next_place(end)
-        if not _is_at(entry, place):
+        links = entry.lipmaa_link, entry.backlink
+        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
             raise StaleEntry(text, next=place)
-        self._take(end, item, message)
 
-    def _take(self, end: LogEnd, item: Prepared, message: Message) -> None:
+    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
+        """Take an entry that is the next of its log."""
         signed = item.signed
         entry = signed.entry
         self._pending.append(item._replace(number=len(self._pending)))
@@ -267,6 +293,7 @@ class Appender:
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
             self._own_schemas.add(SchemaId(end.author, end.log_id))
             self._definitions.pop(SchemaId(end.author, end.log_id), None)
+            self._instances.clear()
 
     def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
         """The hash of what a message in this log calls its instance."""
@@ -276,12 +303,19 @@ class Appender:
 
     # Schemas and instances
 
+    def schema_named(self, text: str) -> SchemaId:
+        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+        found = self._named.get(text)
+        if found is None:
+            found = self._named[text] = parse_schema_id(text) or find_view(self.node, text).schema_id
+        return found
+
     def schema(self, schema_id: SchemaId) -> Schema:
         """A schema as it is once everything pending is written."""
         if schema_id in self._own_schemas:
             self.flush()
             return fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
-        return self._schemas.read_on(self.connection, schema_id)
+        return self._settled.schemas.read_on(self.connection, schema_id)
 
     def definition(self, schema_id: SchemaId) -> ViewDefinition:
         """What messages of a schema are checked against: its newest version."""
@@ -290,7 +324,7 @@ class Appender:
             if schema_id in self._own_schemas:
                 found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
             else:
-                found = self._schemas.definition_on(self.connection, schema_id)
+                found = self._settled.schemas.definition_on(self.connection, schema_id)
             self._definitions[schema_id] = found
         return found
 
@@ -353,8 +387,3 @@ class Appender:
         if self._shares:
             add_shares(self.connection, self._shares, self.node.clock())
             self._shares = []
-
-
-def _is_at(entry: Entry, place: NextEntry) -> bool:
-    links = entry.lipmaa_link, entry.backlink
-    return entry.seq_num == place.seq_num and links == (place.lipmaa_link, place.backlink)

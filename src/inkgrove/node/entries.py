@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from inkgrove.core.errors import InkgroveError, StaleEntry
+from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.next_entry import NextEntry
@@ -113,10 +113,7 @@ def _take(appender: Appender, caller: Caller, item: Prepared) -> None:
     if message is None:
         message = decode_message(item.payload)  # raises: it is malformed
     end = appender.end_of(entry.author, entry.log_id)
-    place = appender.next_place(end)
-    if entry.seq_num != place.seq_num:
-        text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
-        raise StaleEntry(text, next=place)
+    appender.require_next(end, entry)
     judge(appender, caller, end, message)
     appender.take(end, item, message)
     if isinstance(message, KeyOf):
@@ -132,19 +129,20 @@ class FindNext:
     """What the next entry of a log must carry: of a schema's instances, of one log, or of a new log."""
 
     author: PublicKey | None = None
-    schema: SchemaId | None = None
+    schema: str | None = None
     log_id: int | None = None
-    entries: int = 0
+    entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Find the place."""
-        identity = caller.require_identity() if self.schema is None else _require_writer(caller, self.schema)
+        schema = appender.schema_named(self.schema) if self.schema is not None else None
+        identity = caller.require_identity() if schema is None else _require_writer(caller, schema)
         own = [key for key in appender.keys.values() if key.identity == identity]
         author = self.author or next(key.author for key in own if key.is_first)
         appender.require_key(author, identity)
-        if self.schema is not None:
-            appender.require_schema(self.schema)
-            end = appender.log_of_schema(author, self.schema) or appender.new_log(author)
+        if schema is not None:
+            appender.require_schema(schema)
+            end = appender.log_of_schema(author, schema) or appender.new_log(author)
         else:
             end = appender.end_of(author, self.log_id) if self.log_id is not None else appender.new_log(author)
         body = render_place(appender.next_place(end))

@@ -20,7 +20,6 @@ from inkgrove.node.appending import Appender, InstanceState, LogEnd
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, ShowsHistory, UnknownInstance
 from inkgrove.node.patch import is_same
-from inkgrove.node.schemas import find_view, parse_schema_id
 from inkgrove.node.values import (
     addressed,
     check_shareable,
@@ -53,7 +52,7 @@ class CreateInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
-        schema = parse_schema_id(self.schema) or find_view(appender.node, self.schema).schema_id
+        schema = appender.schema_named(self.schema)
         identity = caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None

@@ -5,9 +5,11 @@ is written at once; a job that is refused has written nothing and takes no other
 to one store: the keys are locked in the database.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from queue import Empty, SimpleQueue
@@ -17,12 +19,11 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.appending import Appender
+from inkgrove.node.appending import Appender, Settled
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import Closing, KeyReused, SignInRequired
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
-from inkgrove.node.schemas import Schemas
 from inkgrove.node.sessions import authenticate_on
 from inkgrove.store.publishing import (
     Recorded,
@@ -75,21 +76,45 @@ class Job:
     """What was asked, whole: a key must not be used for anything else."""
 
 
+_Future = Future[Reply] | asyncio.Future[Reply]
+
+
+def _settle(settled: Sequence[tuple[_Future, Reply | Exception]]) -> None:
+    for future, answer in settled:
+        if future.cancelled():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
 class Writer:
     """Takes jobs from any thread and does them in groups; starts with the first."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._schemas = Schemas(node)
-        self._queue: SimpleQueue[tuple[Job, Future[Reply]] | None] = SimpleQueue()
+        self._settled = Settled(node)
+        self._queue: SimpleQueue[tuple[Job, _Future] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._is_closed = False
         self._cleaned = 0
 
-    def submit(self, job: Job) -> Future[Reply]:
-        """The answer to come: it is there when everything of the job is on disk, or why nothing is."""
+    async def ask(self, job: Job) -> Reply:
+        """The answer: it comes when everything of the job is on disk, or says why nothing is."""
+        future = asyncio.get_running_loop().create_future()
+        self._put(job, future)
+        reply: Reply = await future
+        return reply
+
+    def do(self, job: Job) -> Reply:
+        """The same for a thread that waits."""
         future: Future[Reply] = Future()
+        self._put(job, future)
+        return future.result()
+
+    def _put(self, job: Job, future: _Future) -> None:
         with self._lock:
             if self._is_closed:
                 raise Closing("the node is being stopped")
@@ -97,11 +122,6 @@ class Writer:
                 self._thread = Thread(target=self._run, name="inkgrove-writer", daemon=True)
                 self._thread.start()
             self._queue.put((job, future))
-        return future
-
-    def do(self, job: Job) -> Reply:
-        """Submit and wait."""
-        return self.submit(job).result()
 
     def close(self) -> None:
         """Finish what was submitted and take nothing more."""
@@ -129,7 +149,7 @@ class Writer:
             if is_last:
                 return
 
-    def _do(self, group: Sequence[tuple[Job, Future[Reply]]]) -> None:
+    def _do(self, group: Sequence[tuple[Job, _Future]]) -> None:
         jobs = [job for job, _ in group]
         try:
             answers = self._node.database.write(lambda connection: self._publish(connection, jobs), durable=True)
@@ -140,19 +160,25 @@ class Writer:
                     self._do([one])
                 return
             answers = [error] * len(group)
+        # The loop is woken once for the whole group.
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Future, Reply | Exception]]] = {}
         for (_, future), answer in zip(group, answers, strict=True):
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            if isinstance(future, asyncio.Future):
+                loops.setdefault(future.get_loop(), []).append((future, answer))
             else:
-                future.set_result(answer)
+                _settle([(future, answer)])
+        for loop, settled in loops.items():
+            with suppress(RuntimeError):  # it has been closed: nobody waits
+                loop.call_soon_threadsafe(_settle, settled)
 
     def _publish(self, connection: Connection, jobs: Sequence[Job]) -> list[Reply | Exception]:
         node, now = self._node, self._node.clock()
+        self._settled.trim()
         callers = self._authenticate(connection, jobs)
         identities = {c.identity for c in callers.values() if isinstance(c, Caller) and c.identity is not None}
         keys = lock_keys(connection, identities)
         repeats = _Repeats(connection, jobs, callers, now - node.settings.idempotency_seconds * _SECOND)
-        appender = Appender(node, connection, keys, self._schemas, sum(job.work.entries for job in jobs))
+        appender = Appender(node, connection, keys, self._settled, sum(job.work.entries for job in jobs))
         planned: list[Finish | Reply | int | Exception] = []
         for number, job in enumerate(jobs):
             try:

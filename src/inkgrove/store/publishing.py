@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
-from inkgrove.store.ingests import Offset
+from inkgrove.store.ingests import START, Offset
 from inkgrove.store.node_tables import idempotency, identities, identity_keys, shares
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import TransactionId, entries, ingests, log_schemas, logs, name_of_log, schemas
@@ -30,20 +30,23 @@ class OwnKey(NamedTuple):
     """Whether the identity's id is the thumbprint of this key."""
 
 
+_LOCK_KEYS = (
+    select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
+    .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
+    .where(identity_keys.c.identity.in_(bindparam("wanted", expanding=True)))
+    .order_by(identity_keys.c.author)
+    .with_for_update(of=identity_keys)
+)
+
+
 def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[PublicKey, OwnKey]:
     """The keys of identities; no other writer publishes with them before the transaction ends."""
-    query = (
-        select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
-        .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
-        .order_by(identity_keys.c.author)
-        .with_for_update(of=identity_keys)
-    )
     return {
         PublicKey(row.author): OwnKey(
             PublicKey(row.author), IdentityId(row.identity), row.sealed, row.key == row.author
         )
         for some in in_lists(sorted(wanted))
-        for row in connection.execute(query.where(identity_keys.c.identity.in_(some)))
+        for row in connection.execute(_LOCK_KEYS, {"wanted": some})
     }
 
 
@@ -91,10 +94,15 @@ def next_log_id(connection: Connection, author: PublicKey) -> int:
     return (connection.scalar(query) or 0) + 1
 
 
+_READ_HASHES = select(entries.c.seq_num, entries.c.hash).where(
+    entries.c.log == bindparam("log"), entries.c.seq_num.in_(bindparam("seq_nums", expanding=True))
+)
+
+
 def read_hashes(connection: Connection, log: int, seq_nums: Iterable[int]) -> dict[int, Hash]:
     """The hashes of a log's entries at some places; the log must not be forked below them."""
-    query = select(entries.c.seq_num, entries.c.hash).where(entries.c.log == log, entries.c.seq_num.in_(list(seq_nums)))
-    return {row.seq_num: Hash(row.hash) for row in connection.execute(query)}
+    found = connection.execute(_READ_HASHES, {"log": log, "seq_nums": list(seq_nums)})
+    return {seq_num: Hash(entry_hash) for seq_num, entry_hash in found}
 
 
 def held_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
@@ -106,16 +114,19 @@ def held_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
     }
 
 
+_NEWEST = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1)
+_NEWEST_BY_POSITION = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.position.desc()).limit(1)
+_OWN = _NEWEST_BY_POSITION.where(ingests.c.xid == TransactionId())
+
+
 def own_offset(connection: Connection) -> Offset:
     """The offset behind everything that this transaction, or before it any other, has appended."""
+    row = None
     if connection.dialect.name == "postgresql":
-        own = select(ingests.c.xid, ingests.c.position).where(ingests.c.xid == TransactionId())
-        row = connection.execute(own.order_by(ingests.c.position.desc()).limit(1)).first()
-        if row is not None:
-            return Offset(row.xid, row.position)
-    newest = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.xid.desc(), ingests.c.position.desc())
-    row = connection.execute(newest.limit(1)).first()
-    return Offset(row.xid, row.position) if row is not None else Offset(0, 0)
+        row = connection.execute(_OWN).first() or connection.execute(_NEWEST).first()
+    else:
+        row = connection.execute(_NEWEST_BY_POSITION).first()  # one writer: positions are in the order of commits
+    return Offset(row.xid, row.position) if row is not None else START
 
 
 # Instances

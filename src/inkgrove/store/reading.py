@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, func, select, union_all
+from sqlalchemy import CompoundSelect, Connection, bindparam, func, select, union_all
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import AfterEndOfLog, LogEnded, MissingLink
@@ -83,9 +83,12 @@ class Waiting(NamedTuple):
     ref_hash: Hash
 
 
+_FIND_LOG = select(logs).where(logs.c.name == bindparam("name"))
+
+
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
     """The log, if anything of it is held."""
-    row = connection.execute(select(logs).where(logs.c.name == name_of_log(author, log_id))).first()
+    row = connection.execute(_FIND_LOG, {"name": name_of_log(author, log_id)}).first()
     return _log_state(row) if row is not None else None
 
 
