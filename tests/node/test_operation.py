@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from inkgrove.cli.node_settings import load_node_settings
 from inkgrove.cli.supervisor import Child, supervise
@@ -288,6 +289,12 @@ def test_logs_hold_no_secret(tmp_path: Path, log_format: str) -> None:
             "basic-secret",
         ]
         assert [secret for secret in hidden if secret in log] == []
+
+
+def test_errors_of_the_database_show_no_values(running: RunningNode) -> None:
+    with pytest.raises(Exception, match="nowhere") as caught, running.node.database.reading() as connection:
+        connection.execute(text("SELECT * FROM nowhere WHERE token = :token"), {"token": "a-secret"})
+    assert "a-secret" not in str(caught.value)
 
 
 def test_mistake_of_the_node_is_a_500_with_the_request_id_and_without_a_traceback(
