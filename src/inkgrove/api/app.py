@@ -77,6 +77,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         version=__version__,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # an address is right or a 404
         dependencies=[Depends(check_media_type)],
         lifespan=lifespan,
     )

@@ -30,6 +30,7 @@ from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import Offset
 
 _SECOND: Final = 1_000_000
+_LONGEST_UPLOAD: Final = 6 * 3600
 
 
 @dataclass(slots=True)
@@ -49,13 +50,15 @@ def collect_blobs(node: Node, grace_seconds: int | None = None) -> Collected:
     if node.stopping.is_set():  # perhaps before every reference was found
         return collected
     now = node.clock()
-    before = now - (node.settings.blob_grace_seconds if grace_seconds is None else grace_seconds) * _SECOND
+    unused_before = now - (node.settings.blob_grace_seconds if grace_seconds is None else grace_seconds) * _SECOND
     node.database.write(lambda connection: mark_unused(connection, now))
-    for content in node.database.read(lambda connection: unused_blobs(connection, before)):
-        freed = _remove(node, content, lambda connection, unused: forget_unused(connection, unused, before))
+    for content in node.database.read(lambda connection: unused_blobs(connection, unused_before)):
+        freed = _remove(node, content, lambda connection, unused: forget_unused(connection, unused, unused_before))
         if freed is not None:
             collected.blobs += 1
             collected.bytes += freed
+    # However short the grace period: a file without a row may be that of an upload under way.
+    before = min(unused_before, now - _LONGEST_UPLOAD * _SECOND)
     for some in in_lists(node.blobs.old_blobs(before)):
         for content in node.database.read(lambda connection, old=some: unknown_among(connection, old)):  # type: ignore[misc]
             freed = _remove(node, content, claim_orphan)

@@ -68,10 +68,12 @@ class Database:
         if self.is_postgresql:
             # The ping costs a round trip and saves the first call after the server was restarted.
             # On PostgreSQL the node's tables lie in the same schema as the views.
-            self.engine = create_engine(url, pool_pre_ping=True).execution_options(schema_translate_map={"node": None})
+            # Values never show in errors, and so not in logs: some are secrets.
+            engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
+            self.engine = engine.execution_options(schema_translate_map={"node": None})
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         else:
-            self.engine = create_engine(url, connect_args={"timeout": busy_seconds})
+            self.engine = create_engine(url, connect_args={"timeout": busy_seconds}, hide_parameters=True)
             _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
         self._writer = self.engine.execution_options(inkgrove_writes=True)
