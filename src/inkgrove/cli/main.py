@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import archive, entry, key, log, materialise, message, schema, view
+from inkgrove.cli import archive, entry, key, log, materialise, message, proof, schema, view
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 
@@ -29,6 +29,7 @@ app.add_typer(key.app, name="key")
 app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
+app.add_typer(proof.app, name="proof")
 materialise.add_to(app)
 archive.add_to(app, view.app)
 
