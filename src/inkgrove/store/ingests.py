@@ -127,9 +127,13 @@ def _is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
 
 
 def _is_settled(connection: Connection) -> ColumnElement[bool]:
-    """Whether no transaction that is still open can put a row before this one."""
+    return is_settled(connection, ingests.c.xid)
+
+
+def is_settled(connection: Connection, xid: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether no transaction that is still open can put a row before the one that this transaction wrote."""
     if connection.dialect.name == "postgresql":
-        return ingests.c.xid < _number(func.pg_snapshot_xmin(func.pg_current_snapshot()))
+        return xid < _number(func.pg_snapshot_xmin(func.pg_current_snapshot()))
     return true()
 
 

@@ -5,6 +5,7 @@ nothing.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -23,6 +24,8 @@ from sqlalchemy import (
     tuple_,
 )
 
+from inkgrove.store.change_tables import drop_changes, start_changes
+from inkgrove.store.changes import Folded, recorded
 from inkgrove.store.staging import Fields, stage_tables
 from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import deleted, edges, gone, outcomes
@@ -32,6 +35,24 @@ def merge_stages(connection: Connection, stages: Sequence[str], views: Sequence[
     """Replace the groups that the stages hold; returns how many rows were written."""
     fields: Fields = {view.id: view.fields for view in views}
     staged = [stage_tables(fields, stage) for stage in stages]
+    with recorded(connection, views, _folded(staged)):
+        return _merge(connection, staged, views)
+
+
+def _folded(staged: Sequence[dict[str, Table]]) -> Folded:
+    """What the stages replace, for those who follow the views."""
+    groups = [select(t["groups"].c.author, t["groups"].c.log_id, t["groups"].c.create_seq) for t in staged]
+
+    def is_folded(*place: ColumnElement[Any]) -> ColumnElement[bool]:
+        return or_(false(), *(tuple_(*place).in_(some) for some in groups))
+
+    return Folded(
+        lambda rows: is_folded(rows.c._author, rows.c._log_id, rows.c._seq_num),
+        lambda lost: is_folded(lost.c.author, lost.c.log_id, lost.c.create_seq),
+    )
+
+
+def _merge(connection: Connection, staged: Sequence[dict[str, Table]], views: Sequence[View]) -> int:
     rows = 0
     has_cascade = any(view.cascades for view in views)
     is_cascade_reset = has_cascade and any(
@@ -54,6 +75,15 @@ def merge_stages(connection: Connection, stages: Sequence[str], views: Sequence[
 
 def replace_view(connection: Connection, stages: Sequence[str], old: View, new: View, views: Sequence[View]) -> int:
     """Fill the new table of a view, which must exist, from stages, and all that belongs to the view."""
+    with recorded(connection, views, None):
+        rows = _replace(connection, stages, old, new, views)
+    if old.is_built:
+        drop_changes(connection, old.id, old.generation)
+    start_changes(connection, new.id, new.generation, new.fields)
+    return rows
+
+
+def _replace(connection: Connection, stages: Sequence[str], old: View, new: View, views: Sequence[View]) -> int:
     fields: Fields = {new.id: new.fields}
     for table in (deleted, edges, outcomes):
         connection.execute(delete(table).where(table.c.view == old.id))

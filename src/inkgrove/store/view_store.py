@@ -6,6 +6,7 @@ publish; on PostgreSQL beside the logs.
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, MetaData, Table, delete, insert, inspect, sel
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.database import Database, insert_new, parse_place
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.view_tables import (
@@ -54,7 +56,15 @@ class View:
 
     def table(self, target: MetaData | None = None) -> Table:
         """The table of its rows."""
-        return row_table(row_table_name(self.id, self.generation), self.fields, target or MetaData())
+        if target is not None:
+            return row_table(row_table_name(self.id, self.generation), self.fields, target)
+        return _rows_of(self.id, self.generation, self.fields)
+
+
+# A statement about a new Table is compiled anew, which takes longer than to run it: each is made once.
+@lru_cache(maxsize=1024)
+def _rows_of(view: int, generation: int, fields: tuple[tuple[str, str], ...]) -> Table:
+    return row_table(row_table_name(view, generation), fields, MetaData())
 
 
 class ViewStore:
@@ -138,6 +148,19 @@ def read_views(connection: Connection) -> dict[SchemaId, View]:
     return found
 
 
+def view_of(connection: Connection, schema_id: SchemaId) -> View | None:
+    """The view of a registered schema."""
+    is_it = (views.c.author == schema_id.author, views.c.log_id == schema_id.log_id)
+    row = connection.execute(select(views).where(*is_it)).first()
+    return None if row is None else _view(row)
+
+
+def views_called(connection: Connection, name: str) -> list[View]:
+    """The views of schemas that call themselves this."""
+    query = select(views).where(views.c.name == name).order_by(views.c.author, views.c.log_id)
+    return [_view(row) for row in connection.execute(query)]
+
+
 def _view(row: Any) -> View:
     fields = json.loads(row.fields)
     return View(
@@ -173,6 +196,7 @@ def drop_view(connection: Connection, view: View) -> None:
     forget_view_contents(connection, view.id)
     if view.is_built:
         view.table().drop(connection, checkfirst=True)
+        drop_changes(connection, view.id, view.generation)
     connection.execute(delete(views).where(views.c.id == view.id))
 
 

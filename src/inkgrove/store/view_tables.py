@@ -25,7 +25,7 @@ from inkgrove.schema.field import Field
 from inkgrove.store.cells import column_type
 from inkgrove.store.tables import KEY
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 metadata = MetaData()
 
