@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +10,8 @@ import httpx
 import uvicorn
 
 from inkgrove.api.app import make_app
+from inkgrove.api.logs import configure_logs
+from inkgrove.api.serving import make_config
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 
@@ -27,9 +29,9 @@ class RunningNode:
     )
 
     def __enter__(self) -> Self:
+        configure_logs(NodeSettings(log_level="warning"))
         self.node = Node(self.place, self.settings, home=self.home)
-        config = uvicorn.Config(make_app(self.node), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
-        self.server = uvicorn.Server(config)
+        self.server = uvicorn.Server(make_config(make_app(self.node), replace(self.settings, port=0)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 10

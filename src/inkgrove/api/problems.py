@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from inkgrove.api.methods import allowed_methods
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node import errors as node
@@ -37,6 +38,12 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.MethodNotAllowed: 405,
     node.RequestTooLarge: 413,
     node.UnsupportedMediaType: 415,
+    node.RequestTooSlow: 408,
+    node.HeadTooLarge: 431,
+    node.InternalError: 500,
+    node.UnknownBlob: 404,
+    node.BlobTooLarge: 413,
+    node.BadRange: 416,
 }
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="inkgrove"'}
 
@@ -45,6 +52,56 @@ def status_of(error: InkgroveError | type[InkgroveError]) -> int:
     """The HTTP status of an error."""
     kind = error if isinstance(error, type) else type(error)
     return next((STATUS[parent] for parent in kind.__mro__ if parent in STATUS), 422)
+
+
+class RequestProblem(HTTPException):
+    """A refusal while the body is being read; the framework lets only exceptions of its own through there."""
+
+    def __init__(self, error: InkgroveError) -> None:
+        super().__init__(status_of(error), error.message)
+        self.error = error
+
+
+def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
+    """What a route documents of its refusals: `@router.get(..., responses=responses(UnknownView, AmbiguousName))`.
+
+    What any route can answer is added by itself (`api/openapi.py`): 400, 401, 408, 413, 415, 500, 503.
+    """
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        status = status_of(kind)
+        answer = found.setdefault(
+            status, {"description": "", "content": {MEDIA_TYPE: {"schema": _SCHEMA, "examples": {}}}}
+        )
+        sentence = (kind.__doc__ or "").strip()
+        answer["description"] = f"{answer['description']} `{kind.code}`: {sentence}".strip()
+        answer["content"][MEDIA_TYPE]["examples"][kind.code] = {
+            "value": {
+                "type": f"urn:inkgrove:error:{kind.code}",
+                "title": sentence,
+                "status": status,
+                "code": kind.code,
+                "detail": sentence,
+            }
+        }
+    return found
+
+
+_SCHEMA: Final = {"$ref": "#/components/schemas/Problem"}
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "RFC 9457 problem details. `code` never changes its meaning; some codes bring further members.",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri", "examples": ["urn:inkgrove:error:auth.required"]},
+        "title": {"type": "string"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "code": {"type": "string", "pattern": "^[a-z]+[.][a-z-]+$"},
+        "detail": {"type": "string"},
+    },
+    "additionalProperties": True,
+}
 
 
 def problem(error: InkgroveError) -> JSONResponse:
@@ -96,10 +153,18 @@ async def on_validation_error(_request: Request, error: Exception) -> JSONRespon
     return problem(node.BadRequest(detail, places=json.loads(json.dumps(places, default=str))))
 
 
-async def on_http_error(_request: Request, error: Exception) -> JSONResponse:
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """What the framework itself refuses."""
     assert isinstance(error, HTTPException)
+    if isinstance(error, RequestProblem):
+        return problem(error.error)
     kind = _KINDS.get(error.status_code, node.BadRequest)
-    answer = problem(kind(str(error.detail)))
+    words = {
+        404: f"nothing is at {request.url.path[:120]}; GET /openapi.json lists what there is",
+        405: f"{request.method} is not for {request.url.path[:120]}; the Allow header says what is",
+    }
+    answer = problem(kind(words.get(error.status_code, str(error.detail))))
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:
+        answer.headers["Allow"] = ", ".join(allowed_methods(request.app.router.routes, request.scope))
     return answer

@@ -6,7 +6,8 @@
     ├── PublishError     publish.*   what is to be signed or appended
     ├── ViewError        view.*      views and instances to be read
     ├── BlobError        blob.*      content that instances refer to
-    └── RequestError     request.*   the form of an HTTP request
+    ├── RequestError     request.*   the form of an HTTP request
+    └── ServeError       serve.*     a node that cannot begin to serve
 
 `api/problems.py` has the HTTP status of each.
 """
@@ -148,6 +149,24 @@ class BlobError(InkgroveError):
     code = "blob"
 
 
+class UnknownBlob(BlobError):
+    """No such blob is here, or it may not be read."""
+
+    code = "blob.unknown"
+
+
+class BlobTooLarge(BlobError):
+    """The blob is larger than the node takes."""
+
+    code = "blob.too-large"
+
+
+class BadRange(BlobError):
+    """The range lies outside of the blob."""
+
+    code = "blob.bad-range"
+
+
 # request.*
 
 
@@ -185,3 +204,54 @@ class UnsupportedMediaType(RequestError):
     """The body is of a content type that the route does not take."""
 
     code = "request.unsupported-media-type"
+
+
+class BadJson(RequestError):
+    """The body is not JSON as RFC 8259 has it: syntax, UTF-8, NaN, a key twice, half a surrogate or U+0000."""
+
+    code = "request.bad-json"
+
+
+class TooComplex(RequestError):
+    """The body is nested too deeply or has too many values."""
+
+    code = "request.too-complex"
+
+
+class BadAddress(RequestError):
+    """The path or the query of the address has U+0000 in it."""
+
+    code = "request.bad-address"
+
+
+class RequestTooSlow(RequestError):
+    """The body of the request came too slowly."""
+
+    code = "request.too-slow"
+
+
+class HeadTooLarge(RequestError):
+    """The head of the request, its first line and its headers, is larger than the node takes."""
+
+    code = "request.head-too-large"
+
+
+class InternalError(RequestError):
+    """The node made a mistake; its log tells more under the id of the request."""
+
+    code = "request.internal"
+
+
+# serve.*
+
+
+class ServeError(InkgroveError):
+    """A node that cannot begin to serve."""
+
+    code = "serve"
+
+
+class PortTaken(ServeError):
+    """The node cannot listen at its address: it is taken, or not of this machine."""
+
+    code = "serve.port-taken"

@@ -4,12 +4,14 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import NoKeyHere
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault, open_vault
+from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.database import Database
 from inkgrove.store.identities import sealed_key
 from inkgrove.store.log_store import LogStore
@@ -38,8 +40,11 @@ class Node:
         self.clock = clock
         """Microseconds since 1970."""
         self.random_bytes = random_bytes
+        self.stopping = Event()
+        """Set when the node begins to stop: what would go on for ever (streams of changes) ends now."""
         self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
         self.store: LogStore = open_store(place)
+        self.blobs = BlobFiles(home / "blobs")
         self.views: ViewStore = open_views(place, with_node=True)
 
     @property

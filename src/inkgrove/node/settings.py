@@ -31,3 +31,33 @@ class NodeSettings:
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
+    blob_grace_seconds: int = field(
+        default=86_400, metadata={"about": "How long a blob that nothing refers to is kept."}
+    )
+    blob_collection_seconds: int = field(
+        default=3_600, metadata={"about": "How often a running node removes unused blobs; 0 is never."}
+    )
+    workers: int = field(default=1, metadata={"about": "How many processes serve."})
+    shutdown_seconds: int = field(
+        default=30, metadata={"about": "How long requests that are under way may take to finish when the node stops."}
+    )
+    body_seconds: int = field(
+        default=30,
+        metadata={"about": "How long the head of a request may take, and how long its body may stay under 16 KiB/s."},
+    )
+    max_header_bytes: int = field(
+        default=64 * 1024, metadata={"about": "The largest head of a request: its first line and its headers."}
+    )
+    cors_origins: tuple[str, ...] = field(
+        default=("*",),
+        metadata={"about": "Origins whose pages may call the node with a token; `*` is any, cookies are never sent."},
+    )
+    metrics: Literal["local", "open", "off"] = field(
+        default="local", metadata={"about": "Who may read /metrics: this machine, everybody or nobody."}
+    )
+    log_format: Literal["console", "json"] = field(
+        default="console", metadata={"about": "Whether logs are lines for people or JSON for programs."}
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = field(
+        default="info", metadata={"about": "From which level on something is logged."}
+    )

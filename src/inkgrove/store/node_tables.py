@@ -173,3 +173,24 @@ blob_rights = Table(
     Column("identity", Bytes, primary_key=True),  # who uploaded it here, or whose node sent it: may lend it to readers
     Column("media_type", String(255), nullable=False),
 )
+
+blob_references = Table(
+    "blob_references",
+    metadata,
+    Column("hash", Bytes, primary_key=True),  # held here or not
+    Column("instance", Bytes, primary_key=True),
+    Column("author", Bytes, primary_key=True),  # who says so; it counts if the instance is theirs
+    Column("schema_author", Bytes, nullable=False),
+    Column("schema_log_id", BigInteger, nullable=False),
+    Column("media_type", String(255), nullable=False),
+    Column("is_lent", Boolean, nullable=False),  # the author could read it when they said so, or their node sent it
+)
+Index(None, blob_references.c.instance)
+
+blob_progress = Table(
+    "blob_progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: up to where the logs were searched
+    Column("xid", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
+)

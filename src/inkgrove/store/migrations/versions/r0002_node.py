@@ -148,6 +148,25 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("hash", "identity", name="pk_blob_rights"),
         sa.ForeignKeyConstraint(["hash"], ["blobs.hash"], name="fk_blob_rights_hash"),
     )
+    op.create_table(
+        "blob_references",
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("instance", sa.LargeBinary, nullable=False),
+        sa.Column("author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_log_id", sa.BigInteger, nullable=False),
+        sa.Column("media_type", sa.String(255), nullable=False),
+        sa.Column("is_lent", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("hash", "instance", "author", name="pk_blob_references"),
+    )
+    op.create_index("ix_blob_references_instance", "blob_references", ["instance"])
+    op.create_table(
+        "blob_progress",
+        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("xid", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_blob_progress"),
+    )
 
 
 def _note_changes_of_visibility() -> None:
