@@ -15,18 +15,26 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from inkgrove import __version__
-from inkgrove.api import blobs, identities, operation
+from inkgrove.api import blobs, changes, identities, operation, proofs, views
 from inkgrove.api.bodies import BodyLimits, check_media_type
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
 from inkgrove.api.openapi import set_openapi
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.blob_collection import collect_if_alone
 from inkgrove.node.node import Node
 
-ROUTERS: Final = (identities.router, blobs.router, operation.router)
+ROUTERS: Final = (
+    identities.router,
+    views.router,
+    changes.router,
+    proofs.router,
+    blobs.router,
+    operation.router,
+)
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -42,6 +50,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         finally:
             # Every request has been answered by now.
             node.stopping.set()
+            await app.state.watch.close()
             collection.cancel()
             with suppress(asyncio.CancelledError):
                 await collection
@@ -58,6 +67,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     )
     app.state.node = node
     app.state.metrics = Metrics(node)
+    app.state.watch = Watch(node)
     app.add_exception_handler(InkgroveError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -97,6 +97,12 @@ def newest_offset(connection: Connection) -> Offset:
     return Offset(row.xid, row.position) if row is not None else START
 
 
+def count_after(connection: Connection, after: Offset, limit: int) -> int:
+    """How much happened after an offset; no more than `limit` is counted."""
+    some = select(literal(1)).select_from(ingests).where(_is_after(connection, after), _is_settled(connection))
+    return connection.scalar(select(func.count()).select_from(some.limit(limit).subquery())) or 0
+
+
 def _ingest(row: Any) -> Ingest:
     return Ingest(
         Offset(row.xid, row.position),

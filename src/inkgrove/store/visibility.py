@@ -7,8 +7,9 @@ everything of their own, and nobody sees what has expired.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, MetaData, Select, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Select, and_, exists, or_, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.instance import AccessMode
@@ -44,6 +45,14 @@ class Reader:
     def sees(self, rows: FromClause) -> ColumnElement[bool]:
         """Whether the reader may see a row."""
         return visible_rows(rows, self.identity, self.own_keys, self.now)
+
+
+def reader_on(connection: Connection, identity: IdentityId | None, now: int) -> Reader:
+    """A reader with the keys that are known to be theirs; `connection` is one of the views."""
+    if identity is None:
+        return Reader(None, (), now)
+    keys = connection.execute(keys_of_identities([identity])).scalars()
+    return Reader(identity, tuple(map(PublicKey, keys)), now)
 
 
 def visible_rows(
@@ -86,7 +95,7 @@ def _is_followed(rows: FromClause, reader: IdentityId, earlier: Earlier | None) 
     return or_(*choices)
 
 
-def keys_of_identities(identities: Collection[bytes]) -> Select[tuple[bytes]]:
+def keys_of_identities(identities: Collection[bytes]) -> Select[Any]:
     """The keys of identities, as a query on the tables of the node."""
     return select(_keys.c.author).where(_keys.c.identity.in_(sorted(identities)))
 
