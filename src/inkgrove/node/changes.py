@@ -103,8 +103,15 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
         except TooFarBehind:
             place = newest_place(connection, view, reader.now)
             return [ChangeEvent("reset", event_id(node, place), [])], Followed(view.schema_id, place, expiry)
-        events = [ChangeEvent("change", event_id(node, item.place), patch) for item in told if (patch := _patch(item))]
-        return events, Followed(view.schema_id, told[-1].place, expiry)
+        last = told[-1].place
+        patches = [(item.place, patch) for item in told if (patch := _patch(item))]
+        # With the last event everything is told, also what came to nothing behind it.
+        places = [*(place for place, _ in patches[:-1]), last]
+        events = [
+            ChangeEvent("change", event_id(node, place), patch)
+            for place, (_, patch) in zip(places, patches, strict=False)
+        ]
+        return events, Followed(view.schema_id, last, expiry)
 
     return node.views.database.read(work)
 

@@ -21,6 +21,7 @@ from inkgrove.pipeline.fold import fold_task
 from inkgrove.pipeline.source import render_offset
 from inkgrove.pipeline.tables import RESULT, spark_schema
 from inkgrove.schema.definition import ViewDefinition
+from inkgrove.store.indexes import index_fields
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import merge_stages, replace_view
@@ -193,11 +194,12 @@ class Materialiser:
                     if item.cascade and item.schema is not None
                 },
             )
-            table = new.table()
+            table = new.table(MetaData())  # its own: an index stays with the object
             table.create(connection)
             others = [view for view in known.values() if view.id != old.id]
             self.report.written += replace_view(connection, names, old, new, others)
             Index(f"{table.name}_by_entry", table.c._author, table.c._log_id, table.c._seq_num).create(connection)
+            index_fields(connection, new)
             if old.is_built:
                 old.table(MetaData()).drop(connection)
             _write_view(connection, new, definition)

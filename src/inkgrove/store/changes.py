@@ -90,7 +90,8 @@ def recorded(
 
 
 def _pairs(connection: Connection, query: CompoundSelect[Any]) -> Lost:
-    return {(view, bytes(instance)) for view, instance in connection.execute(query).tuples()}
+    found: Sequence[Any] = connection.execute(query).all()
+    return {(row[0], bytes(row[1])) for row in found}
 
 
 def _lock(connection: Connection, views: Sequence[View]) -> list[tuple[View, int]]:

@@ -4,7 +4,8 @@ docs/protocol.md section 6. A comparison with null is never true, whatever the o
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import operator as operators
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -32,6 +33,14 @@ OWN_COLUMNS: Final[Types] = {
 """What every view has beside its fields."""
 
 MAX_IN: Final = 1000
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "eq": operators.eq,
+    "ne": operators.ne,
+    "lt": operators.lt,
+    "lte": operators.le,
+    "gt": operators.gt,
+    "gte": operators.ge,
+}
 _UNORDERED: Final = ("blob", "boolean", "relation")
 
 
@@ -134,15 +143,8 @@ def condition(rows: FromClause, types: Types, item: Filter) -> ColumnElement[boo
     value = _cell(type_name, item.field, item.value)
     if item.operator not in ("eq", "ne") and (is_array(type_name) or type_name in _UNORDERED):
         raise BadFilter(f"values of {type_name} have no order", field=item.field)
-    comparisons: dict[str, ColumnElement[bool]] = {
-        "eq": column == value,
-        "ne": column != value,
-        "lt": column < value,
-        "lte": column <= value,
-        "gt": column > value,
-        "gte": column >= value,
-    }
-    return comparisons[item.operator]
+    compared: ColumnElement[bool] = _COMPARISONS[item.operator](column, literal(value, column.type))
+    return compared
 
 
 def _cell(type_name: str, name: str, value: Any) -> Any:
@@ -203,18 +205,19 @@ def is_behind(keys: Sequence[Key], values: Sequence[Any]) -> ColumnElement[bool]
     later = or_(*choices)
     if first.may_be_null:
         return later
-    bound = first.column <= values[0] if first.descends else first.column >= values[0]
-    return and_(bound, later)
+    least = literal(values[0], first.column.type)
+    return and_(first.column <= least if first.descends else first.column >= least, later)
 
 
 def _is(column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
-    return column.is_(None) if value is None else column == value
+    return column.is_(None) if value is None else column == literal(value, column.type)
 
 
 def _is_beyond(key: Key, value: Any) -> ColumnElement[bool]:
     if value is None:
         return false() if key.descends else key.column.is_not(None)
-    return or_(key.column < value, key.column.is_(None)) if key.descends else key.column > value
+    given = literal(value, key.column.type)
+    return or_(key.column < given, key.column.is_(None)) if key.descends else key.column > given
 
 
 __all__ = [

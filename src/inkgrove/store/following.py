@@ -93,6 +93,11 @@ def next_expiry(connection: Connection, view: View, after: int) -> int | None:
     return found
 
 
+def _expired_between(connection: Connection, view: View, after: int, until: int) -> bool:
+    expiry = next_expiry(connection, view, after)
+    return expiry is not None and expiry <= until
+
+
 def _newest_seen(connection: Connection) -> Offset:
     query = select(seen.c.xid, seen.c.id).where(is_settled(connection, seen.c.xid))
     row = connection.execute(query.order_by(seen.c.xid.desc(), seen.c.id.desc()).limit(1)).first()
@@ -107,6 +112,9 @@ def read_after(connection: Connection, view: View, place: Place, reader: Reader)
     if not counts.oldest - 1 <= place.settled <= place.change <= counts.newest:
         raise TooFarBehind
     earlier, moved = _earlier(connection, reader.identity, place.seen)
+    if place.change > place.settled and (any(moved) or _expired_between(connection, view, place.at, reader.now)):
+        # The reader left in the midst of something, and sees otherwise now: what was told of it can be wrong.
+        raise TooFarBehind
     had: dict[bytes, bool] = {}
     told = place
     while told.change < counts.newest or told.instance:

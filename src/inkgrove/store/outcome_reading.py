@@ -45,11 +45,11 @@ def _known(view: View, reader: Reader | None) -> list[ColumnElement[bool]]:
     if not view.is_built:
         return [of_view, own]
     rows = view.table()
-    create_seq = select(_entries.c.create_seq).where(_entries.c.hash == outcomes.c.hash).scalar_subquery()
     is_seen = exists().where(
         rows.c._author == outcomes.c.author,
         rows.c._log_id == outcomes.c.log_id,
-        rows.c._seq_num == create_seq,
+        _entries.c.hash == outcomes.c.hash,
+        rows.c._seq_num == _entries.c.create_seq,
         reader.sees(rows),
         *not_gone(view, rows),
     )
