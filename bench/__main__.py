@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import migration, pipeline, verification
+from bench import migration, pipeline, reading, verification
 
-SUITES = (verification, migration, pipeline)
+SUITES = (verification, migration, pipeline, reading)
 
 
 def main() -> None:
