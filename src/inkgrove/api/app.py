@@ -17,14 +17,17 @@ from starlette.middleware.cors import CORSMiddleware
 from inkgrove import __version__
 from inkgrove.api import (
     blobs,
+    changes,
     consent,
     entries,
     identities,
     instances,
     operation,
+    proofs,
     relations,
     schemas,
     services,
+    views,
 )
 from inkgrove.api.bodies import BodyLimits, check_media_type
 from inkgrove.api.fast_lane import FastLane
@@ -33,6 +36,7 @@ from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
 from inkgrove.api.openapi import set_openapi
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.blob_collection import collect_if_alone
 from inkgrove.node.node import Node
@@ -47,6 +51,9 @@ ROUTERS: Final = (
     schemas.router,
     instances.router,
     entries.router,
+    views.router,
+    changes.router,
+    proofs.router,
     blobs.router,
     operation.router,
 )
@@ -66,6 +73,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         finally:
             # Every request has been answered by now.
             node.stopping.set()
+            await app.state.watch.close()
             collection.cancel()
             with suppress(asyncio.CancelledError):
                 await collection
@@ -86,6 +94,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     app.state.writer = Writer(node)
     node.at_close(app.state.writer.close)
     app.state.metrics = Metrics(node)
+    app.state.watch = Watch(node)
     app.add_exception_handler(InkgroveError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)

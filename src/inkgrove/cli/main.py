@@ -21,6 +21,7 @@ from inkgrove.cli import (
     log,
     materialise,
     message,
+    proof,
     schema,
     serve,
     view,
@@ -44,6 +45,7 @@ app.add_typer(identity.app, name="identity")
 app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
+app.add_typer(proof.app, name="proof")
 materialise.add_to(app)
 archive.add_to(app, view.app)
 configuration.add_to(app)

@@ -13,6 +13,7 @@
     ├── YamlError        yaml.*      messages written as YAML
     ├── SchemaError      schema.*    a schema message against the versions before it
     ├── InstanceError    instance.*  an instance message against its schema
+    ├── ProofError       proof.*     the proof of an instance
     ├── StoreError       store.*     the database behind a store
     ├── PipelineError    pipeline.*  Spark, and what it works on
     ├── SettingsError    settings.*  what is set by file, environment or flag
@@ -579,6 +580,33 @@ class FailedValidation(InstanceError):
     """A value does not match the pattern of its field."""
 
     code = "instance.failed-validation"
+
+
+# proof.*
+
+
+class ProofError(InkgroveError):
+    """The proof of an instance."""
+
+    code = "proof"
+
+
+class ProofForm(ProofError):
+    """The file is no proof, or not written in the one form that a proof has."""
+
+    code = "proof.bad-form"
+
+
+class ProofIncomplete(ProofError):
+    """The proof does not hold the entries of one log with at least one payload."""
+
+    code = "proof.incomplete"
+
+
+class ProofOfOther(ProofError):
+    """The proof holds something that is not of the instance it names."""
+
+    code = "proof.of-other"
 
 
 # store.*

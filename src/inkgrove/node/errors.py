@@ -369,6 +369,24 @@ class UnknownInstance(ViewError):
     code = "view.unknown-instance"
 
 
+class BadCursor(ViewError):
+    """The cursor does not belong to this view and sort order."""
+
+    code = "view.bad-cursor"
+
+
+class Behind(ViewError):
+    """The view has not seen that write in time; ask again."""
+
+    code = "view.behind"
+
+
+class TooManyListeners(ViewError):
+    """As many follow changes here as this node serves; try again later."""
+
+    code = "view.too-many-listeners"
+
+
 # blob.*
 
 

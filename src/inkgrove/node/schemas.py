@@ -10,13 +10,14 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, fold_schema
 from inkgrove.store.reading import LogState, find_log, payloads_of_schema
-from inkgrove.store.view_store import View
+from inkgrove.store.view_store import View, view_of, views_called
 
 _KEPT: Final = 1000
 
@@ -24,7 +25,7 @@ _KEPT: Final = 1000
 def parse_schema_id(text: str) -> SchemaId | None:
     """`AUTHOR/LOG`, if the text is one."""
     author, _, log_id = text.partition("/")
-    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20):
+    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and int(log_id) <= MAX_STORED_INTEGER):
         return None
     try:
         return SchemaId(parse_public_key(author), int(log_id))
@@ -34,11 +35,16 @@ def parse_schema_id(text: str) -> SchemaId | None:
 
 def find_view(node: Node, text: str) -> View:
     """A registered view by `AUTHOR/LOG`, or by the name of its schema if only one has it."""
-    views = node.views.views()
+    return node.views.database.read(lambda connection: find_view_on(connection, text))
+
+
+def find_view_on(connection: Connection, text: str) -> View:
+    """The same in a transaction of the views."""
     schema_id = parse_schema_id(text)
-    if schema_id is not None and schema_id in views:
-        return views[schema_id]
-    named = [view for view in views.values() if view.name == text]
+    view = view_of(connection, schema_id) if schema_id is not None else None
+    if view is not None:
+        return view
+    named = views_called(connection, text) if len(text) <= 255 and "\0" not in text else []
     if len(named) == 1:
         return named[0]
     if named:

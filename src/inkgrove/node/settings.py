@@ -101,3 +101,13 @@ class NodeSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info", metadata={"about": "From which level on something is logged."}
     )
+    at_least_seconds: float = field(
+        default=10.0, metadata={"about": "How long a reader waits at most until a view has seen a write (`at_least`)."}
+    )
+    poll_seconds: float = field(
+        default=0.1, metadata={"about": "How often a process looks for changes while somebody waits for one."}
+    )
+    heartbeat_seconds: float = field(
+        default=15.0, metadata={"about": "How often a stream of changes shows that it lives when nothing happens."}
+    )
+    max_listeners: int = field(default=1000, metadata={"about": "How many follow changes in one process at most."})

@@ -34,6 +34,7 @@ from inkgrove.store.builds import (
     load_build,
     swap,
 )
+from inkgrove.store.changes import recorded
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged, replace_gone
@@ -306,7 +307,10 @@ class Materialiser:
         if has_cascade:
             cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
         try:
-            with merging(database, cascaded) as (connection, names):
+            with (
+                merging(database, cascaded) as (connection, names),
+                recorded(connection, others if has_cascade else [], None),
+            ):
                 swap(connection, old, new, _state(definition), time())
                 if has_cascade:
                     replace_gone(connection, open_staged(connection, names, {}))

@@ -12,6 +12,8 @@ from typing import Final
 
 from sqlalchemy import Connection, MetaData, Table, delete, exists, func, insert, select, update
 
+from inkgrove.store.change_tables import drop_change_table, drop_changes, start_changes
+from inkgrove.store.indexes import index_fields
 from inkgrove.store.merge import Staged, copy, remove_groups, remove_messages
 from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import (
@@ -79,6 +81,7 @@ def index_build(connection: Connection, new: View) -> None:
     """The tables are full: let them be searched."""
     for index in (*row_indexes(new.table()), *outcome_indexes(new.outcomes())):
         index.create(connection)
+    index_fields(connection, new)
 
 
 def correct_build(connection: Connection, staged: Sequence[Staged], new: View) -> None:
@@ -132,6 +135,8 @@ def swap(connection: Connection, old: View, new: View, state: ViewState, now: fl
     elif old.is_built:
         for table in (old.table(), old.outcomes()):
             table.drop(connection)
+        drop_changes(connection, old.id, old.generation)
+    start_changes(connection, new.id, new.generation, new.fields)
     for table in shadow_edges(new):
         table.drop(connection)
     _forget(connection, new.id, new.generation)
@@ -142,6 +147,7 @@ def drop_build(connection: Connection, view: int, generation: int) -> None:
     tables = (rows_of(view, generation, ()), outcomes_of(view, generation), *_shadows(view, generation))
     for table in tables:
         table.drop(connection, checkfirst=True)
+    drop_change_table(connection, view, generation)
     _forget(connection, view, generation)
 
 

@@ -7,9 +7,10 @@ dirty logs speak of are touched.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, delete, false, or_, select, tuple_
 
 from inkgrove.store.cascade import is_loosened, spread
+from inkgrove.store.changes import Folded, recorded
 from inkgrove.store.staging import Fields, read_contents, stage_table
 from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import NO_VIEW, deleted, edges, gone, outcomes_of_none
@@ -56,6 +57,26 @@ def merge_stages(connection: Connection, staged: Sequence[Staged], views: Sequen
     With `cascaded` the stages say which rows are gone; else the cascade goes on from what they touch.
     """
     built = {view.id: view for view in views if view.is_built}
+    news = [item for item in staged if item.has_news]
+    touched = {number for item in news for number in _touched(connection, item)}
+    # By cascade any row may go.
+    has_cascade = any(view.cascades for view in views)
+    followed = [view for view in built.values() if has_cascade or view.id in touched]
+    with recorded(connection, followed, _folded(news)):
+        return _merge(connection, staged, built, cascaded=cascaded, has_cascade=has_cascade)
+
+
+def _folded(news: Sequence[Staged]) -> Folded:
+    """What the stages replace, for those who follow the views."""
+    return Folded(
+        lambda rows: or_(false(), *(item.is_folded(rows.c._log, rows.c._seq_num) for item in news)),
+        lambda lost: or_(false(), *(item.is_folded(lost.c.log, lost.c.create_seq) for item in news)),
+    )
+
+
+def _merge(
+    connection: Connection, staged: Sequence[Staged], built: Mapping[int, View], *, cascaded: bool, has_cascade: bool
+) -> int:
     rows = 0
     for item in staged:
         if item.has_news:
@@ -78,7 +99,7 @@ def merge_stages(connection: Connection, staged: Sequence[Staged], views: Sequen
                 copy(connection, item.table(name), {"deleted": deleted, "edges": edges}[name])
     if cascaded:
         replace_gone(connection, staged)
-    elif any(view.cascades for view in views):
+    elif has_cascade:
         spread(connection, [item for item in staged if item.has_news])
     return rows
 

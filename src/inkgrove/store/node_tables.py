@@ -6,7 +6,7 @@ keys encrypted. Times are microseconds since 1970, as everywhere.
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
 
-from inkgrove.store.tables import KEY, Bytes, metadata
+from inkgrove.store.tables import KEY, Bytes, TransactionId, metadata
 
 # Identities
 
@@ -128,6 +128,20 @@ shares = Table(
     Column("shared", BigInteger, nullable=False),
 )
 Index(None, shares.c.identity)
+
+visibility_changes = Table(
+    "visibility_changes",  # written by triggers on the two tables above
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("xid", BigInteger, nullable=False, server_default=TransactionId()),
+    Column("reader", Bytes, nullable=False),  # whose sight has changed
+    Column("instance", Bytes),  # of one instance that was sent
+    Column("followee", Bytes),  # or of all that this identity shows to its followers
+    Column("is_gained", Boolean, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, visibility_changes.c.reader, visibility_changes.c.id)
+Index(None, visibility_changes.c.xid, visibility_changes.c.id)
 
 # Publishing
 

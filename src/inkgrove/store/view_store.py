@@ -14,6 +14,7 @@ from sqlalchemy import Connection, MetaData, Table, delete, insert, inspect, sel
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.database import Database, insert_new, parse_place
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.view_tables import (
@@ -158,6 +159,19 @@ def read_views(connection: Connection) -> dict[SchemaId, View]:
     return found
 
 
+def view_of(connection: Connection, schema_id: SchemaId) -> View | None:
+    """The view of a registered schema."""
+    is_it = (views.c.author == schema_id.author, views.c.log_id == schema_id.log_id)
+    row = connection.execute(select(views).where(*is_it)).first()
+    return None if row is None else _view(row)
+
+
+def views_called(connection: Connection, name: str) -> list[View]:
+    """The views of schemas that call themselves this."""
+    query = select(views).where(views.c.name == name).order_by(views.c.author, views.c.log_id)
+    return [_view(row) for row in connection.execute(query)]
+
+
 def _view(row: Any) -> View:
     fields = json.loads(row.fields)
     return View(
@@ -195,4 +209,5 @@ def drop_view(connection: Connection, view: View) -> None:
     if view.is_built:
         for table in (view.table(), view.outcomes()):
             table.drop(connection, checkfirst=True)
+        drop_changes(connection, view.id, view.generation)
     connection.execute(delete(views).where(views.c.id == view.id))

@@ -30,7 +30,7 @@ from inkgrove.schema.field import Field
 from inkgrove.store.cells import column_type
 from inkgrove.store.tables import KEY
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 NO_VIEW: Final = 0
 """Stands for the view of messages that belong to no schema."""
 

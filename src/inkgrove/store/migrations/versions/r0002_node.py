@@ -122,6 +122,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("instance", "identity", name="pk_shares"),
     )
     op.create_index("ix_shares_identity", "shares", ["identity"])
+    _note_changes_of_visibility()
     op.create_table(
         "idempotency",
         sa.Column("identity", sa.LargeBinary, nullable=False),
@@ -197,3 +198,41 @@ def upgrade() -> None:
         sa.Column("position", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_blob_progress"),
     )
+
+
+def _note_changes_of_visibility() -> None:
+    """Whoever changes shares or relations, those who follow views learn of it."""
+    is_postgresql = op.get_bind().dialect.name == "postgresql"
+    xid = "(pg_current_xact_id()::text::bigint)" if is_postgresql else "0"
+    op.create_table(
+        "visibility_changes",
+        sa.Column("id", _KEY, nullable=False, primary_key=True),
+        sa.Column("xid", sa.BigInteger, nullable=False, server_default=sa.text(xid)),
+        sa.Column("reader", sa.LargeBinary, nullable=False),
+        sa.Column("instance", sa.LargeBinary),
+        sa.Column("followee", sa.LargeBinary),
+        sa.Column("is_gained", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_visibility_changes"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_visibility_changes_reader_id", "visibility_changes", ["reader", "id"])
+    op.create_index("ix_visibility_changes_xid_id", "visibility_changes", ["xid", "id"])
+    was, is_now = "(OLD.state = 'accepted')", "(NEW.state = 'accepted')"
+    for name, event, condition, values in (
+        ("shares", "INSERT", "", "NEW.identity, NEW.instance, NULL, TRUE"),
+        ("shares", "DELETE", "", "OLD.identity, OLD.instance, NULL, FALSE"),
+        ("relations", "INSERT", is_now, f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "UPDATE", f"{was} <> {is_now}", f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "DELETE", was, "OLD.follower, NULL, OLD.followee, FALSE"),
+    ):
+        trigger = f"{name}_seen_after_{event.lower()}"
+        work = f"""INSERT INTO visibility_changes (reader, instance, followee, is_gained) VALUES ({values});
+            DELETE FROM visibility_changes WHERE id <= (SELECT max(id) FROM visibility_changes) - 100000;"""
+        when = f"FOR EACH ROW WHEN ({condition})" if condition else "FOR EACH ROW"
+        if is_postgresql:
+            op.execute(
+                f"CREATE FUNCTION {trigger}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {work} RETURN NULL; END $$"
+            )
+            op.execute(f"CREATE TRIGGER {trigger} AFTER {event} ON {name} {when} EXECUTE FUNCTION {trigger}()")
+        else:
+            op.execute(f"CREATE TRIGGER {trigger} AFTER {event} ON {name} {when} BEGIN {work} END")
