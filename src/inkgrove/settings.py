@@ -12,9 +12,10 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from inkgrove.core.errors import InvalidSetting, UnknownSetting, UnreadableFile
+from inkgrove.node.settings import NodeSettings
 
 DEFAULT_HOME: Final = Path("inkgrove-data")
 FILE_NAME: Final = "inkgrove.toml"
@@ -74,8 +75,19 @@ class Settings:
     store: str | None = setting(
         None, "URL of a PostgreSQL database (postgresql://user@host/name), instead of files in `home`."
     )
+    node: NodeSettings = field(default_factory=NodeSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+
+
+_KIND_NAMES: Final = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Path: "path",
+    tuple: "list of texts",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +99,10 @@ class Setting:
     kind: Any
     default: Any
     about: str
-    secret: bool
-    least: int | None
-    form: tuple[str, str] | None
+    secret: bool = False
+    least: int | None = None
+    form: tuple[str, str] | None = None
+    choices: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -99,7 +112,9 @@ class Setting:
     @property
     def kind_name(self) -> str:
         """Its type in a word."""
-        return {str: "text", int: "whole number", bool: "true or false", Path: "path"}.get(self.kind, "table of texts")
+        if self.choices:
+            return f"word of {', '.join(self.choices)}"
+        return _KIND_NAMES.get(self.kind, "table of texts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +140,10 @@ def _settings_of(owner: type, prefix: str) -> Iterator[Setting]:
             continue
         if get_origin(kind) is UnionType:
             kind = next(part for part in get_args(kind) if part is not type(None))
-        kind = get_origin(kind) or kind
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        kind = str if choices else get_origin(kind) or kind
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        yield Setting(f"{prefix}{item.name}", kind, default, **item.metadata)
+        yield Setting(f"{prefix}{item.name}", kind, default, choices=choices, **item.metadata)
 
 
 def sections() -> dict[str, str]:
@@ -238,13 +254,15 @@ def parse_change(text: str) -> tuple[str, object]:
 
 
 def _parsed(item: Setting, text: str, where: str) -> object:
-    """A value from text: numbers, true and false, and tables as TOML writes them."""
+    """A value from text: numbers, true and false, tables and lists as TOML writes them, or a list with commas."""
     if item.kind is str or item.kind is Path:
         return _checked(item, text, where)
     try:
         value = tomllib.loads(f"value = {text}")["value"]
+        if item.kind is tuple and not isinstance(value, list):
+            value = [text]
     except (tomllib.TOMLDecodeError, KeyError):
-        value = text
+        value = [part.strip() for part in text.split(",") if part.strip()] if item.kind is tuple else text
     return _checked(item, value, where)
 
 
@@ -256,6 +274,12 @@ def _checked(item: Setting, value: object, where: str) -> object:
         return Path(value)
     if item.kind is Mapping and isinstance(value, dict):
         return dict(_texts(item, value, "", where))
+    if item.kind is tuple and isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    if item.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if item.choices and value not in item.choices:
+        raise is_wrong
     # A bool is an int to Python, and to nobody else.
     if not isinstance(value, item.kind) or (isinstance(value, bool) and item.kind is not bool):
         raise is_wrong

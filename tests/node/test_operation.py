@@ -14,10 +14,10 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from inkgrove.cli.node_settings import load_node_settings
 from inkgrove.cli.supervisor import Child, supervise
-from inkgrove.core.errors import Usage
+from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
 from inkgrove.node.settings import NodeSettings
+from inkgrove.settings import load
 from tests.support.node_processes import Serving, free_port
 from tests.support.nodes import PASSWORD, RunningNode
 
@@ -308,19 +308,25 @@ def test_mistake_of_the_node_is_a_500_with_the_request_id_and_without_a_tracebac
 # Settings
 
 
-def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
-    (tmp_path / "inkgrove.toml").write_text('[node]\nport = 1\nhost = "0.0.0.0"\nadministrators = ["a.ink"]\n')
+def test_settings_of_the_node_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "inkgrove.toml"
+    file.write_text('[node]\nport = 1\nhost = "0.0.0.0"\nadministrators = ["a.ink"]\npeer_timeout_seconds = 3\n')
     environment = {"INKGROVE_NODE_PORT": "2", "INKGROVE_NODE_CORS_ORIGINS": "https://a.ink, https://b.ink"}
-    settings = load_node_settings(tmp_path, {"port": 3, "host": None}, environment)
+    settings = load({"node.port": 3, "node.host": None}, environment, file).settings.node
     assert (settings.host, settings.port, settings.administrators) == ("0.0.0.0", 3, ("a.ink",))
     assert settings.cors_origins == ("https://a.ink", "https://b.ink")
-    assert load_node_settings(tmp_path, {}, environment).port == 2
+    assert settings.peer_timeout_seconds == 3.0
+    assert load({}, environment, file).settings.node.port == 2
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{"INKGROVE_NODE_PROT": "1"}, {"INKGROVE_NODE_PORT": "many"}, {"INKGROVE_NODE_REGISTRATION": "ajar"}],
+    ("environment", "error"),
+    [
+        ({"INKGROVE_NODE_PROT": "1"}, UnknownSetting),
+        ({"INKGROVE_NODE_PORT": "many"}, InvalidSetting),
+        ({"INKGROVE_NODE_REGISTRATION": "ajar"}, InvalidSetting),
+    ],
 )
-def test_unknown_or_wrong_setting_is_an_error(tmp_path: Path, environment: dict[str, str]) -> None:
-    with pytest.raises(Usage):
-        load_node_settings(tmp_path, {}, environment)
+def test_unknown_or_wrong_setting_is_an_error(environment: dict[str, str], error: type[InkgroveError]) -> None:
+    with pytest.raises(error):
+        load({}, environment)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from inkgrove.cli.configuration import current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
 from inkgrove.cli.place import StoreOption, store_place
@@ -13,7 +14,6 @@ from inkgrove.core.errors import Usage
 from inkgrove.node.identities import Identity, create_identity, parse_identity_name, show_all, show_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import change_password
-from inkgrove.node.settings import NodeSettings
 
 app = typer.Typer(no_args_is_help=True, help="Identities that the node hosts.")
 
@@ -21,8 +21,8 @@ NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.
 
 
 def _open(home: Path, store: str | None, endpoint: str | None = None) -> Node:
-    settings = NodeSettings() if endpoint is None else NodeSettings(endpoint=endpoint)
-    return Node(store_place(home, store), settings, home=home)
+    set_flag("node.endpoint", endpoint)
+    return Node(store_place(home, store), current().node, home=home)
 
 
 def _read_password() -> str:

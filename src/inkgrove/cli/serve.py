@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from inkgrove.cli.configuration import current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.node_settings import load_node_settings
 from inkgrove.cli.output import JsonOption, note, print_json
 from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.cli.supervisor import Child, supervise
+from inkgrove.node.settings import NodeSettings
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", metavar="ADDRESS")]
 PortOption = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on.", metavar="PORT")]
@@ -29,6 +30,12 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(blobs_app, name="blobs")
 
 
+def _settings(host: str | None, port: int | None, workers: int | None) -> NodeSettings:
+    for name, value in (("host", host), ("port", port), ("workers", workers)):
+        set_flag(f"node.{name}", value)
+    return current().node
+
+
 def serve(
     host: HostOption = None,
     port: PortOption = None,
@@ -40,7 +47,7 @@ def serve(
     # Imported here: every other command starts faster without.
     from inkgrove.api import serving  # noqa: PLC0415
 
-    settings = load_node_settings(home, {"host": host, "port": port, "workers": workers})
+    settings = _settings(host, port, workers)
     serving.serve(store_place(home, store), settings, home.resolve())
 
 
@@ -52,7 +59,7 @@ def up(
     store: StoreOption = None,
 ) -> None:
     """Run the node and the pipeline together until stopped, and start again what dies."""
-    settings = load_node_settings(home, {"host": host, "port": port, "workers": workers})
+    settings = _settings(host, port, workers)
     places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
     where = ["--host", settings.host, "--port", str(settings.port), "--workers", str(settings.workers)]
     inkgrove = [sys.executable, "-m", "inkgrove"]
@@ -95,7 +102,7 @@ def gc(
     from inkgrove.node.blob_collection import collect_blobs  # noqa: PLC0415
     from inkgrove.node.node import Node  # noqa: PLC0415
 
-    node = Node(store_place(home, store), load_node_settings(home), home=home.resolve())
+    node = Node(store_place(home, store), current().node, home=home.resolve())
     try:
         collected = collect_blobs(node, grace)
     finally:
