@@ -18,17 +18,19 @@ from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.next_entry import NextEntry, sign_own
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.node.blobs import note_references
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
-from inkgrove.node.identity_log import newest_document
+from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceFold
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
 from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.store.blobs import blobs_in
 from inkgrove.store.database import TryAgain
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import ingest_batch
@@ -128,6 +130,9 @@ class Appender:
         self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
         self._shares: list[tuple[Hash, IdentityId]] = []
+        self._said: list[tuple[Hash, PublicKey, InstanceMessage]] = []
+        """Messages that begin or end references to blobs."""
+        self._identity_logs: set[PublicKey] = set()
 
     # Keys
 
@@ -274,7 +279,10 @@ class Appender:
         if entry.seq_num == 1:
             end.flavour = entry.flavour
             end.first_kind = item.content.kind if item.content is not None else None
+        if entry.log_id == IDENTITY_LOG:
+            self._identity_logs.add(entry.author)
         if isinstance(message, Create):
+            self._note(signed.hash, entry.author, message)
             schema = message.schema.schema_id
             if schema not in end.schemas:
                 end.schemas |= {schema}
@@ -286,6 +294,7 @@ class Appender:
             instance = self.instance_named(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
+            self._note(instance, entry.author, message)
             if isinstance(message, Delete):
                 self._deleted.add(instance)
             elif message.access is not None:
@@ -373,6 +382,10 @@ class Appender:
         """Note whom an instance is sent to."""
         self._shares += [(instance, identity) for identity in recipients]
 
+    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage) -> None:
+        if isinstance(message, Delete) or blobs_in(message):
+            self._said.append((instance, author, message))
+
     def flush(self) -> None:
         """Write what is pending; the transaction stays open."""
         if self._pending:
@@ -384,6 +397,12 @@ class Appender:
                     log = find_log(self.connection, end.author, end.log_id)
                     end.number = log.id if log is not None else None
             self._pending = []
+        for author in sorted(self._identity_logs):
+            follow_identity_log(self.connection, author)
+        self._identity_logs.clear()
+        for instance, author, message in self._said:
+            note_references(self.node, self.connection, instance, message, author)
+        self._said.clear()
         if self._shares:
             add_shares(self.connection, self._shares, self.node.clock())
             self._shares = []

@@ -4,7 +4,8 @@ A scope is `schema:<author>/<log>:<read|create|update|delete>` or `relations:rea
 anything is granted, so a namesake inherits nothing.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
 from inkgrove.core.errors import InkgroveError
@@ -55,6 +56,8 @@ class Caller:
     client: str = ""
     scopes: frozenset[Scope] = frozenset()
     is_administrator: bool = False
+    note: Callable[[Action, SchemaId], None] | None = field(default=None, compare=False, repr=False)
+    """Keeps a record of what a service does."""
 
     def require_identity(self) -> IdentityId:
         """The identity itself, without a service in between."""
@@ -77,6 +80,8 @@ class Caller:
             raise SignInRequired(f"this needs the scope {SchemaScope(schema, action)}")
         if self.grant is not None and SchemaScope(schema, action) not in self.scopes:
             raise OutOfScope(f"the service was not granted {SchemaScope(schema, action)}")
+        if self.note is not None:
+            self.note(action, schema)
         return self.identity
 
     def reader_of(self, schema: SchemaId) -> IdentityId | None:

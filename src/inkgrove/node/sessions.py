@@ -3,13 +3,15 @@
 Every token begins with a word on what it is, so that one look-up tells who holds it. Only SHA-256 of it is stored.
 """
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Final
 
 from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
+from inkgrove.node.accesses import record
 from inkgrove.node.attempts import begin_sign_in, succeed
 from inkgrove.node.caller import ANYBODY, Caller, Scope, parse_scope
 from inkgrove.node.errors import BadPassword, BadToken
@@ -93,7 +95,8 @@ def _find_service(connection: Connection, node: Node, token: bytes) -> Caller | 
     if found is None or found.kind != "access" or found.expires <= node.clock() or found.grant.is_revoked:
         return None
     grant = found.grant
-    return Caller(grant.identity, grant.id, grant.client, parse_scopes(grant.scopes))
+    caller = Caller(grant.identity, grant.id, grant.client, parse_scopes(grant.scopes))
+    return replace(caller, note=partial(record, node, caller))
 
 
 @lru_cache(maxsize=4096)
