@@ -8,7 +8,7 @@ import pytest
 
 from inkgrove.core.errors import AlreadyRunning
 from inkgrove.store.runs import Work, doing, start_run
-from inkgrove.store.staging import drop_leftovers, merging, open_stage, stage_place
+from inkgrove.store.staging import drop_leftovers, drop_stages, open_stage, stage_place
 from inkgrove.store.view_store import ViewStore, open_views
 from tests.store import writers
 from tests.store.postgres import PostgresServer
@@ -23,8 +23,8 @@ def views(place: Path | str) -> Iterator[ViewStore]:
 
 
 def stage_of(views: ViewStore, number: int) -> str:
-    stage = open_stage(stage_place(views.database.url, number), {})
-    stage.write("messages", [(b"one",)])
+    stage = open_stage(stage_place(views.database.url), str(number), {})
+    stage.write("messages", [(1, 1, b"one")])
     stage.finish()
     return stage.name
 
@@ -59,8 +59,7 @@ def test_only_the_stages_of_dead_runs_are_swept_away(views: ViewStore) -> None:
     dead.close()
     drop_leftovers(views.database, sweeper)
     assert [is_there(views, stage) for stage in stages.values()] == [True, False, True]
-    with merging(views.database, [stages[living.number]]):
-        pass
+    drop_stages(views.database, list(stages.values()))
     assert not is_there(views, stages[living.number])
     living.close()
     sweeper.close()

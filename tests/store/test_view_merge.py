@@ -1,5 +1,6 @@
 """Stages into views without Spark: what is built, replaced, left alone, and what readers see of it."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +86,7 @@ class Bench:
         names = [self.stage(tables) for tables in stages]
         with merging(self.views.database, names) as (connection, schemas):
             staged = open_staged(connection, schemas, {self.view.id: FIELDS})
-            written = merge_stages(connection, staged, [self.view], cascaded=False)
+            written = merge_stages(connection, staged, [self.view], "forward")
         drop_stages(self.views.database, names)
         return written
 
@@ -239,7 +240,10 @@ def test_reader_that_began_before_a_swap_finds_its_table(bench: Bench) -> None:
     for now, names in ((100 + KEEP_SECONDS - 1, 2), (100 + KEEP_SECONDS, 1)):
         with bench.views.database.writing() as connection:
             drop_left_builds(connection, lambda _: True, now)
-            tables = [name for name in inspect(connection).get_table_names() if name.startswith(f"view_{number}_rows_")]
+            found = inspect(connection).get_table_names()
+            tables = [name for name in found if re.fullmatch(rf"view_{number}_rows_\d+", name)]
+            changes = [name for name in found if re.fullmatch(rf"view_{number}_rows_\d+_changes", name)]
+        assert len(changes) == len(tables)
         assert len(tables) == (names if bench.views.database.is_postgresql else 1)
 
 

@@ -112,7 +112,7 @@ def hold_stream(place: Place, told: Connection) -> None:
     views = open_views(place)
     run = start_run(views.database)
     run.begin(Work.STREAM)
-    stage = open_stage(stage_place(views.database.url, run.number), {})
+    stage = open_stage(stage_place(views.database.url), str(run.number), {})
     stage.finish()
     told.send((run.number, stage.name))
     told.poll(None)

@@ -32,18 +32,20 @@ from inkgrove.store.builds import (
     drop_left_builds,
     index_build,
     load_build,
+    shadow_edges,
     swap,
 )
+from inkgrove.store.cascade import FEW_EDGES, has_few_edges, spread_anew
 from inkgrove.store.changes import recorded
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged, replace_gone
+from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stages, open_staged, replace_gone
 from inkgrove.store.opening import open_store
 from inkgrove.store.runs import Work, doing, start_run
 from inkgrove.store.staging import drop_leftovers, drop_stages, merging, stage_place
 from inkgrove.store.turns import turn, turn_to_write
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
-from inkgrove.store.view_tables import names_and_types
+from inkgrove.store.view_tables import edges, names_and_types
 
 _SHARE = 50_000
 """A view of more entries is folded in shares."""
@@ -83,6 +85,7 @@ class Materialiser:
         self.parts = max(1, min(8, spark.sparkContext.defaultParallelism))
         self.report = Report()
         self.listener = listener
+        self.few_edges = FEW_EDGES
         self._definitions = Definitions(self.store)
         self.run = start_run(self.views.database)
         self.staging = stage_place(self.views.database.url), str(self.run.number)
@@ -175,9 +178,11 @@ class Materialiser:
                         return False
                     known = list(current.values())
                     staged = open_staged(connection, names, {view.id: view.fields for view in known})
-                    if cascaded is not None or not loosens_cascade(connection, staged, known):
+                    is_loose = cascaded is None and loosens_cascade(connection, staged, known)
+                    if not is_loose or has_few_edges(connection, self.few_edges, edges, *edges_of(staged)):
+                        cascade: Cascade = "anew" if is_loose else "forward" if cascaded is None else "staged"
                         batch, before = read_progress(connection, STREAM)
-                        self.report.written += merge_stages(connection, staged, known, cascaded=cascaded is not None)
+                        self.report.written += merge_stages(connection, staged, known, cascade)
                         write_progress(connection, STREAM, batch + 1, max(before, offset or before))
                         return True
                     contents = {stage: item.contents for stage, item in zip(stages, staged, strict=True)}
@@ -304,7 +309,10 @@ class Materialiser:
         others = [view for view in known.values() if view.id != new.id]
         has_cascade = bool(old.cascades or new.cascades or any(view.cascades for view in others))
         cascaded = []
-        if has_cascade:
+        is_small = has_cascade and database.read(
+            lambda c: has_few_edges(c, self.few_edges, edges, shadow_edges(new)[1])
+        )
+        if has_cascade and not is_small:
             cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
         try:
             with (
@@ -312,7 +320,9 @@ class Materialiser:
                 recorded(connection, others if has_cascade else [], None),
             ):
                 swap(connection, old, new, _state(definition), time())
-                if has_cascade:
+                if is_small:
+                    spread_anew(connection)
+                elif has_cascade:
                     replace_gone(connection, open_staged(connection, names, {}))
         finally:
             drop_stages(database, cascaded)

@@ -1,18 +1,39 @@
 """The cascade of one batch: forward from what it touched, in the transaction that merges it.
 
-docs/protocol.md section 6 rule 4. A batch of a few messages touches a few edges, and the indexes find them; what needs
-all edges (a deletion taken back, a view built anew) is Spark's work, in `inkgrove.pipeline.cascade`.
+docs/protocol.md section 6 rule 4. A batch of a few messages touches a few edges, and the indexes find them. What needs
+all edges (a deletion taken back, a view built anew) is done here while they are few, for a job of Spark costs more than
+they do; where they are many it is Spark's work, in `inkgrove.pipeline.cascade`.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, insert, literal, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    delete,
+    exists,
+    false,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+)
 
 from inkgrove.store.view_tables import deleted, edges, gone
 
 if TYPE_CHECKING:
     from inkgrove.store.merge import Staged
+
+
+FEW_EDGES: Final = 10_000
+"""As many cascading relations the database looks at faster than Spark begins to."""
 
 
 def is_loosened(connection: Connection, staged: "Staged") -> bool:
@@ -40,6 +61,22 @@ def spread(connection: Connection, staged: Sequence["Staged"]) -> None:
 
     Only what the stages touch is looked at: everything else was settled before.
     """
+    _spread(connection, _touched(staged))
+
+
+def spread_anew(connection: Connection) -> None:
+    """Compute the whole cascade, whatever was settled before."""
+    connection.execute(delete(gone))
+    _spread(connection, true())
+
+
+def has_few_edges(connection: Connection, few: int, *tables: Table) -> bool:
+    """Whether there are no more than a few cascading relations in these tables."""
+    some = union_all(*(select(literal(1)).select_from(table) for table in tables)).limit(few + 1).subquery()
+    return (connection.scalar(select(func.count()).select_from(some)) or 0) <= few
+
+
+def _touched(staged: Sequence["Staged"]) -> ColumnElement[bool]:
     touched: ColumnElement[bool] = false()
     for item in staged:
         touched = or_(touched, item.is_folded(edges.c.log, edges.c.create_seq))
@@ -48,6 +85,10 @@ def spread(connection: Connection, staged: Sequence["Staged"]) -> None:
             touched = or_(
                 touched, tuple_(edges.c.target_view, edges.c.target).in_(select(lost.c.view, lost.c.instance))
             )
+    return touched
+
+
+def _spread(connection: Connection, touched: ColumnElement[bool]) -> None:
     number = (connection.scalar(select(func.coalesce(func.max(gone.c.round), 0))) or 0) + 1
     is_deleted = exists().where(deleted.c.view == edges.c.target_view, deleted.c.instance == edges.c.target)
     fallen = gone.alias("fallen")

@@ -6,10 +6,11 @@ dirty logs speak of are touched.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, false, or_, select, tuple_
 
-from inkgrove.store.cascade import is_loosened, spread
+from inkgrove.store.cascade import is_loosened, spread, spread_anew
 from inkgrove.store.changes import Folded, recorded
 from inkgrove.store.staging import Fields, read_contents, stage_table
 from inkgrove.store.view_store import View
@@ -51,11 +52,12 @@ def open_staged(connection: Connection, stages: Iterable[str], fields: Fields) -
     return [Staged(stage, read_contents(connection, stage), fields) for stage in stages]
 
 
-def merge_stages(connection: Connection, staged: Sequence[Staged], views: Sequence[View], cascaded: bool) -> int:
-    """Replace the groups that the stages hold; returns how many rows were written.
+Cascade = Literal["forward", "anew", "staged"]
+"""How the cascade follows a merge: from what it touched, all of it in the database, or as the stages say."""
 
-    With `cascaded` the stages say which rows are gone; else the cascade goes on from what they touch.
-    """
+
+def merge_stages(connection: Connection, staged: Sequence[Staged], views: Sequence[View], cascade: Cascade) -> int:
+    """Replace the groups that the stages hold; returns how many rows were written."""
     built = {view.id: view for view in views if view.is_built}
     news = [item for item in staged if item.has_news]
     touched = {number for item in news for number in _touched(connection, item)}
@@ -63,7 +65,7 @@ def merge_stages(connection: Connection, staged: Sequence[Staged], views: Sequen
     has_cascade = any(view.cascades for view in views)
     followed = [view for view in built.values() if has_cascade or view.id in touched]
     with recorded(connection, followed, _folded(news)):
-        return _merge(connection, staged, built, cascaded=cascaded, has_cascade=has_cascade)
+        return _merge(connection, staged, built, cascade if has_cascade else None)
 
 
 def _folded(news: Sequence[Staged]) -> Folded:
@@ -74,9 +76,7 @@ def _folded(news: Sequence[Staged]) -> Folded:
     )
 
 
-def _merge(
-    connection: Connection, staged: Sequence[Staged], built: Mapping[int, View], *, cascaded: bool, has_cascade: bool
-) -> int:
+def _merge(connection: Connection, staged: Sequence[Staged], built: Mapping[int, View], cascade: Cascade | None) -> int:
     rows = 0
     for item in staged:
         if item.has_news:
@@ -97,11 +97,18 @@ def _merge(
                 copy(connection, item.table(name), target)
             elif name in ("deleted", "edges"):
                 copy(connection, item.table(name), {"deleted": deleted, "edges": edges}[name])
-    if cascaded:
+    if cascade == "staged":
         replace_gone(connection, staged)
-    elif has_cascade:
+    elif cascade == "anew":
+        spread_anew(connection)
+    elif cascade == "forward":
         spread(connection, [item for item in staged if item.has_news])
     return rows
+
+
+def edges_of(staged: Sequence[Staged]) -> list[Table]:
+    """The cascading relations that the stages bring."""
+    return [item.table("edges") for item in staged if "edges" in item.contents]
 
 
 def loosens_cascade(connection: Connection, staged: Sequence[Staged], views: Sequence[View]) -> bool:
