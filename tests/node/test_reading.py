@@ -12,7 +12,12 @@ from sqlalchemy import select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.instance import Access
+from inkgrove.node.caller import Caller, SchemaScope
+from inkgrove.node.changes import follow
+from inkgrove.node.errors import OutOfScope, UnknownInstance
+from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
+from inkgrove.node.query import Question, ask, list_views, show_instance
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.store.change_tables import change_counts
 from inkgrove.store.ingests import Offset
@@ -99,6 +104,33 @@ def test_instances_and_pages_say_what_they_should(world: World) -> None:
     # A cursor belongs to its order.
     cursor = anybody.get("/views/mail?limit=1&sort=size").json()["cursor"]
     assert anybody.get(f"/views/mail?limit=1&sort=-size&cursor={cursor}").json()["code"] == "view.bad-cursor"
+
+
+def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
+    person = world.create("mary", PEOPLE, {"name": "Mary"}, access=PUBLIC)
+    mail = world.create("jane", MAILS, {"subject": "one", "sender": bytes(person)})
+    world.catch_up()
+    node, jane = world.node.node, world.people["jane"].id
+    service = Caller(jane, grant=1, scopes=frozenset({SchemaScope(MAILS, "read")}))
+    assert [row.instance for row in ask(node, service, "mail", Question()).rows] == [mail]
+    assert show_instance(node, service, mail)[1].fields["subject"] == "one"
+    assert {item.view.name: item.rows for item in list_views(node, service, with_count=True)[0]} == {
+        "mail": 1,
+        "person": None,
+    }
+    for refused in (
+        lambda: ask(node, service, "person", Question()),
+        lambda: ask(node, service, "mail", Question(expand=["sender"])),
+        lambda: show_instance(node, service, person),
+        lambda: follow(node, service, "person", None),
+        lambda: read_outcomes(node, service, "person", only=None, cursor=None, limit=10),
+    ):
+        with pytest.raises(OutOfScope):
+            refused()
+    # What the identity itself may not see, no service learns of.
+    hers = Caller(world.people["mary"].id, grant=2)
+    with pytest.raises(UnknownInstance):
+        show_instance(node, hers, mail)
 
 
 def test_reader_waits_for_a_write_and_not_for_ever(world: World) -> None:
