@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64decode
 from binascii import Error as BadBase64
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -155,7 +156,7 @@ async def publish_entries(request: Request) -> Response:
     else:
         # Verifying is computing, mostly outside the interpreter's lock: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
-        is_single, offer = await asyncio.get_running_loop().run_in_executor(None, _check_then_read, *work)
+        is_single, offer = await asyncio.get_running_loop().run_in_executor(_verifier, _check_then_read, *work)
     reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
     receipts: list[Receipt] = reply.body["receipts"]
     if not is_single:
@@ -168,6 +169,7 @@ async def publish_entries(request: Request) -> Response:
 
 
 _SMALL = 16 * 1024
+_verifier = ThreadPoolExecutor(2, "inkgrove-verifier")  # more of them only wait for each other
 
 
 def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, Offer]:

@@ -108,6 +108,7 @@ def sign_entry(
         raise ZeroSeqNum("sequence numbers start at 1")
     _check_link("backlink", backlink, is_due=seq_num > 1, flavour=flavour)
     _check_link("lipmaa link", lipmaa_link, is_due=has_lipmaa_link(seq_num), flavour=flavour)
+    payload_hash = hash_bytes(payload, flavour)
     unsigned = b"".join(
         (
             bytes((_TAG_END if is_end_of_log else _TAG_NORMAL,)),
@@ -117,10 +118,11 @@ def sign_entry(
             lipmaa_link or b"",
             backlink or b"",
             encode_varu64(len(payload)),
-            hash_bytes(payload, flavour),
+            payload_hash,
         )
     )
-    return decode_entry(unsigned + key.sign(unsigned))
+    encoded = unsigned + key.sign(unsigned)
+    return Entry(encoded, is_end_of_log, key.public, log_id, seq_num, lipmaa_link, backlink, len(payload), payload_hash)
 
 
 def _check_link(name: str, link: Hash | None, *, is_due: bool, flavour: Flavour) -> None:

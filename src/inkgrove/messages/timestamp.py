@@ -49,6 +49,5 @@ def timestamp_from_seconds(seconds: int | float) -> Timestamp:
 
 def render_timestamp(value: Timestamp) -> str:
     """`YYYY-MM-DDTHH:MM:SSZ`, with exactly six fraction digits if there are any."""
-    moment = _EPOCH + timedelta(microseconds=value.microseconds)
-    fraction = f".{moment.microsecond:06d}" if moment.microsecond else ""
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
+    moment = _EPOCH.replace(tzinfo=None) + timedelta(microseconds=value.microseconds)
+    return f"{moment.isoformat()}Z"

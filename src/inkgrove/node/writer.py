@@ -7,6 +7,7 @@ to one store: the keys are locked in the database.
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,6 +39,8 @@ from inkgrove.store.publishing import (
 MAX_GROUP: Final = 512
 """How many jobs share a transaction at most."""
 
+_LINGER_STEPS: Final = 10
+_LINGER_SECONDS: Final = 0.0005
 _SECOND: Final = 1_000_000
 _CLEAN_EVERY: Final = 600 * _SECOND
 
@@ -133,7 +136,9 @@ class Writer:
             thread.join()
 
     def _run(self) -> None:
+        usual = 1
         while (first := self._queue.get()) is not None:
+            self._linger(usual)
             group = [first]
             is_last = False
             while len(group) < MAX_GROUP and not is_last:
@@ -145,9 +150,17 @@ class Writer:
                     is_last = True
                 else:
                     group.append(more)
+            usual = len(group)
             self._do(group)
             if is_last:
                 return
+
+    def _linger(self, usual: int) -> None:
+        """Wait a little for as many as came together before: whoever was answered then is likely to come again."""
+        for _ in range(_LINGER_STEPS):
+            if self._queue.qsize() + 1 >= usual or self._is_closed:
+                return
+            time.sleep(_LINGER_SECONDS)
 
     def _do(self, group: Sequence[tuple[Job, _Future]]) -> None:
         jobs = [job for job, _ in group]
