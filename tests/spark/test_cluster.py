@@ -79,9 +79,8 @@ def test_stream_rebuild_and_import_run_on_a_cluster(cluster: Cluster, postgres: 
     assert (taken["read"], taken["appended"]) == (122, 122)
     run("index", schema.secret.public.hex(), "10")
     views = Stores(open_store(store), open_views(store))
-    # The whole view is built at the first start, and what the position has not passed yet is folded again.
-    first = run("materialise", "--once")
-    assert (len(first["rebuilt"]), first["batches"], first["rows_written"]) == (1, 1, 240)  # type: ignore[arg-type]
+    # The whole view is built at the first start; what comes then goes through batches.
+    assert run("materialise", "--once")["rebuilt"] == [[schema.secret.public.hex(), 10]]
     assert exact(materialised(views)) == exact(expected(views))
     logs[1].append(Generator._payload({"kind": "delete", "instance": 3}))
     views.store.ingest([(logs[1].entry(21).encoded, logs[1].payloads[20])])
