@@ -106,6 +106,8 @@ def session_for(
     # A JVM that went away is told by the errors below; py4j would print a traceback beside them.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     spark = start_session(logs, properties, python)
+    # So would the thread that takes counters from the JVM.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     try:
         yield spark
     except InkgroveError:
