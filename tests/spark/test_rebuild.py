@@ -172,7 +172,7 @@ def test_failed_build_leaves_the_old_view_and_nothing_else(spark: SparkSession, 
     unlucky = Unlucky(spark, str(place))
     with pytest.raises(KeyboardInterrupt):
         unlucky.rebuild(SchemaId(shop.schema.secret.public, 10))
-    assert tables_of_views(first) == {"view_1_outcomes_1", "view_1_rows_1"}
+    assert tables_of_views(first) == {"view_1_outcomes_1", "view_1_rows_1", "view_1_rows_1_changes"}
     assert exact(materialised(first)) == exact(expected(first))
     unlucky.close()
     first.close()
@@ -186,4 +186,4 @@ def test_build_of_a_dead_pipeline_is_swept_away(materialiser: Materialiser) -> N
     materialiser.views.database.write(lambda connection: begin_build(connection, view, "99", view.fields, {}))
     assert "view_1_rows_2" in tables_of_views(materialiser)
     Materialiser(materialiser.spark, materialiser.place).close()
-    assert tables_of_views(materialiser) == {"view_1_outcomes_1", "view_1_rows_1"}
+    assert tables_of_views(materialiser) == {"view_1_outcomes_1", "view_1_rows_1", "view_1_rows_1_changes"}

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from inkgrove.api.app import make_app
+from inkgrove.api.garbage import settle_garbage
 from inkgrove.api.logs import configure_logs
 from inkgrove.api.metrics import DIRECTORY_VARIABLE
 from inkgrove.api.problems import problem
@@ -46,7 +47,9 @@ def serve(place: Path | str, settings: NodeSettings, home: Path) -> None:
 def open_app(place: Path | str, settings: NodeSettings, home: Path) -> FastAPI:
     """The application of a node of its own, as each serving process makes it."""
     configure_logs(settings)
-    return make_app(Node(place, settings, home=home), closes_node=True)
+    app = make_app(Node(place, settings, home=home), closes_node=True)
+    settle_garbage()
+    return app
 
 
 def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) -> uvicorn.Config:
