@@ -104,12 +104,18 @@ def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json
 
 
 @app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
-def password(fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None) -> None:
+def password(
+    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Set a new password, from a prompt or standard input; every sign-in ends."""
     new = _read_password()
     node = _open(home, store)
     try:
-        change_password(node, show_identity(node, parse_identity_name(fqdn)).id, new)
+        identity = show_identity(node, parse_identity_name(fqdn))
+        change_password(node, identity.id, new)
     finally:
         node.close()
+    if as_json:
+        print_json({"fqdn": identity.document.fqdn, "id": identity.id, "changed": True})
+        return
     note(f"The password of {fqdn} is new, and every sign-in has ended.")

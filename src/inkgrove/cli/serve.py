@@ -42,11 +42,14 @@ def serve(
     workers: WorkersOption = None,
     home: HomeOption = DEFAULT_HOME,
     store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
     from inkgrove.api import serving  # noqa: PLC0415
 
+    if as_json:
+        set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
     serving.serve(store_place(home, store), settings, home.resolve())
 
@@ -57,6 +60,7 @@ def up(
     workers: WorkersOption = None,
     home: HomeOption = DEFAULT_HOME,
     store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the node and the pipeline together until stopped, and start again what dies."""
     settings = _settings(host, port, workers)
@@ -65,7 +69,7 @@ def up(
     inkgrove = [sys.executable, "-m", "inkgrove"]
     url = f"http://{settings.host}:{settings.port}"
     children = [
-        Child("node", [*inkgrove, "serve", *where, *places], lambda _: _answers(url)),
+        Child("node", [*inkgrove, "serve", *where, *places, *(["--json"] if as_json else [])], lambda _: _answers(url)),
         Child("pipeline", [*inkgrove, "materialise", "--follow", *places], lambda seconds: seconds > 10),
     ]
     stop = threading.Event()
@@ -75,8 +79,15 @@ def up(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    note(f"node at {url}, data in {home.resolve()}; Ctrl-C ends both")
-    code = supervise(children, stop, note, settings.shutdown_seconds + 10)
+
+    def tell(text: str) -> None:
+        if as_json:
+            print_json({"says": text})
+        else:
+            note(text)
+
+    tell(f"node at {url}, data in {home.resolve()}; Ctrl-C ends both")
+    code = supervise(children, stop, tell, settings.shutdown_seconds + 10)
     if code:
         raise typer.Exit(code)
 
