@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from inkgrove.api.app import make_app
 from tests.support.logs import key
 from tests.support.nodes import PASSWORD, RunningNode
+from tests.support.plain_views import build_views
 from tests.support.services import BACK, Service
 
 SCHEMA = f"{key(7).public.hex()}/1"
@@ -28,6 +29,7 @@ class Who(Enum):
     IDENTITY = "the identity itself, no service"
     SCOPE = "the identity, and services with the scope"
     ADMINISTRATOR = "the administrator of the node, no service"
+    READER = "anybody sees what is public; a service needs the scope, and a token must be good"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,14 @@ class Route:
     as_john: int | None = None
     """What somebody else gets who asks for the same thing of jane's; None if the route speaks of the caller only."""
     right: set[int] = field(default_factory=lambda: {200, 201, 204})
+    as_anybody: int = 200
+    """What a reader without a token gets."""
+    content: tuple[str, bytes] | None = None
+    """Content type and bytes of a body that is not JSON."""
+
+
+_READ, _CREATE, _UPDATE, _DELETE = (f"schema:{{schema}}:{action}" for action in ("read", "create", "update", "delete"))
+_MERGE = ("application/merge-patch+json", b'{"fields": {"title": "Ink"}}')
 
 
 ROUTES: dict[tuple[str, str], Route] = {
@@ -71,6 +81,64 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
     ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),
     ("DELETE", "/me/followers/{name}"): Route(Who.IDENTITY, path="/me/followers/{admin}", as_john=404),
+    ("POST", "/schemas"): Route(Who.IDENTITY, {"name": "more"}),
+    ("POST", "/schemas/{author}/{log_id}/versions"): Route(
+        Who.IDENTITY, {"kind": "schema-revert", "target": 2}, path="/schemas/{empty}/versions", right={422}, as_john=403
+    ),
+    ("GET", "/schemas/{author}/{log_id}"): Route(Who.ANYBODY, path="/schemas/{schema}"),
+    ("POST", "/instances"): Route(Who.SCOPE, {"schema": "{schema}", "fields": {"title": "Ink"}}, scope=_CREATE),
+    ("PATCH", "/instances/{instance}"): Route(
+        Who.SCOPE, path="/instances/{note}", scope=_UPDATE, content=_MERGE, as_john=404
+    ),
+    ("PUT", "/instances/{instance}"): Route(
+        Who.SCOPE, {"fields": {"title": "Paper"}}, path="/instances/{note}", scope=_UPDATE, as_john=404
+    ),
+    # The service has deleted it before jane tries.
+    ("DELETE", "/instances/{instance}"): Route(
+        Who.SCOPE, path="/instances/{lost}", scope=_DELETE, as_john=404, right={200, 404, 409}
+    ),
+    ("GET", "/instances/{instance}"): Route(
+        Who.READER, path="/instances/{note}", scope=_READ, as_john=404, as_anybody=404
+    ),
+    ("GET", "/instances/{instance}/history"): Route(
+        Who.READER, path="/instances/{note}/history", scope=_READ, as_john=404, as_anybody=404
+    ),
+    ("GET", "/instances/{instance}/proof"): Route(
+        Who.READER, path="/instances/{note}/proof", scope=_READ, as_john=404, as_anybody=404
+    ),
+    ("POST", "/instances/{instance}/copy"): Route(
+        Who.SCOPE, {}, path="/instances/{note}/copy", scope=f"{_READ} {_CREATE}", as_john=404
+    ),
+    ("POST", "/instances/{instance}/share"): Route(
+        Who.SCOPE, {"recipients": ["{admin}"]}, path="/instances/{note}/share", scope=_UPDATE, as_john=404
+    ),
+    ("GET", "/publish/next"): Route(Who.SCOPE, path="/publish/next?schema={schema}", scope=_CREATE),
+    ("POST", "/entries"): Route(Who.TOKEN, {"entry": "AA==", "payload": "AA=="}, right={422}),
+    ("GET", "/views"): Route(Who.READER, scope=_READ, path="/views"),
+    ("GET", "/views/{schema}"): Route(Who.READER, path="/views/notes", scope=_READ),
+    ("GET", "/views/{schema}/outcomes"): Route(Who.READER, path="/views/notes/outcomes", scope=_READ),
+    ("GET", "/views/{author}/{log_id}"): Route(Who.READER, path="/views/{schema}", scope=_READ),
+    ("GET", "/views/{author}/{log_id}/outcomes"): Route(Who.READER, path="/views/{schema}/outcomes", scope=_READ),
+    ("GET", "/views/{schema}/changes"): Route(Who.READER, path="/views/nothing/changes", as_anybody=404, right={404}),
+    ("GET", "/views/{author}/{log_id}/changes"): Route(
+        Who.READER, path="/views/{empty}/changes", as_anybody=404, right={404}
+    ),
+    ("PUT", "/views/{author}/{log_id}"): Route(Who.ADMINISTRATOR, path="/views/{schema}", as_john=403),
+    ("DELETE", "/views/{author}/{log_id}"): Route(
+        Who.ADMINISTRATOR, path="/views/{empty}", as_john=403, right={200, 204, 404}
+    ),
+    ("POST", "/blobs"): Route(Who.SCOPE, scope=_CREATE, content=("text/plain", b"ink")),
+    ("GET", "/blobs/{hash}"): Route(Who.READER, path="/blobs/{note}", scope=_READ, as_anybody=404, right={404}),
+    ("GET", "/healthz"): Route(Who.ANYBODY),
+    ("GET", "/readyz"): Route(Who.ANYBODY),
+    ("GET", "/metrics"): Route(Who.ANYBODY),
+}
+# Who may follow changes is the same as for a page; a stream that opens would not end here.
+_NEEDS_NO_SCOPE = {
+    ("GET", "/views"),
+    ("GET", "/blobs/{hash}"),
+    ("GET", "/views/{schema}/changes"),
+    ("GET", "/views/{author}/{log_id}/changes"),
 }
 NAMES = {"jane": "jane.haiku.ink", "john": "john.haiku.ink", "admin": "admin.haiku.ink"}
 
@@ -82,12 +150,18 @@ class World:
     running: RunningNode
     service: Service
     bad_tokens: dict[str, str]
+    names: dict[str, str]
 
     def send(self, method: str, path: str, route: Route, token: str | None) -> httpx.Response:
         """The request of a route, with a token."""
         client = self.running.anybody if token is None else self.running.client(token)
-        names = {**NAMES, "client": self.service.id}
+        names = {**NAMES, **self.names, "client": self.service.id}
         form = {name: text.format(**names) for name, text in route.form.items()} if route.form is not None else None
+        if route.content is not None:
+            kind, body = route.content
+            return client.request(
+                method, (route.path or path).format(**names), content=body, headers={"content-type": kind}
+            )
         json = _filled(route.json, names) if route.json is not None else None
         return client.request(method, (route.path or path).format(**names), json=json, data=form)
 
@@ -100,6 +174,8 @@ class World:
 def _filled(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return {name: _filled(item, names) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, names) for item in value]
     return value.format(**names) if isinstance(value, str) else value
 
 
@@ -131,14 +207,35 @@ def world(shared: RunningNode) -> World:
         "an ended session": ended,
         "a refresh token": refresh,
     }
+    names = _publish(shared, jane)
     shared.node.settings = replace(shared.node.settings, registration="closed")
-    return World(shared, service, tokens)
+    return World(shared, service, tokens, names)
+
+
+def _publish(running: RunningNode, jane: httpx.Client) -> dict[str, str]:
+    """A schema of jane's with two notes that nobody else sees, in a view; and a schema without fields."""
+    schemas = []
+    for name in ("notes", "empty"):
+        made = jane.post("/schemas", json={"name": name}).json()
+        schemas.append(f"{made['author']}/{made['log_id']}")
+    field = {"title": {"action": "create", "type": "varchar"}}
+    version = {"kind": "schema-migration", "fields": [field]}
+    assert jane.post(f"/schemas/{schemas[0]}/versions", json=version).status_code == 201
+    notes = [
+        jane.post("/instances", json={"schema": schemas[0], "fields": {"title": title}}).json()["instance"]
+        for title in ("kept", "lost")
+    ]
+    running.sign_in("admin.haiku.ink").put(f"/views/{schemas[0]}")
+    build_views(running.node)
+    return {"schema": schemas[0], "empty": schemas[1], "note": notes[0], "lost": notes[1]}
 
 
 def test_every_route_is_in_the_table(shared: RunningNode) -> None:
     app = make_app(shared.node)
     served = {
-        (method, route.path) for route in all_routes(app.routes) for method in route.methods - {"HEAD", "OPTIONS"}
+        (method, route.path_format)
+        for route in all_routes(app.routes)
+        for method in route.methods - {"HEAD", "OPTIONS"}
     }
     described = {(method.upper(), path) for path, item in app.openapi()["paths"].items() for method in item}
     assert served == described == ROUTES.keys()
@@ -162,20 +259,25 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
             assert answer.status_code in route.right, (token, answer.text)
         return
 
-    for kind, token in {"no token": None, **world.bad_tokens}.items():
+    if route.who is Who.READER:
+        assert world.send(method, path, route, None).status_code == route.as_anybody
+    no_token: dict[str, str | None] = {} if route.who is Who.READER else {"no token": None}
+    for kind, token in {**no_token, **world.bad_tokens}.items():
         answer = world.send(method, path, route, token)
         assert answer.status_code == 401, (kind, answer.text)
         assert answer.headers["www-authenticate"].startswith("Bearer"), kind
         assert answer.json()["code"] == ("auth.required" if token is None else "auth.bad-token"), kind
 
-    wrong_scope = "schema:" + SCHEMA + (":delete" if route.scope != f"schema:{SCHEMA}:delete" else ":read")
-    for scope, is_right in ((wrong_scope, route.who is Who.TOKEN), (route.scope, route.who in (Who.TOKEN, Who.SCOPE))):
+    needs_scope = route.who is Who.SCOPE or (route.who is Who.READER and (method, path) not in _NEEDS_NO_SCOPE)
+    is_open = route.who is Who.TOKEN or (route.who is Who.READER and not needs_scope)
+    wrong_scope, right_scope = f"schema:{SCHEMA}:delete", route.scope.format(**world.names)
+    for scope, is_right in ((wrong_scope, is_open), (right_scope, is_open or needs_scope)):
         token = world.service.connect("jane.haiku.ink", scope)["access_token"]
         answer = world.send(method, path, route, token)
         expected = route.right if is_right else {403}
         assert answer.status_code in expected, (scope, answer.text)
         if not is_right:
-            assert answer.json()["code"] == ("auth.out-of-scope" if route.who is Who.SCOPE else "auth.not-allowed")
+            assert answer.json()["code"] == ("auth.out-of-scope" if needs_scope else "auth.not-allowed")
 
     if route.as_john is not None:
         answer = world.send(method, path, route, world.token_of("john.haiku.ink"))

@@ -397,7 +397,7 @@ def test_description_of_a_service_is_shown_as_text(running: RunningNode) -> None
         assert re.findall(r"default-src 'none'", page.headers["content-security-policy"])
 
 
-@pytest.mark.parametrize("name", ["", "   ", "a" * 81, "evil\u202egnp.exe", "zero\x00"])
+@pytest.mark.parametrize("name", ["", "   ", "a" * 81, "evil\u202egnp.exe", "bell\x07"])
 def test_name_of_a_service_is_short_and_printable(running: RunningNode, name: str) -> None:
     answer = running.anybody.post("/oauth/register", json={"client_name": name, "redirect_uris": [BACK]})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client_metadata")

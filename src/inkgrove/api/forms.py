@@ -60,5 +60,7 @@ def read_query(request: Request) -> Form:
 def form_body(needed: dict[str, str], optional: dict[str, str]) -> dict[str, object]:
     """What the OpenAPI document says about a form: each field with a sentence."""
     fields = {name: {"type": "string", "description": about} for name, about in (needed | optional).items()}
-    schema = {"type": "object", "properties": fields, "required": list(needed)}
+    # A value that a sentence gives first, in backquotes, is an example of it.
+    example = {name: about.split("`")[1] if about.startswith("`") else "..." for name, about in needed.items()}
+    schema = {"type": "object", "properties": fields, "required": list(needed), "examples": [example]}
     return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}

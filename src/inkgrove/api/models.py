@@ -24,6 +24,8 @@ Password = Annotated[str, Field(max_length=1024, examples=["correct horse batter
 class SignedEntry(Strict):
     """An entry that the client signed, with its payload, both in base64."""
 
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"entry": "AAEC", "payload": "oA=="}]})
+
     entry: Base64
     payload: Base64
 

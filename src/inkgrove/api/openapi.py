@@ -118,9 +118,7 @@ def _add(answers: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
     if mine is answer:
         return
     for media_type, content in answer["content"].items():
-        there = mine.setdefault("content", {}).setdefault(media_type, content)
-        if there is content:
-            continue
+        there = mine.setdefault("content", {}).setdefault(media_type, {"schema": content["schema"]})
         told = there.get("examples", {})
         new = {code: example for code, example in content["examples"].items() if code not in told}
         there["examples"] = {**told, **new}

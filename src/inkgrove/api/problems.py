@@ -106,12 +106,13 @@ def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for kind in kinds:
         status = status_of(kind)
-        answer = found.setdefault(
-            status, {"description": "", "content": {MEDIA_TYPE: {"schema": _SCHEMA, "examples": {}}}}
-        )
+        answer = found.setdefault(status, {"description": "", "content": {}})
         sentence = (kind.__doc__ or "").strip()
         answer["description"] = f"{answer['description']} `{kind.code}`: {sentence}".strip()
-        answer["content"][MEDIA_TYPE]["examples"][kind.code] = {
+        # As RFC 6749 has it, these are plain JSON.
+        media_type = "application/json" if issubclass(kind, node.OAuthError) else MEDIA_TYPE
+        content = answer["content"].setdefault(media_type, {"schema": _SCHEMA, "examples": {}})
+        content["examples"][kind.code] = {
             "value": {
                 "type": f"urn:inkgrove:error:{kind.code}",
                 "title": sentence,

@@ -11,7 +11,7 @@ from inkgrove.api.forms import FormDependency, form_body
 from inkgrove.api.issuer import issuer_of
 from inkgrove.api.oauth_server import Answer, OAuthServer, check_parameters, error_named
 from inkgrove.api.oauth_server import Request as OAuthRequest
-from inkgrove.api.problems import MEDIA_TYPE, responses
+from inkgrove.api.problems import responses
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import accesses, errors, services
 from inkgrove.node.attempts import count_registration
@@ -103,10 +103,7 @@ def _send(answer: Answer) -> Response:
     raise error_named(body["error"], body.get("error_description", ""))
 
 
-def _oauth_refusals(*kinds: type[errors.OAuthError]) -> dict[int | str, dict[str, Any]]:
-    answers = responses(*kinds, errors.RequestTooLarge, errors.UnsupportedMediaType)
-    answers[400]["content"]["application/json"] = answers[400]["content"][MEDIA_TYPE]
-    return answers
+_FORM = (errors.RequestTooLarge, errors.UnsupportedMediaType)
 
 
 @router.post(
@@ -130,7 +127,7 @@ def register(node: NodeDependency, address: AddressDependency, body: NewClient) 
 @router.post(
     "/oauth/token",
     response_model=TokenAnswer,
-    responses=_oauth_refusals(errors.OAuthInvalidGrant, errors.OAuthInvalidClient, errors.OAuthInvalidRequest),
+    responses=responses(errors.OAuthInvalidGrant, errors.OAuthInvalidClient, errors.OAuthInvalidRequest, *_FORM),
     openapi_extra=form_body(
         {"grant_type": "`authorization_code` or `refresh_token`.", "client_id": "The service."},
         {
@@ -149,7 +146,7 @@ def give_tokens(node: NodeDependency, form: FormDependency) -> Response:
 @router.post(
     "/oauth/revoke",
     status_code=200,
-    responses=_oauth_refusals(errors.OAuthInvalidClient, errors.OAuthInvalidRequest),
+    responses=responses(errors.OAuthInvalidClient, errors.OAuthInvalidRequest, *_FORM),
     openapi_extra=form_body(
         {"token": "The token to give back.", "client_id": "The service."},
         {"token_type_hint": "`access_token` or `refresh_token`."},
