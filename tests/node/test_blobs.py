@@ -259,7 +259,7 @@ def test_followers_read_what_relations_may_see(
     assert readers(clients, blob) == {"jane"}
     execute(
         running.node,
-        "INSERT INTO relations VALUES (:follower, :followee, 'accepted', 0)",
+        "INSERT INTO relations (follower, followee, state, changed) VALUES (:follower, :followee, 'accepted', 0)",
         follower=bytes.fromhex(people["judy"]["id"]),
         followee=bytes.fromhex(people["jane"]["id"]),
     )

@@ -1,6 +1,5 @@
 """The consent page and signing in: who can say yes, and how often one may try."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -240,10 +239,7 @@ def test_right_password_counts_for_nothing(limited: RunningNode) -> None:
 # Secrets
 
 
-def test_no_secret_is_stored_or_logged_or_shown(
-    running: RunningNode, service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
+def test_no_secret_is_stored_or_shown(running: RunningNode, service: Service) -> None:
     code = service.get_code("jane.haiku.ink", "relations:read")
     tokens = service.exchange(code).json()
     again = service.refresh(tokens["refresh_token"]).json()
@@ -263,10 +259,7 @@ def test_no_secret_is_stored_or_logged_or_shown(
             for table in ("codes", "tokens", "sessions", "identities", "grants", "attempts")
         )
     shown = "".join(answer.text for answer in answers) + repr(running.node) + repr(running.node.vault)
-    logged = "".join(record.getMessage() for record in caplog.records if not record.name.startswith("httpcore"))
     for secret in secrets:
         assert secret not in stored
         assert secret not in shown
-        assert secret not in logged
     assert challenge_of(VERIFIER) in stored  # the look itself works
-    assert "POST" in logged

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, update
 
 from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
@@ -47,7 +48,10 @@ def _describe(field: Field) -> dict[str, Any]:
 def add_row(node: Node, view: View, published: dict[str, Any], access: Access | None = None, **fields: Any) -> None:
     """Put an instance into its view."""
     instance = parse_hash(published["instance"])
+    log = node.store.log_state(PublicKey.fromhex(published["author"]), published["log_id"])
+    assert log is not None
     row = {
+        "_log": log.id,
         "_instance": instance,
         "_author": bytes.fromhex(published["author"]),
         "_log_id": published["log_id"],

@@ -29,7 +29,7 @@ from inkgrove.pipeline.archive_files import Archive, open_archive, read_slice
 from inkgrove.pipeline.failures import first_reason
 from inkgrove.pipeline.fold import open_once
 from inkgrove.pipeline.held import held_of
-from inkgrove.pipeline.load import FAILED, REJECTED, RESULT_DDL, Row, load_task
+from inkgrove.pipeline.load import CHUNK, FAILED, REJECTED, RESULT_DDL, Row, load_task
 from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.pipeline.verify import (
     CHECKED_DDL,
@@ -106,7 +106,7 @@ def _read_entries(place: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
 
 
 def import_archive(
-    spark: SparkSession, store: LogStore, path: Path, rejects: Path, on_progress: OnProgress
+    spark: SparkSession, store: LogStore, path: Path, rejects: Path, on_progress: OnProgress, *, chunk: int = CHUNK
 ) -> ImportReport:
     """Take an archive into a store; what is refused is written to the Parquet file `rejects`, with the reason."""
     archive = open_archive(path)
@@ -116,7 +116,9 @@ def import_archive(
     verified = verify_archive(spark, store, archive, on_progress)
     try:
         done = spark.sparkContext.accumulator(0)
-        loaded = verified.lines.mapInArrow(load_task(store.place, done), RESULT_DDL).persist(StorageLevel.DISK_ONLY)
+        loaded = verified.lines.mapInArrow(load_task(store.place, done, chunk), RESULT_DDL).persist(
+            StorageLevel.DISK_ONLY
+        )
         with _watched(done, "appending", archive.rows, on_progress):
             counts = _counts(loaded)
         for status, code, message, rows in counts:
@@ -193,24 +195,22 @@ def verify_archive(
         .sortWithinPartitions("log", "seq_num", "hash", col("payload").isNull(), col("code").isNotNull())
         .persist(StorageLevel.DISK_ONLY)
     )
-    kept = [checked]
     try:
         with _watched(done, "verifying", archive.rows, on_progress):
             checked.count()
-        linked = with_links(checked)
-        held_logs, held_claims = held_of(store, linked, kept)
-        logs = judge_logs(linked, held_logs, held_claims).persist(StorageLevel.DISK_ONLY)
-        kept.append(logs)
-        partial = logs.where("is_clean and not is_whole")
-        if not partial.isEmpty():
-            lost = keep_without_path(linked.join(partial.select("log"), "log", how="left_semi"), held_claims)
-            lost = lost.select("log", lit(True).alias("is_lost"))
-            is_clean = col("is_clean") & ~coalesce("is_lost", lit(False))
-            logs = logs.join(lost, "log", how="left").select("log", is_clean.alias("is_clean"), "height", "held")
     except (PySparkException, Py4JError) as err:
-        for frame in kept:
-            frame.unpersist()
         raise BadArchive(f"{archive.path} cannot be read as an archive: {first_reason(err)}") from err
+    linked = with_links(checked)
+    kept = [checked]
+    held_logs, held_claims = held_of(store, linked, kept)
+    logs = judge_logs(linked, held_logs, held_claims).persist(StorageLevel.DISK_ONLY)
+    kept.append(logs)
+    partial = logs.where("is_clean and not is_whole")
+    if not partial.isEmpty():
+        lost = keep_without_path(linked.join(partial.select("log"), "log", how="left_semi"), held_claims)
+        lost = lost.select("log", lit(True).alias("is_lost"))
+        is_clean = col("is_clean") & ~coalesce("is_lost", lit(False))
+        logs = logs.join(lost, "log", how="left").select("log", is_clean.alias("is_clean"), "height", "held")
     lines = checked.join(logs.select("log", "is_clean", "height", "held"), "log", how="left")
     defaults = {"is_clean": lit(False), "height": lit(0), "held": lit(0)}
     columns = [coalesce(name, defaults[name]).alias(name) if name in defaults else col(name) for name in Row._fields]

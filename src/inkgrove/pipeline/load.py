@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import Accumulator
 
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError, StoreUnavailable
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.verify import SignedEntry
@@ -26,6 +26,7 @@ from inkgrove.pipeline.fold import open_once
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Status
 from inkgrove.store.prepare import read_content
+from inkgrove.store.tables import name_of_log
 
 RESULT: Final = pa.schema(
     [
@@ -40,6 +41,7 @@ RESULT: Final = pa.schema(
 RESULT_DDL: Final = "status string, code string, message string, entry binary, rows long"
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 20_000
+"""How many lines go into a transaction."""
 _CAREFUL_CHUNK: Final = 5_000
 _PAUSE: Final = 0.1
 """The part of its time that an import leaves a SQLite store to other writers."""
@@ -61,12 +63,14 @@ class Row(NamedTuple):
     held: int
 
 
-def load_task(place: str, done: "Accumulator[int]") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def load_task(
+    place: str, done: "Accumulator[int]", chunk: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: rows like `Row`, ordered by log, place and hash, in; `RESULT` out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loader = Loader(place)
         try:
+            loader = Loader(place, chunk)
             for batch in batches:
                 columns = [batch.column(name).to_pylist() for name in Row._fields]
                 for row in map(Row._make, zip(*columns, strict=True)):
@@ -75,9 +79,9 @@ def load_task(place: str, done: "Accumulator[int]") -> Callable[[Iterator[pa.Rec
                 yield from loader.refused()
             loader.flush()
             yield from loader.refused()
+            yield _result([(status, None, None, None, count) for status, count in loader.counts.items()])
         except StoreUnavailable as error:
             yield _result([(FAILED, error.code, error.message, None, 1)])
-        yield _result([(status, None, None, None, count) for status, count in loader.counts.items()])
 
     return run
 
@@ -85,15 +89,17 @@ def load_task(place: str, done: "Accumulator[int]") -> Callable[[Iterator[pa.Rec
 class Loader:
     """One task's way into the store."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, chunk: int) -> None:
         self.store = open_once(place)
         self.place = place
+        self.chunk = chunk
         self.counts: Counter[str] = Counter()
         self._refused: list[tuple[Any, ...]] = []
         self._clean: list[Row] = []
         self._careful: list[Row] = []
-        self._moved: dict[bytes, LogAsSeen | None] = {}
-        """The logs that this task has changed, as it left them; None for those it could not take in bulk."""
+        self._last_hash: bytes | None = None
+        self._logs: dict[bytes, LogAsSeen | None] = {}
+        """The logs that this task has changed, as it left them; None for those that others have changed meanwhile."""
 
     def take(self, row: Row) -> None:
         """Take one line, sooner or later."""
@@ -101,11 +107,11 @@ class Loader:
             self._refuse(row, row.code or "inkgrove", row.message)
         elif row.is_clean:
             self._clean.append(row)
-            if len(self._clean) >= CHUNK:
+            if len(self._clean) >= self.chunk:
                 self._append()
         else:
             self._careful.append(row)
-            if len(self._careful) >= _CAREFUL_CHUNK:
+            if len(self._careful) >= min(self.chunk, _CAREFUL_CHUNK):
                 self._ingest()
 
     def flush(self) -> None:
@@ -123,49 +129,49 @@ class Loader:
         rows, self._clean = self._clean, []
         new = self._keep_new(rows)
         runs = [run for log, group in groupby(new, attrgetter("log")) if (run := self._run(log, list(group)))]
-        if not runs:
-            return
-        with self._turn():
-            moved = self.store.append_clean(runs)
-        names = {run.log[:2] for run in moved}
-        for run in runs:
-            name = run.log.author + run.log.log_id.to_bytes(8, "big")
-            if run.log[:2] in names:
-                self._moved[name] = None
-            else:
-                height = max(run.log.height, run.lines[-1].seq_num)
-                self._moved[name] = run.log._replace(height=height, held=run.log.held + len(run.lines))
+        if runs:
+            with self._turn():
+                moved = self.store.append_clean(runs)
+            self._note_logs(runs, {run.log for run in moved})
         for row in new:
-            self._careful_or_count(row)
+            if self._is_moved(row):
+                self._careful.append(row)
+            else:
+                self._count(row, APPENDED)
+        if len(self._careful) >= _CAREFUL_CHUNK:
+            self._ingest()
 
-    def _careful_or_count(self, row: Row) -> None:
-        if self._moved[row.log or b""] is None:
-            self._careful.append(row)
-        else:
-            self._count(row, APPENDED)
+    def _note_logs(self, runs: list[Run], moved: set[LogAsSeen]) -> None:
+        for run in runs:
+            log, lines = run.log, run.lines
+            left = log._replace(height=max(log.height, lines[-1].seq_num), held=log.held + len(lines))
+            self._logs[name_of_log(log.author, log.log_id)] = None if log in moved else left
+
+    def _is_moved(self, row: Row) -> bool:
+        return row.log in self._logs and self._logs[row.log] is None
 
     def _keep_new(self, rows: list[Row]) -> list[Row]:
         """Count what is there already; the payload of a held entry takes the careful way."""
         held = self.store.held_among([Hash(row.hash or b"") for row in rows if row.seq_num <= row.height])
-        new, before = [], None
+        new = []
         for row in rows:
-            if row.hash == before:
+            is_twin = row.hash == self._last_hash
+            self._last_hash = row.hash
+            has_payload = held.get(Hash(row.hash or b""))
+            if self._is_moved(row):
+                self._careful.append(row)
+            elif is_twin or has_payload or (has_payload is not None and row.payload is None):
                 # Of lines with one entry the first has the payload, if any has.
                 self._count(row, KNOWN)
-                continue
-            before = row.hash
-            has_payload = held.get(Hash(row.hash or b""))
-            if has_payload is None:
-                new.append(row)
-            elif has_payload or row.payload is None:
-                self._count(row, KNOWN)
-            else:
+            elif has_payload is not None:
                 self._careful.append(row)
+            else:
+                new.append(row)
         return new
 
     def _run(self, log: bytes, rows: list[Row]) -> Run | None:
         author, log_id = PublicKey(log[:KEY_BYTES]), int.from_bytes(log[KEY_BYTES:], "big")
-        seen = self._moved.get(log, LogAsSeen(author, log_id, rows[0].height, rows[0].held))
+        seen = self._logs.get(log, LogAsSeen(author, log_id, rows[0].height, rows[0].held))
         if seen is None:
             return None
         return Run(seen, [_line(row) for row in rows])
@@ -179,9 +185,8 @@ class Loader:
         with self._turn():
             receipts = self.store.ingest(items)
         for row, receipt in zip(rows, receipts, strict=True):
-            if receipt.status in (Status.REFUSED, Status.EVIDENCE):
-                error = receipt.error or InkgroveError("")
-                self._refuse(row, error.code, error.message)
+            if receipt.error is not None:
+                self._refuse(row, receipt.error.code, receipt.error.message)
             else:
                 self._count(row, KNOWN if receipt.status is Status.KNOWN else APPENDED)
 
