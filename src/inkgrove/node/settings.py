@@ -31,6 +31,9 @@ class NodeSettings:
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
+    give_up_seconds: int = field(
+        default=7 * 86_400, metadata={"about": "How long deliveries to a node that does not answer are tried."}
+    )
     resolve: tuple[str, ...] = field(
         default=(),
         metadata={
