@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import migration, pipeline, verification
+from bench import archive, migration, node, pipeline, reading, verification
 
-SUITES = (verification, migration, pipeline)
+SUITES = (verification, migration, archive, pipeline, node, reading)
 
 
 def main() -> None:

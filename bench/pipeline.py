@@ -1,144 +1,190 @@
-"""The pipeline on one machine: a rebuild against a plain materialiser, and how soon an append is visible.
+"""The pipeline on one machine: a rebuild against a plain materialiser, and what small changes cost in large stores.
 
-INKGROVE_BENCH_ENTRIES sets the size (100,000 by default); the signed entries are kept in .cache/bench.
+INKGROVE_BENCH_ENTRIES sets the size (100,000 by default, 1,000,000 for the run of record).
 """
 
 import os
+import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 
+from pyspark.sql import SparkSession
+
 from bench.harness import Row
 from bench.plain import materialise
+from bench.stores import (
+    AUTHORS,
+    SCHEMA,
+    SCHEMAS,
+    Writer,
+    long_log,
+    many_authors,
+    many_schemas,
+    messages_of_schemas,
+    next_of_long_log,
+)
 from bench.verification import slothmails
-from inkgrove.core.entry import hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.yaml_form import parse_messages
 from inkgrove.pipeline.definitions import take_snapshot
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.session import start_session
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
+from inkgrove.store.view_store import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))
-AUTHORS = 1_000
-DEV = SecretKey.from_seed(b"\1" * 32)
-SCHEMA = SchemaId(DEV.public, 12)
-# The payloads of bench.verification name version 4.
-VERSIONS = """kind: schema-meta
-name: slothmail
-spec: 1
----
-kind: schema-migration
-fields:
-  - subject: {action: create, type: text}
-  - body: {action: create, type: text}
----
-kind: schema-migration
-fields:
-  - recipient: {action: create, type: relation}
----
-kind: schema-migration
-fields:
-  - created: {action: create, type: timestamp}
-"""
-
-
-class Writer:
-    """An author's log."""
-
-    def __init__(self, number: int) -> None:
-        self.key = SecretKey.from_seed(number.to_bytes(4, "big") * 8)
-        self.hashes: list[Hash] = []
-
-    def sign(self, payload: bytes, log_id: int = 1) -> tuple[bytes, bytes]:
-        seq_num = len(self.hashes) + 1
-        entry = sign_entry(
-            self.key,
-            payload,
-            log_id=log_id,
-            seq_num=seq_num,
-            lipmaa_link=self.hashes[lipmaa(seq_num) - 1] if has_lipmaa_link(seq_num) else None,
-            backlink=self.hashes[-1] if self.hashes else None,
-        )
-        self.hashes.append(hash_entry(entry))
-        return entry.encoded, payload
-
-
-def make_store(place: Path) -> None:
-    """A store with the schema and ENTRIES creates."""
-    store = open_store(place)
-    dev = Writer(0)
-    dev.key = DEV
-    store.ingest([dev.sign(encode_message(message), 12) for message in parse_messages(VERSIONS)])
-    store.register(SCHEMA)
-    payloads = list(slothmails(ENTRIES // AUTHORS))
-    for start in range(0, AUTHORS, 50):
-        writers = [Writer(number + 1) for number in range(start, start + 50)]
-        store.ingest([writer.sign(payload) for writer in writers for payload in payloads])
-    store.close()
+FEW = 10_000
+LONG = 100_000
 
 
 def rows() -> Iterator[Row]:
-    cache = Path(".cache") / "bench" / f"{ENTRIES}"
-    if not (cache / "node.db").exists():
-        shutil.rmtree(cache, ignore_errors=True)
-        make_store(cache)
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        shutil.copytree(cache, home)
-        spark = start_session(Path(folder) / "logs", {"spark.master": f"local[{os.cpu_count()}]"})
-        materialiser = Materialiser(spark, str(home))
+        settings = {"spark.master": f"local[{os.cpu_count()}]", "spark.driver.memory": "1g"}
+        spark = start_session(Path(folder) / "logs", settings)
+        try:
+            with _views_of(spark, many_authors(ENTRIES), Path(folder)) as (materialiser, home):
+                rebuilt, per_entry = _rebuild(spark, materialiser, home, Path(folder))
+                yield rebuilt
+                yield _growth(spark, per_entry, Path(folder))
+                large = _incremental(materialiser), _freshness(materialiser, Path(folder))
+            with _views_of(spark, many_authors(FEW), Path(folder)) as (materialiser, _):
+                small = _incremental(materialiser), _freshness(materialiser, Path(folder))
+            yield _cost("a batch of 1,000 entries on a large view", large[0], f"on {FEW:,} rows", small[0], 2)
+            yield from _freshness_rows(small[1], large[1])
+            yield _long(spark, Path(folder))
+            yield _schemas(spark, Path(folder))
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _views_of(spark: SparkSession, store: Path, folder: Path) -> Iterator[tuple[Materialiser, Path]]:
+    home = folder / "home"
+    shutil.copytree(store, home)
+    materialiser = Materialiser(spark, str(home))
+    try:
         materialiser.settle()
-        yield _rebuild(materialiser, home, Path(folder))
-        yield _freshness(materialiser, Path(folder))
+        # The view was just built from everything: a batch of all positions would fold it a second time.
+        newest = materialiser.store.newest_offset()
+        materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
+        yield materialiser, home
+    finally:
         materialiser.close()
-        spark.stop()
+        shutil.rmtree(home)
 
 
-def _rebuild(materialiser: Materialiser, home: Path, folder: Path) -> Row:
-    snapshot = take_snapshot(materialiser.store, materialiser.views.views())
-    definition = snapshot.definitions()[SCHEMA]
+def _seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def _cost(name: str, seconds: float, baseline: str, base_seconds: float, most: float, note: str = "") -> Row:
+    cost = seconds / base_seconds
+    told = f"{seconds:.3f} s against {base_seconds:.3f} s; {ENTRIES:,} entries{note}"
+    return Row(name, 1 / seconds, baseline, 1 / base_seconds, cost, f"<= {most:.2f}", cost <= most, told)
+
+
+def _rebuild(spark: SparkSession, materialiser: Materialiser, home: Path, folder: Path) -> tuple[Row, float]:
+    definition = take_snapshot(materialiser.store, materialiser.views.views()).definitions()[SCHEMA]
     materialiser.rebuild(SCHEMA)
     ours, plain = [], []
     for _ in range(3):
-        start = perf_counter()
-        assert materialise(home / "node.db", folder / "plain.db", definition) == ENTRIES
-        plain.append(perf_counter() - start)
-        start = perf_counter()
-        materialiser.rebuild(SCHEMA)
-        ours.append(perf_counter() - start)
+        plain.append(_seconds(lambda: materialise(home / "node.db", folder / "plain.db", definition)))
+        ours.append(_seconds(lambda: materialiser.rebuild(SCHEMA)))
     ratio = median(p / o for p, o in zip(plain, ours, strict=True))
     rates = ENTRIES / median(ours), ENTRIES / median(plain)
-    note = f"{ENTRIES:,} entries of {AUTHORS:,} authors, warm"
-    return Row("rebuild of a view", rates[0], "plain Python + SQLite", rates[1], ratio, ">= 1.80", ratio >= 1.8, note)
+    driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    note = (
+        f"{ENTRIES:,} entries of {AUTHORS:,} authors, warm; driver heap 1 GB,"
+        f" peak resident: JVM {_peak_of_jvm(spark)} MB, Python driver {driver} MB"
+    )
+    name = "rebuild of a view, rows per second"
+    row = Row(name, rates[0], "plain Python + SQLite", rates[1], ratio, ">= 1.80", ratio >= 1.8, note)
+    return row, median(ours) / ENTRIES
 
 
-def _freshness(materialiser: Materialiser, folder: Path) -> Row:
-    """Seconds from an append to its row in the view, with a warm stream."""
-    query = materialiser.follow(folder / "checkpoint")
+def _peak_of_jvm(spark: SparkSession) -> int:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    status = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) // 1024
+
+
+def _growth(spark: SparkSession, per_entry: float, folder: Path) -> Row:
+    small = ENTRIES // 10
+    (folder / "small").mkdir()
+    with _views_of(spark, many_authors(small), folder / "small") as (materialiser, _):
+        base = median(_seconds(lambda: materialiser.rebuild(SCHEMA)) for _ in range(5)) / small
+    return _cost("rebuild, time per entry", per_entry * 1e6, f"with {small:,}", base * 1e6, 1.15, "; in microseconds")
+
+
+def _incremental(materialiser: Materialiser) -> float:
+    """Seconds to take in 1,000 new entries."""
+    times = []
+    for number in range(5):
+        writers = [Writer(3_000_000 + number * 100 + count) for count in range(100)]
+        materialiser.store.ingest([writer.sign(payload) for writer in writers for payload in slothmails(10)])
+        times.append(_seconds(materialiser.catch_up))
+    return median(times)
+
+
+def _freshness(materialiser: Materialiser, folder: Path) -> tuple[float, float]:
+    """Seconds from an append to its row in the view, with a warm stream: p50 and p99."""
+    checkpoint = Path(tempfile.mkdtemp(dir=folder))
+    query = materialiser.follow(checkpoint)
     writer = Writer(9_999_999)
-    store: LogStore = materialiser.store
+    store = materialiser.store
     query.processAllAvailable()
     waits = []
-    for number, payload in enumerate(slothmails(60)):
+    for number, payload in enumerate(slothmails(120)):
         start = perf_counter()
         store.ingest([writer.sign(payload)])
         newest = store.newest_offset()
         while materialiser.views.progress()[1] < newest:
             sleep(0.002)
-        if number >= 10:
+        if number >= 20:
             waits.append(perf_counter() - start)
         sleep(0.03)
     query.stop()
     waits.sort()
-    p50, p99 = median(waits), waits[int(len(waits) * 0.99)]
-    note = f"p99 {p99:.3f} s; {ENTRIES:,} entries in the store"
-    return Row("append to visible, p50 seconds", 1 / p50, "one second", 1, p50, "<= 0.50", p50 <= 0.5, note)
+    return median(waits), waits[int(len(waits) * 0.99)]
+
+
+def _freshness_rows(small: tuple[float, float], large: tuple[float, float]) -> Iterator[Row]:
+    for size, (p50, p99) in ((FEW, small), (ENTRIES, large)):
+        note = f"p99 {p99:.3f} s; 100 appends"
+        name = f"append to visible, {size:,} entries, p50"
+        yield Row(name, 1 / p50, "one second", 1, p50, "<= 0.50", p50 <= 0.5, note)
+    yield _cost("append to visible in a large store", large[0], f"with {FEW:,} entries", small[0], 1.3)
+
+
+def _long(spark: SparkSession, folder: Path) -> Row:
+    """One more entry on a long log against one on a short log."""
+
+    def seconds(count: int) -> float:
+        with _views_of(spark, long_log(count), folder) as (materialiser, _):
+            times = []
+            for item in next_of_long_log(materialiser.store, 30):
+                materialiser.store.ingest([item])
+                times.append(_seconds(materialiser.catch_up))
+        return median(times[10:])
+
+    return _cost(f"one more entry on a log of {LONG:,}", seconds(LONG), "on a log of 100", seconds(100), 1.3)
+
+
+def _schemas(spark: SparkSession, folder: Path) -> Row:
+    """The same messages in 200 schemas against one, in a batch."""
+
+    def seconds(schemas: int) -> float:
+        with _views_of(spark, many_schemas(SCHEMAS), folder) as (materialiser, _):
+            items = messages_of_schemas(schemas, 1_000, 15)
+            times = []
+            for start in range(0, len(items), 3_000):
+                materialiser.store.ingest(items[start : start + 3_000])
+                times.append(_seconds(materialiser.catch_up))
+        return median(times)
+
+    return _cost(f"a batch in {SCHEMAS} schemas", seconds(SCHEMAS), "in one schema", seconds(1), 3, "; 3,000 messages")

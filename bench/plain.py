@@ -1,7 +1,8 @@
 """The baseline of the pipeline: a straightforward materialiser in one process, with the same strict decoding.
 
-It reads the entries log by log, decodes and migrates each create, and writes rows into one table: what one would write
-without thinking of late payloads, forks, reverts or crashes.
+It reads the entries log by log, decodes and migrates each create, and writes rows with where they came from into one
+table: what one would write without thinking of late payloads, forks, reverts or crashes. A row stands for its create's
+outcome, as in the pipeline's own tables.
 """
 
 import sqlite3
@@ -12,6 +13,10 @@ from inkgrove.messages.message import decode_message
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 from inkgrove.store.cells import cell_encoder
+
+PROVENANCE = (
+    "instance BLOB PRIMARY KEY, author BLOB, log_id INTEGER, seq_num INTEGER, last_seq_num INTEGER, log INTEGER"
+)
 
 
 def materialise(source: Path, target: Path, definition: ViewDefinition) -> int:
@@ -24,9 +29,12 @@ def materialise(source: Path, target: Path, definition: ViewDefinition) -> int:
     columns = [field.name for field in definition.fields]
     encoders = [cell_encoder(field.type) for field in definition.fields]
     names = ", ".join(f'"{name}"' for name in columns)
-    view.execute(f"CREATE TABLE rows (instance BLOB PRIMARY KEY, log INTEGER, seq_num INTEGER, {names})")
+    view.execute(f"CREATE TABLE rows ({PROVENANCE}, {names})")
     view.execute("BEGIN")
-    insert = f"INSERT INTO rows VALUES (?, ?, ?, {', '.join('?' * len(columns))})"
+    insert = f"INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, {', '.join('?' * len(columns))})"
+    logs = {
+        number: (author, log_id) for number, author, log_id in entries.execute("SELECT id, author, log_id FROM logs")
+    }
     cursor = entries.execute("SELECT log, seq_num, hash, payload FROM entries ORDER BY log, seq_num")
     written = 0
     while chunk := cursor.fetchmany(2_000):
@@ -39,7 +47,7 @@ def materialise(source: Path, target: Path, definition: ViewDefinition) -> int:
             assert isinstance(migration, Migration)
             values = migration.read_create(message.fields)
             cells = [v if v is None or e is None else e(v) for v, e in zip(values, encoders, strict=True)]
-            rows.append((entry_hash, log, seq_num, *cells))
+            rows.append((entry_hash, *logs[log], seq_num, seq_num, log, *cells))
         view.executemany(insert, rows)
         written += len(rows)
     view.execute("COMMIT")

@@ -1,9 +1,10 @@
-"""Writes the reference pages that follow from the code: docs/errors.md, docs/outcomes.md and docs/commands.md; --check compares."""
+"""Writes the reference pages that follow from the code: errors, outcomes, commands, settings and HTTP; --check compares."""
 
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 os.environ["TERMINAL_WIDTH"] = os.environ["COLUMNS"] = "80"
@@ -13,12 +14,16 @@ import typer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from inkgrove.api.app import make_app
 from inkgrove.cli.main import app
 from inkgrove.core import errors
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation import errors as _federation_errors  # noqa: F401
 from inkgrove.messages.outcomes import Outcome, OutcomeCode
 from inkgrove.node import errors as _node_errors  # noqa: F401
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+from inkgrove.settings import all_settings, sections
 from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS
 
 
@@ -93,8 +98,8 @@ def command_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Every command takes `--json` for programs and `--help`. Exit codes: 0 done, 1 the input is not valid, 2 the",
-        "command was misused. Errors are one line on standard error, with a [code](errors.md) in brackets.",
+        "Every command takes `--json` for programs and `--help`. Exit codes: 0 done, 1 the input is not valid or the",
+        "work could not be done, 2 the command was misused. Errors are one line on standard error, with a [code](errors.md) in brackets.",
         "",
         "This page is made from the command's own help by `scripts/make_docs.py`.",
     ]
@@ -103,6 +108,115 @@ def command_page() -> str:
         context.info_name = " ".join(path)
         lines += ["", f"## {' '.join(path)}", "", "```text", command.get_help(context).rstrip(), "```"]
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+def settings_page() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Set in `inkgrove.toml` in the home directory (or the file that `--config` or `INKGROVE_CONFIG` names), over that by a variable of",
+        "the environment, over that by a flag: `--home` and `--store` of most commands, and `inkgrove --set NAME=VALUE COMMAND` for any.",
+        "`inkgrove settings` shows what is in effect and where it came from. A name that does not exist is an error",
+        "(`settings.unknown`), and so is a value of the wrong type (`settings.invalid`).",
+        "",
+        "```toml",
+        'store = "postgresql://inkgrove@db.example/inkgrove"',
+        "",
+        "[spark]",
+        'master = "spark://spark.example:7077"',
+        'memory = "4g"',
+        "",
+        "[spark.conf]",
+        '"spark.cores.max" = "16"',
+        "```",
+        "",
+        "The variable of a setting is `INKGROVE_` and its name in capitals, with `_` for each dot. There and behind `--set`, a table is written",
+        'on one line: `{"spark.cores.max" = "16"}`. In a file, a path is relative to the file.',
+        "",
+        "This page is made from `settings.py` by `scripts/make_docs.py`.",
+    ]
+    for section, about in sections().items():
+        lines += ["", f"## {section or 'Everywhere'}", "", about, ""]
+        lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+        for item in all_settings().values():
+            if item.name.rpartition(".")[0] == section:
+                default = "" if item.default in (None, {}) else f"`{item.default}`"
+                lines.append(f"| `{item.name}`<br>`{item.variable}` | {item.kind_name} | {default} | {item.about} |")
+    return "\n".join(lines) + "\n"
+
+
+def http_page() -> str:
+    with TemporaryDirectory() as home:
+        node = Node(Path(home), NodeSettings(), home=Path(home))
+        document = make_app(node).openapi()
+        node.close()
+    lines = [
+        "# HTTP",
+        "",
+        "Every route of a node. The same as OpenAPI, with the form of every body and answer: `GET /openapi.json`.",
+        "",
+        "- Send a token as `Authorization: Bearer TOKEN`: that of `POST /sessions`, or the access token of a service.",
+        "- Bodies are strict JSON (no NaN, no key twice, 64 levels, UTF-8) unless a route says otherwise.",
+        "- HEAD works wherever GET does; OPTIONS and 405 say which methods there are.",
+        "- Refusals are problem details (RFC 9457): `type`, `title`, `status`, `code`, `detail`. The [codes](errors.md) never",
+        "  change their meaning. Any request can meet " + _codes(_common(document)) + ".",
+        "- Every answer has `X-Request-Id`, the client's own if it sent one; the node's log has it too.",
+        "",
+        "This page is made from the OpenAPI document by `scripts/make_docs.py`.",
+    ]
+    tag = None
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if operation["tags"][0] != tag:
+                tag = operation["tags"][0]
+                lines += ["", f"## {tag.capitalize()}"]
+            lines += [
+                "",
+                f"### {method.upper()} {path}",
+                "",
+                operation["description"],
+                "",
+                *_details(document, operation),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _details(document: dict[str, Any], operation: dict[str, Any]) -> Iterator[str]:
+    for parameter in operation.get("parameters", []):
+        about = parameter.get("description") or parameter["schema"].get("description", "")
+        yield f"- {parameter['in']} `{parameter['name']}`{': ' + about if about else ''}"
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = document["components"]["schemas"].get(content.get("schema", {}).get("$ref", "").rpartition("/")[2], {})
+        needed = set(schema.get("required", []))
+        names = ", ".join(f"`{name}`" + ("" if name in needed else "?") for name in schema.get("properties", {}))
+        about = operation["requestBody"].get("description", "")
+        yield f"- body `{media_type}`" + (f": {names}" if names else "") + (f": {about}" if about else "")
+    common = _common(document)
+    for status, answer in operation["responses"].items():
+        if int(status) < 400:
+            yield f"- {status}: {answer['description']}"
+        elif codes := [code for code in _problem_codes(answer) if code not in common]:
+            yield f"- {status}: {_codes(codes)}"
+
+
+def _common(document: dict[str, Any]) -> list[str]:
+    """What every operation can answer, and what everyone that takes a body or a token can."""
+    found = dict.fromkeys(
+        code
+        for path in ("/blobs", "/sessions")
+        for answer in document["paths"][path]["post"]["responses"].values()
+        for code in _problem_codes(answer)
+        if code.startswith(("request.", "store.")) or code == "auth.bad-token"
+    )
+    return sorted(found)
+
+
+def _problem_codes(answer: dict[str, Any]) -> list[str]:
+    return list(answer.get("content", {}).get("application/problem+json", {}).get("examples", {}))
+
+
+def _codes(codes: list[str]) -> str:
+    return ", ".join(f"`{code}`" for code in codes)
 
 
 def commands(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
@@ -114,7 +228,13 @@ def commands(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
 
 
 def main() -> int:
-    pages = {"errors.md": error_page(), "outcomes.md": outcome_page(), "commands.md": command_page()}
+    pages = {
+        "errors.md": error_page(),
+        "outcomes.md": outcome_page(),
+        "commands.md": command_page(),
+        "settings.md": settings_page(),
+        "http.md": http_page(),
+    }
     stale = [
         name for name, text in pages.items() if not (path := ROOT / "docs" / name).exists() or path.read_text() != text
     ]

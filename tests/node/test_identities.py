@@ -1,11 +1,23 @@
 """Identities and sign-ins over HTTP."""
 
-import pytest
+from base64 import b64decode, b64encode
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
-from inkgrove.core.keys import identity_of, parse_public_key
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.message import decode_message
-from tests.support.nodes import RunningNode
+import pytest
+from httpx import Response
+
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
+from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.node.errors import KeyRevoked
+from inkgrove.node.identity_log import check_author, follow_identity_log
+from inkgrove.node.node_key import node_key
+from inkgrove.store.identities import keys_of
+from tests.support.logs import LogBuilder, key
+from tests.support.nodes import PASSWORD, RunningNode
 
 
 def test_new_identity_is_served_by_name_and_by_id(running: RunningNode) -> None:
@@ -62,3 +74,207 @@ def test_secret_key_is_encrypted_at_rest(running: RunningNode) -> None:
     with running.node.database.reading() as connection:
         stored = connection.exec_driver_sql("SELECT sealed FROM identity_keys").scalar_one()
     assert secret.seed not in bytes(stored)
+
+
+@pytest.mark.parametrize(
+    "name", ["\0", "a\0.ink", "\ud800".encode("utf-8", "surrogatepass"), "ä" * 300, "%", "../me", "\n"]
+)
+def test_strange_names_are_nobody(running: RunningNode, name: str | bytes) -> None:
+    jane = running.client(running.create("jane.haiku.ink") and _token(running))
+    for answer in (
+        running.anybody.get(f"/identities/{quote(name, safe='')}"),
+        running.anybody.get("/.well-known/inkgrove", headers={"host": quote(name, safe="")}),
+        running.anybody.post("/sessions", json={"fqdn": quote(name), "password": PASSWORD}),
+        running.anybody.post("/sessions", content=b'{"fqdn": "\\u0000", "password": "\\ud800"}'),
+        jane.put(f"/me/following/{quote(name, safe='')}", json={"group": "\0"}),
+        jane.put("/me/followers/jane.haiku.ink", content=b'{"state": "blocked", "group": "\\ud800"}'),
+        jane.patch("/me", json={"name": "\0"}),
+        jane.patch("/me", content=b'{"profile": {"\\ud800": "\\u0000"}}'),
+        jane.delete(f"/me/services/{quote(name, safe='')}"),
+        jane.get("/me/accesses", params={"client": "\0"}),
+        running.anybody.get("/oauth/authorize", params={"client_id": "\0"}),
+    ):
+        assert 400 <= answer.status_code < 500, (answer.request.url, answer.status_code)
+
+
+def _token(running: RunningNode) -> str:
+    body = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
+    token: str = running.anybody.post("/sessions", json=body).json()["token"]
+    return token
+
+
+# A key that never leaves the client
+
+
+def signed(log: LogBuilder, message: IdentityMessage) -> dict[str, str]:
+    payload = encode_message(message)
+    entry = log.append(payload)
+    return {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
+
+
+def document(fqdn: str = "jane.haiku.ink", **changes: Any) -> IdentityDocument:
+    return replace(IdentityDocument(fqdn, f"https://{fqdn}"), **changes)
+
+
+def adopt(running: RunningNode, log: LogBuilder, message: IdentityMessage, fqdn: str = "jane.haiku.ink") -> Response:
+    body = {"fqdn": fqdn, "password": PASSWORD, "signed": signed(log, message)}
+    return running.anybody.post("/identities", json=body)
+
+
+def test_client_may_hold_the_key_and_sign_for_itself(running: RunningNode) -> None:
+    log = LogBuilder(key(5), log_id=0)
+    created = adopt(running, log, document(name="Jane"))
+    assert (created.status_code, created.json()["id"]) == (201, identity_of(key(5).public).hex())
+    jane = running.sign_in("jane.haiku.ink")
+    answer = jane.patch("/me", json={"name": "Other"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "identity.no-key-here")
+    moved = jane.patch("/me", json={"signed": signed(log, document("jane.poem.ink"))})
+    assert (moved.status_code, moved.json()["revision"]) == (200, 2)
+    assert running.anybody.get("/identities/jane.poem.ink").json()["id"] == created.json()["id"]
+    assert running.anybody.get("/identities/jane.haiku.ink").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("log_id", "message", "code"),
+    [
+        (1, document(), "identity.bad-document"),
+        (0, KeyOf(identity_of(key(5).public)), "identity.bad-document"),
+        (0, document("john.haiku.ink"), "identity.bad-document"),
+        (0, document(endpoint="https://evil.example"), "identity.bad-document"),
+    ],
+)
+def test_first_entry_of_a_client_is_checked(
+    running: RunningNode, log_id: int, message: IdentityMessage, code: str
+) -> None:
+    answer = adopt(running, LogBuilder(key(5), log_id=log_id), message)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert running.anybody.get("/identities/jane.haiku.ink").status_code == 404
+    assert running.node.store.heights() == {}
+
+
+def test_forged_first_entry_is_refused(running: RunningNode) -> None:
+    item = signed(LogBuilder(key(5), log_id=0), document())
+    entry = bytearray(b64decode(item["entry"]))
+    entry[-1] ^= 1
+    other = b64encode(encode_message(document(name="Other"))).decode()
+    for changes, code in (
+        ({"entry": b64encode(entry).decode()}, "entry.bad-signature"),
+        ({"payload": other}, "payload.hash-mismatch"),
+        ({"entry": "%%%"}, "request.invalid"),
+    ):
+        body = {"fqdn": "jane.haiku.ink", "password": PASSWORD, "signed": {**item, **changes}}
+        assert running.anybody.post("/identities", json=body).json()["code"] == code
+    assert running.node.store.heights() == {}
+
+
+def test_stale_document_of_a_client_is_refused(running: RunningNode) -> None:
+    log = LogBuilder(key(5), log_id=0)
+    adopt(running, log, document())
+    jane = running.sign_in("jane.haiku.ink")
+    second = {"signed": signed(log, document(name="Second"))}
+    assert jane.patch("/me", json=second).status_code == 200
+    branch = LogBuilder(key(5), log_id=0)
+    branch.entries, branch.payloads = log.entries[:1], log.payloads[:1]
+    fork = jane.patch("/me", json={"signed": signed(branch, document(name="Fork"))})
+    assert (fork.status_code, fork.json()["code"]) == (409, "log.stale")
+
+
+# Changes
+
+
+def test_document_and_name_change_and_every_revision_is_signed(running: RunningNode) -> None:
+    created = running.create("jane.haiku.ink", name="Jane")
+    running.create("john.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    changed = jane.patch("/me", json={"profile": {"city": "Bern"}}).json()
+    assert (changed["name"], changed["profile"], changed["revision"]) == ("Jane", {"city": "Bern"}, 2)
+    taken = jane.patch("/me", json={"fqdn": "john.haiku.ink"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "identity.exists")
+    moved = jane.patch("/me", json={"fqdn": "jane.poem.ink"}).json()
+    assert (moved["id"], moved["endpoint"], moved["revision"]) == (created["id"], "https://jane.poem.ink", 3)
+    assert jane.get("/me").json()["fqdn"] == "jane.poem.ink"
+    assert running.sign_in("jane.poem.ink").get("/me").status_code == 200
+    assert len(running.node.store.entries_of(parse_public_key(created["key"]), 0)) == 3
+
+
+def test_new_password_needs_the_old_one_and_ends_every_sign_in(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    wrong = jane.post("/me/password", json={"old": "not this one", "new": "another password"})
+    assert (wrong.status_code, wrong.json()["code"]) == (401, "auth.bad-password")
+    assert jane.post("/me/password", json={"old": PASSWORD, "new": "another password"}).status_code == 204
+    assert jane.get("/me").status_code == 401
+    body = {"fqdn": "jane.haiku.ink", "password": "another password"}
+    assert running.anybody.post("/sessions", json=body).status_code == 201
+
+
+# Further keys
+
+
+def test_further_key_counts_only_with_both_words(running: RunningNode) -> None:
+    first, further = LogBuilder(key(5), log_id=0), LogBuilder(key(6), log_id=0)
+    me = identity_of(key(5).public)
+    adopt(running, first, document())
+    jane = running.sign_in("jane.haiku.ink")
+
+    def keys() -> list[bytes]:
+        return running.node.database.read(lambda connection: [*keys_of(connection, me)])
+
+    jane.patch("/me", json={"signed": signed(first, document(keys=(FurtherKey(key(6).public),)))})
+    assert keys() == [key(5).public]  # listed, and has not said so itself
+    entry = signed(further, KeyOf(me))
+    running.node.store.ingest([(b64decode(entry["entry"]), b64decode(entry["payload"]))])
+    running.node.database.write(lambda connection: follow_identity_log(connection, key(6).public))
+    assert sorted(keys()) == sorted([key(5).public, key(6).public])
+    jane.patch("/me", json={"signed": signed(first, document())})
+    assert keys() == [key(5).public]  # no longer listed
+
+
+def test_key_of_somebody_else_cannot_be_claimed(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    johns = parse_public_key(running.create("john.haiku.ink")["key"])
+    jane = running.sign_in("jane.haiku.ink")
+    theirs = signed(LogBuilder(key(6), log_id=0), KeyOf(identity_of(johns)))
+    answer = jane.post("/me/keys", json=theirs)
+    assert (answer.status_code, answer.json()["code"]) == (422, "identity.bad-document")
+
+
+def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
+    me = bytes.fromhex(running.create("jane.haiku.ink")["id"])
+    jane = running.sign_in("jane.haiku.ink")
+    listed = jane.post("/me/keys", json=signed(LogBuilder(key(6), log_id=0), KeyOf(IdentityId(me))))
+    assert (listed.status_code, listed.json()["keys"]) == (201, [{"key": key(6).public.hex(), "revoked": None}])
+    log = LogBuilder(key(6), log_id=3).grow(2)
+    running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
+
+    def check(log_id: int, seq_num: int) -> object:
+        return running.node.database.read(lambda connection: check_author(connection, key(6).public, log_id, seq_num))
+
+    assert check(3, 3) == me
+    revoked = jane.delete(f"/me/keys/{key(6).public.hex()}").json()
+    assert revoked["keys"] == [{"key": key(6).public.hex(), "revoked": [[0, 1], [3, 2]]}]
+    assert check(3, 2) == me
+    for place in ((3, 3), (4, 1), (0, 2)):
+        with pytest.raises(KeyRevoked):
+            check(*place)
+    assert jane.delete(f"/me/keys/{key(9).public.hex()}").status_code == 404
+
+
+# Discovery
+
+
+def test_host_says_who_is_there(running: RunningNode) -> None:
+    created = running.create("jane.haiku.ink")
+    found = running.anybody.get("/.well-known/inkgrove", headers={"host": "Jane.haiku.ink:8750"}).json()
+    assert (found["id"], found["fqdn"]) == (created["id"], "jane.haiku.ink")
+    assert found["node"] == {"endpoint": created["endpoint"], "key": node_key(running.node).public.hex()}
+    assert found["node"]["key"] != created["key"]
+    assert running.anybody.get("/.well-known/inkgrove").json()["code"] == "identity.unknown"
+
+
+def test_node_keeps_its_own_key(place: Path | str, tmp_path: Path) -> None:
+    keys = []
+    for _ in range(2):
+        with RunningNode(place, tmp_path) as running:
+            keys.append(node_key(running.node).public)
+    assert keys[0] == keys[1]

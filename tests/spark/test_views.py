@@ -8,10 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inkgrove.messages.ids import SchemaId
+from inkgrove.pipeline.cascade import cascade, falling
 from inkgrove.pipeline.definitions import take_snapshot
 from inkgrove.pipeline.fold import fold_task
 from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.tables import RESULT, spark_schema
+from inkgrove.pipeline.relations import Relations, effective
+from inkgrove.pipeline.tables import RELATIONS, RESULT, spark_schema
+from inkgrove.store.query import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.views import expected, held_by, materialised
@@ -80,13 +83,41 @@ def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
     assert "Exchange" not in plan
 
 
+def test_cascade_is_joins_of_spark(on_sqlite: Materialiser) -> None:
+    relations = Relations.after_merge({"stage": {"edges": 1, "groups": 1, "whole": 1}})
+    edges, deleted = effective(on_sqlite.spark, on_sqlite.place, relations)
+    plan = falling(edges, deleted)._jdf.queryExecution().optimizedPlan().toString()
+    assert "Join LeftAnti" in plan
+    assert "Join LeftSemi" in plan
+    assert "Aggregate" in plan
+    assert "MapInArrow" not in plan
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_cascade_reaches_the_fixed_point_of_chains_and_circles(spark: SparkSession, seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = [(view, bytes([number])) for view in (1, 2) for number in range(12)]
+    edges = [(*rng.choice(nodes), rng.random() < 0.2, *rng.choice(nodes), 1, 1) for _ in range(30)]
+    deleted = rng.sample(nodes, 2)
+    lost = set(deleted)
+    while more := {e[:2] for e in edges if not e[2] and e[3:5] in lost and e[:2] not in lost}:
+        lost |= more
+    # What its author deleted has no edges of its own any more.
+    edges = [edge for edge in edges if edge[:2] not in deleted]
+    found = cascade(
+        spark.createDataFrame(edges, spark_schema(RELATIONS["edges"])),
+        spark.createDataFrame([(*node, 1, 1) for node in deleted], spark_schema(RELATIONS["deleted"])),
+    )
+    assert {(row.view, bytes(row.instance)) for row in found.collect()} == lost - set(deleted)
+
+
 class Shop:
     """A schema with three versions to come, and a log of notes."""
 
-    def __init__(self, materialiser: Materialiser) -> None:
+    def __init__(self, materialiser: Materialiser, number: int = 50) -> None:
         self.materialiser = materialiser
-        self.schema = LogBuilder(key(50), log_id=10)
-        self.notes = LogBuilder(key(60), log_id=1)
+        self.schema = LogBuilder(key(number), log_id=10)
+        self.notes = LogBuilder(key(number + 10), log_id=1)
         self.publish(self.schema, {"kind": "schema-meta", "name": "notes", "spec": 1})
         self.migrate({"a": {"action": "create", "type": "text"}})
         materialiser.store.register(SchemaId(self.schema.secret.public, 10))
@@ -130,15 +161,66 @@ def test_only_affected_rows_are_written(on_sqlite: Materialiser) -> None:
     # An update.
     shop.update(7, "changed")
     assert shop.written() == 1
-    # A message that waited for a schema version: the new version rebuilds the view, all of it.
+    # A message that waits for a schema version writes nothing.
     shop.create("from the future", version=3)
     assert shop.written() == 0
+    # The version comes: every row gets its column, and the message that waited its row.
     shop.migrate({"b": {"action": "create", "type": "text", "default": "none"}})
-    assert shop.written() >= 32
-    # A fork at 30 takes back what came after; nothing else is written.
+    assert shop.written() == 32
+    # A revert takes the column away again, and the row that was made with it.
+    shop.publish(shop.schema, {"kind": "schema-revert", "target": 2})
+    assert shop.written() == 31
+    # A fork at 30 takes two rows away and the update of a third, which alone is written.
     branch = shop.notes.fork_at(30)
     on_sqlite.store.ingest([(branch.entry(30).encoded, branch.payloads[29])])
-    assert shop.written() <= 1
+    assert shop.written() == 1
+
+
+def test_another_view_is_not_written_when_a_schema_changes(on_sqlite: Materialiser) -> None:
+    shop, other = Shop(on_sqlite), Shop(on_sqlite, number=70)
+    for text in ("one", "two", "three"):
+        shop.create(text)
+        other.create(text)
+    shop.written()
+    other.migrate({"b": {"action": "create", "type": "text"}})
+    assert shop.written() == 3
+
+
+def test_dropped_first_payload_takes_its_row_and_outcome_away(materialiser: Materialiser) -> None:
+    shop = Shop(materialiser)
+    shop.create("one")
+    shop.create("two")
+    shop.update(1, "changed")
+    shop.written()
+    materialiser.store.drop_payloads([shop.notes.hash(1)])
+    assert shop.written() == 1
+
+
+def test_late_end_of_a_log_takes_away_what_stands_behind_it(materialiser: Materialiser) -> None:
+    shop = Shop(materialiser)
+    shop.create("one")
+    shop.create("two")
+    named = [bytes(shop.schema.secret.public), 10, 2]
+    messages: list[Map] = [
+        {"kind": "create", "schema": named, "fields": [{"a": "the last"}]},
+        {"kind": "update", "schema": named, "instance": 1, "fields": [{"a": "too late"}]},
+        {"kind": "create", "schema": named, "fields": [{"zz": "not a field"}]},
+    ]
+    for message in messages:
+        shop.notes.append(Generator._payload(message), is_end_of_log=message is messages[0])
+    items = [(shop.notes.entry(n).encoded, shop.notes.payloads[n - 1]) for n in (3, 4, 5)]
+    # Entry 4 links to entry 1, entry 5 to entry 4: they are held before 3 comes and says that it is the last.
+    materialiser.store.ingest(items[1:])
+    shop.written()
+    materialiser.store.ingest(items[:1])
+    shop.written()
+    assert {row.seq_num for row in _outcomes(materialiser)} == {1, 2, 3}
+
+
+def _outcomes(materialiser: Materialiser) -> list[Any]:
+    (view,) = materialiser.views.views().values()
+    with materialiser.views.database.reading() as connection:
+        return read_outcomes(connection, view.id, 1_000)
 
 
 def test_position_is_written_with_the_rows_and_a_second_run_does_nothing(materialiser: Materialiser) -> None:

@@ -1,6 +1,7 @@
 """Several processes on one store: one winner and no damage, whenever one of them dies."""
 
 import multiprocessing
+import os
 import random
 import time
 from collections import Counter
@@ -74,25 +75,36 @@ def test_several_processes_create_one_store(place: writers.Place) -> None:
     assert at_once(writers.open_only, place, (1,), (2,), (3,)) == [0, 0, 0]
 
 
-def test_killed_writer_leaves_whole_batches(place: writers.Place) -> None:
-    rng = random.Random(7)
-    before = 0
+BATCHES, KILLS = 50, int(os.environ.get("INKGROVE_TEST_KILLS", "8"))
+
+
+def test_writer_killed_at_random_moments_of_50_batches_leaves_whole_ones(place: writers.Place) -> None:
+    rng = random.Random(int(os.environ.get("INKGROVE_TEST_SEED", "7")))
+    sizes = [len(offers) for offers in writers.numbered_batches(BATCHES)]
+    written = SPAWN.Value("i", 0, lock=False)
     open_store(place).close()
-    for seed in range(1, 5):
-        process = SPAWN.Process(target=writers.write_forever, args=(place, seed))
+    kills = 0
+    for number in range(1, KILLS + 2):
+        process = SPAWN.Process(target=writers.write_batches, args=(place, BATCHES, written))
         process.start()
-        with open_store(place) as store:
-            deadline = time.monotonic() + 60
-            while len(store.heights()) < 3 * seed:
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
-        time.sleep(rng.random() * 0.3)
-        process.kill()
+        # The last one may finish; the others are struck at a random moment somewhere in their share of the batches.
+        strike = rng.randint(written.value + 1, max(written.value + 1, BATCHES * number // (KILLS + 1) - 1))
+        while number <= KILLS and process.is_alive() and written.value < strike:
+            time.sleep(0.0005)
+        if number <= KILLS:
+            time.sleep(rng.random() * 0.02)
+            kills += process.is_alive()
+            process.kill()
         process.join()
         with open_store(place) as store:
-            total = settled_total(store)
-        assert total > before
-        before = total
+            # What was acknowledged is there, and of the batch in which it died all or nothing.
+            assert settled_total(store) in (sum(sizes[: written.value]), sum(sizes[: written.value + 1]))
+    assert kills >= KILLS // 2
+    with open_store(place) as store:
+        assert check_everything(store) == sum(sizes)
+        wanted = {entry.encoded for offers in writers.numbered_batches(BATCHES) for entry, _ in offers}
+        heights = store.heights()
+        assert {item.entry.encoded for log in heights for item in store.entries_of(*log)} == wanted
 
 
 def settled_total(store: LogStore) -> int:

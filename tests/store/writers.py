@@ -1,14 +1,20 @@
 """What other processes do to a store in tests; here, because a spawned process imports it by name."""
 
 import random
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
-from inkgrove.core.entry import sign_entry
+from inkgrove.core.entry import Entry, sign_entry
 from inkgrove.core.errors import StaleEntry
 from inkgrove.core.keys import SecretKey
 from inkgrove.store.decide import Status
 from inkgrove.store.opening import open_store
+from inkgrove.store.runs import Work, start_run
+from inkgrove.store.staging import open_stage, stage_place
+from inkgrove.store.view_store import open_views
 from tests.support.logs import LogBuilder, key
 
 Place = Path | str
@@ -79,15 +85,34 @@ def open_only(place: Place, start: Barrier, _name: int) -> int:
     return len(open_store(place).heights())
 
 
-def write_forever(place: Place, seed: int) -> None:
-    """Append batches to a few logs until killed."""
-    rng = random.Random(seed)
-    store = open_store(place)
-    logs = [LogBuilder(log_of(seed * 10 + number)) for number in range(3)]
-    while True:
-        offers = []
+def numbered_batches(count: int) -> Iterator[list[tuple[Entry, bytes | None]]]:
+    """Batches for a few logs, the same each time they are made."""
+    rng = random.Random(11)
+    logs = [LogBuilder(log_of(number)) for number in range(1, 4)]
+    for _ in range(count):
+        offers: list[tuple[Entry, bytes | None]] = []
         for log in logs:
             for _ in range(rng.randint(1, 30)):
                 entry = log.append(rng.randbytes(rng.choice([20, 200, 6000])))
                 offers.append((entry, log.payloads[-1] if rng.random() < 0.9 else None))
-        store.ingest(offers)
+        yield offers
+
+
+def write_batches(place: Place, count: int, written: Any) -> None:
+    """Append the batches that are not there yet, and count each as soon as the store has said that it has it."""
+    store = open_store(place)
+    for number, offers in enumerate(numbered_batches(count), start=1):
+        if number > written.value:
+            store.ingest(offers)
+            written.value = number
+
+
+def hold_stream(place: Place, told: Connection) -> None:
+    """Begin to stream, stage something, and wait to be killed."""
+    views = open_views(place)
+    run = start_run(views.database)
+    run.begin(Work.STREAM)
+    stage = open_stage(stage_place(views.database.url, run.number), {})
+    stage.finish()
+    told.send((run.number, stage.name))
+    told.poll(None)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,8 +10,13 @@ import httpx
 import uvicorn
 
 from inkgrove.api.app import make_app
+from inkgrove.api.logs import configure_logs
+from inkgrove.api.serving import make_config
+from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.identities import add_session
 
 PASSWORD = "correct horse battery"
 
@@ -27,9 +32,9 @@ class RunningNode:
     )
 
     def __enter__(self) -> Self:
+        configure_logs(NodeSettings(log_level="warning"))
         self.node = Node(self.place, self.settings, home=self.home)
-        config = uvicorn.Config(make_app(self.node), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
-        self.server = uvicorn.Server(config)
+        self.server = uvicorn.Server(make_config(make_app(self.node), replace(self.settings, port=0)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 10
@@ -68,3 +73,15 @@ class RunningNode:
         answer = self.anybody.post("/sessions", json={"fqdn": fqdn, "password": PASSWORD})
         assert answer.status_code == 201, answer.text
         return self.client(answer.json()["token"])
+
+
+class Person(httpx.Client):
+    """An identity that is signed in, made without the cost of a password."""
+
+    def __init__(self, running: RunningNode, fqdn: str) -> None:
+        identity = create_identity(running.node, fqdn, None)
+        token = SESSION + running.node.random_bytes(32).hex()
+        expires = running.node.clock() + 3_600_000_000
+        running.node.database.write(lambda c: add_session(c, hash_token(token), identity.id, expires))
+        super().__init__(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        self.fqdn, self.id, self.key, self.token = fqdn, identity.id, identity.key, token

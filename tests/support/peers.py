@@ -2,9 +2,11 @@
 
 import asyncio
 import datetime
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +17,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from inkgrove.core.certificate import certificate_pool
+from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.federation.addresses import Address
+from inkgrove.federation.errors import FederationError
+from inkgrove.federation.fetch import Answer, Request, parse_url
+from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, render_well_known
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.message import encode_message
+from tests.support.logs import LogBuilder, key
 
 _Result = TypeVar("_Result")
 Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -137,3 +147,68 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
     )
+
+
+# Identities elsewhere
+
+
+class VirtualNetwork:
+    """A transport without a network: what is served at a name is whatever the test puts there."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, bytes | FederationError | None] = {}
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def send(self, request: Request) -> Answer:
+        url = parse_url(request.url)
+        self.asked.append(url.host)
+        await self.gate.wait()
+        page = self.pages.get(url.host) if url.target == PATH else None
+        if isinstance(page, FederationError):
+            raise page
+        return Answer(404, (), b"") if page is None else Answer(200, (), page)
+
+
+class Elsewhere:
+    """An identity on another node, with a log 0 that can be grown and bent."""
+
+    def __init__(self, fqdn: str = "john.haiku.ink", number: int = 1) -> None:
+        self.fqdn = fqdn
+        self.log = LogBuilder(key(number), log_id=0)
+        self.node_key = key(number + 100)
+        self.publish()
+
+    @property
+    def id(self) -> IdentityId:
+        return identity_of(self.log.secret.public)
+
+    def document(self, **changes: Any) -> IdentityDocument:
+        facts = {"fqdn": self.fqdn, "endpoint": f"https://{self.fqdn}"} | changes
+        return IdentityDocument(**facts)
+
+    def publish(self, **changes: Any) -> None:
+        """Append a new revision of the document."""
+        self.log.append(encode_message(self.document(**changes)))
+
+    def well_known(self, height: int | None = None, **changes: Any) -> WellKnown:
+        """What an honest node serves, at a given height of log 0; the parts can be bent."""
+        newest = height or len(self.log.entries)
+        offered = tuple(
+            OfferedEntry(self.log.entry(n).encoded, self.log.payloads[n - 1] if n in (1, newest) else None)
+            for n in certificate_pool(newest, newest)
+        )
+        honest = WellKnown(self.fqdn, self.id, f"https://{self.fqdn}", self.node_key.public, offered)
+        return replace(honest, **changes)
+
+    def page(self, height: int | None = None, **changes: Any) -> bytes:
+        """The same as bytes."""
+        return json.dumps(render_well_known(self.well_known(height, **changes))).encode()
+
+
+def further_key(number: int, identity: IdentityId) -> tuple[SecretKey, OfferedEntry]:
+    """A key that says whose it is."""
+    log = LogBuilder(key(number), log_id=0)
+    log.append(encode_message(KeyOf(identity)))
+    return log.secret, OfferedEntry(log.entry(1).encoded, log.payloads[0])

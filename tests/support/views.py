@@ -1,6 +1,6 @@
 """What the materialised views hold, in the plain form that the oracle's results have too."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
@@ -9,7 +9,15 @@ from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.reference import fold
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.query import read_all, read_outcomes
+from inkgrove.store.view_store import ViewStore
 from tests.support.whole_fold import Comparable, comparable
+
+
+class Stores(NamedTuple):
+    """What a pipeline works on, without one."""
+
+    store: LogStore
+    views: ViewStore
 
 
 def held_by(store: LogStore) -> list[HeldEntry]:
@@ -21,7 +29,7 @@ def held_by(store: LogStore) -> list[HeldEntry]:
     ]
 
 
-def materialised(materialiser: Materialiser) -> Comparable:
+def materialised(materialiser: Materialiser | Stores) -> Comparable:
     """All views of a store."""
     known = materialiser.views.views()
     result: Comparable = {}
@@ -48,7 +56,7 @@ def _plain(row: Any) -> dict[str, Any]:
     }
 
 
-def expected(materialiser: Materialiser) -> Comparable:
+def expected(materialiser: Materialiser | Stores) -> Comparable:
     """What the oracle makes of the same store; absent payloads are counted by the store, not by views."""
     views = comparable(fold(held_by(materialiser.store), materialiser.store.registered()))
     return {schema: {**view, "absent": 0} for schema, view in views.items()}

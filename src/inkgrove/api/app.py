@@ -1,22 +1,145 @@
-"""The HTTP application: every route over one node."""
+"""The HTTP application: every route over one node, behind the middleware that all share."""
 
-from fastapi import FastAPI
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import FrameType
+from typing import Final
+
+import structlog
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from inkgrove import __version__
-from inkgrove.api import identities
+from inkgrove.api import (
+    blobs,
+    changes,
+    consent,
+    entries,
+    identities,
+    instances,
+    operation,
+    proofs,
+    relations,
+    schemas,
+    services,
+    views,
+)
+from inkgrove.api.bodies import BodyLimits, check_media_type
+from inkgrove.api.fast_lane import FastLane
+from inkgrove.api.methods import HeadAndOptions
+from inkgrove.api.metrics import Metrics
+from inkgrove.api.observing import Observing
+from inkgrove.api.openapi import set_openapi
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
+from inkgrove.node.blob_collection import collect_if_alone
 from inkgrove.node.node import Node
+from inkgrove.node.schemas import Schemas
+from inkgrove.node.writer import Writer
+
+ROUTERS: Final = (
+    identities.router,
+    services.router,
+    consent.router,
+    relations.router,
+    schemas.router,
+    instances.router,
+    entries.router,
+    views.router,
+    changes.router,
+    proofs.router,
+    blobs.router,
+    operation.router,
+)
+FAST: Final = (instances.create_instance, entries.publish_entries)
+log = structlog.get_logger("inkgrove.node")
 
 
-def make_app(node: Node) -> FastAPI:
-    """The application of a node, which the caller closes."""
-    app = FastAPI(title="Inkgrove node", version=__version__, docs_url=None, redoc_url=None)
+def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
+    """The application of a node, which the caller closes unless the application does so at its end."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        _tell_when_stopping(node)
+        collection = asyncio.create_task(_collect_blobs(node))
+        try:
+            yield
+        finally:
+            # Every request has been answered by now.
+            node.stopping.set()
+            await app.state.watch.close()
+            collection.cancel()
+            with suppress(asyncio.CancelledError):
+                await collection
+            if closes_node:
+                node.close()
+
+    app = FastAPI(
+        title="Inkgrove node",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # an address is right or a 404
+        dependencies=[Depends(check_media_type)],
+        lifespan=lifespan,
+    )
     app.state.node = node
+    app.state.schemas = Schemas(node)
+    app.state.writer = Writer(node)
+    node.at_close(app.state.writer.close)
+    app.state.metrics = Metrics(node)
+    app.state.watch = Watch(node)
     app.add_exception_handler(InkgroveError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.include_router(identities.router)
+    for router in ROUTERS:
+        app.include_router(router)
+    set_openapi(app, ROUTERS)
+    # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
+    app.add_middleware(FastLane, routers=(instances.router, entries.router), endpoints=FAST)
+    app.add_middleware(BodyLimits, settings=node.settings)
+    app.add_middleware(HeadAndOptions, routes=app.router.routes)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=node.settings.cors_origins,
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["ETag", "Content-Range", "Location", "Retry-After", "X-Request-Id"],
+        max_age=600,
+    )
+    app.add_middleware(Observing, metrics=app.state.metrics)
     return app
+
+
+async def _collect_blobs(node: Node) -> None:
+    period = node.settings.blob_collection_seconds
+    while period > 0:
+        await asyncio.sleep(period)
+        try:
+            collected = await asyncio.to_thread(collect_if_alone, node)
+        except InkgroveError as error:
+            log.warning("blobs could not be collected", code=error.code, reason=error.message)
+            continue
+        if collected is not None and (collected.blobs or collected.orphans):
+            log.info("blobs collected", blobs=collected.blobs, orphans=collected.orphans, bytes=collected.bytes)
+
+
+def _tell_when_stopping(node: Node) -> None:
+    """Let endless streams know of the signal that stops the server, which waits for them to end."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def stop(received: int, frame: FrameType | None, before: object = before) -> None:
+            node.stopping.set()
+            if callable(before):
+                before(received, frame)
+
+        signal.signal(number, stop)

@@ -8,10 +8,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from inkgrove.api.methods import allowed_methods
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.next_entry import NextEntry
 from inkgrove.federation import errors as federation
 from inkgrove.node import errors as node
+from inkgrove.node.entries import render_place
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -25,14 +28,32 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.BadToken: 401,
     node.BadPassword: 401,
     node.TooManyAttempts: 429,
+    node.ForeignOrigin: 403,
     node.OutOfScope: 403,
     node.NotAllowed: 403,
     node.IdentityExists: 409,
     node.UnknownIdentity: 404,
     node.VaultLocked: 503,
+    node.NotRequested: 409,
+    node.UnknownRelation: 404,
+    node.OAuthError: 400,
+    node.UnknownService: 404,
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
+    node.ForeignAuthor: 403,
+    node.RevokedKey: 403,
+    node.ForeignInstance: 403,
+    node.SecondLog: 409,
+    node.MixedSchemas: 409,
+    node.UnknownSchemaLog: 404,
+    node.ShowsHistory: 409,
+    node.BadPatch: 400,
+    node.PatchFailed: 409,
+    node.Closing: 503,
+    node.BadCursor: 400,
+    node.Behind: 503,
+    node.TooManyListeners: 503,
     node.RequestError: 400,
     node.NoSuchRoute: 404,
     node.MethodNotAllowed: 405,
@@ -53,6 +74,12 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     federation.MisdirectedRequest: 421,
     federation.SenderUnproved: 403,
     federation.SenderUnreachable: 503,
+    node.RequestTooSlow: 408,
+    node.HeadTooLarge: 431,
+    node.InternalError: 500,
+    node.UnknownBlob: 404,
+    node.BlobTooLarge: 413,
+    node.BadRange: 416,
 }
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="inkgrove"'}
 
@@ -63,21 +90,85 @@ def status_of(error: InkgroveError | type[InkgroveError]) -> int:
     return next((STATUS[parent] for parent in kind.__mro__ if parent in STATUS), 422)
 
 
-def problem(error: InkgroveError) -> JSONResponse:
-    """The answer that says what was refused and why."""
-    status = status_of(error)
-    content: dict[str, Any] = {
+class RequestProblem(HTTPException):
+    """A refusal while the body is being read; the framework lets only exceptions of its own through there."""
+
+    def __init__(self, error: InkgroveError) -> None:
+        super().__init__(status_of(error), error.message)
+        self.error = error
+
+
+def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
+    """What a route documents of its responses: `@router.get(..., responses=responses(UnknownView, AmbiguousName))`.
+
+    What any route can answer is added by itself (`api/openapi.py`): 400, 401, 408, 413, 415, 500, 503.
+    """
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        status = status_of(kind)
+        answer = found.setdefault(
+            status, {"description": "", "content": {MEDIA_TYPE: {"schema": _SCHEMA, "examples": {}}}}
+        )
+        sentence = (kind.__doc__ or "").strip()
+        answer["description"] = f"{answer['description']} `{kind.code}`: {sentence}".strip()
+        answer["content"][MEDIA_TYPE]["examples"][kind.code] = {
+            "value": {
+                "type": f"urn:inkgrove:error:{kind.code}",
+                "title": sentence,
+                "status": status,
+                "code": kind.code,
+                "detail": sentence,
+            }
+        }
+    return found
+
+
+_SCHEMA: Final = {"$ref": "#/components/schemas/Problem"}
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "RFC 9457 problem details. `code` never changes its meaning; some codes bring further members.",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri", "examples": ["urn:inkgrove:error:auth.required"]},
+        "title": {"type": "string"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "code": {"type": "string", "pattern": "^[a-z]+[.][a-z-]+$"},
+        "detail": {"type": "string"},
+    },
+    "additionalProperties": True,
+}
+
+
+def problem_facts(error: InkgroveError) -> dict[str, Any]:
+    """The members of the answer."""
+    return {
         "type": f"urn:inkgrove:error:{error.code}",
         "title": (type(error).__doc__ or "").strip(),
-        "status": status,
+        "status": status_of(error),
         "code": error.code,
         "detail": error.message,
         **{name: _plain(value) for name, value in error.data.items() if name not in _OWN},
     }
-    headers = dict(_CHALLENGE) if status == 401 else {}
+
+
+def problem(error: InkgroveError) -> JSONResponse:
+    """The answer that says what was refused and why."""
+    status = status_of(error)
+    headers = dict(_CHALLENGE) if status == 401 else {"Connection": "close"} if status == 408 else {}
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
+    content = problem_facts(error)
+    if isinstance(error, node.OAuthError):
+        # As RFC 6749 section 5.2 wants it, with our words beside.
+        content |= {"error": error.name(), "error_description": error.message}
+        return JSONResponse(content, status, {**headers, "Cache-Control": "no-store"})
     return JSONResponse(content, status, headers, MEDIA_TYPE)
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of the body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 _KINDS: Final = {
@@ -93,6 +184,8 @@ def _plain(value: object) -> Any:
     """Data of an error as JSON."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, NextEntry):
+        return render_place(value)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
@@ -112,10 +205,18 @@ async def on_validation_error(_request: Request, error: Exception) -> JSONRespon
     return problem(node.BadRequest(detail, places=json.loads(json.dumps(places, default=str))))
 
 
-async def on_http_error(_request: Request, error: Exception) -> JSONResponse:
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """What the framework itself refuses."""
     assert isinstance(error, HTTPException)
+    if isinstance(error, RequestProblem):
+        return problem(error.error)
     kind = _KINDS.get(error.status_code, node.BadRequest)
-    answer = problem(kind(str(error.detail)))
+    words = {
+        404: f"nothing is at {request.url.path[:120]}; GET /openapi.json lists what there is",
+        405: f"{request.method} is not for {request.url.path[:120]}; the Allow header says what is",
+    }
+    answer = problem(kind(words.get(error.status_code, str(error.detail))))
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:
+        answer.headers["Allow"] = ", ".join(allowed_methods(request.app.router.routes, request.scope))
     return answer

@@ -1,8 +1,9 @@
 """`inkgrove import|export`: archives of entries as Parquet; `inkgrove view export`: a view as files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -42,15 +43,10 @@ def import_(
         from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
 
         logs = open_store(store_place(home, store))
-        status("verifying signatures ...")
-        report = import_archive(
-            spark,
-            logs,
-            path,
-            rejects.resolve(),
-            lambda so_far: status(f"{so_far.read:,} read, {so_far.appended:,} appended, {so_far.known:,} known"),
-        )
-        logs.close()
+        try:
+            report = import_archive(spark, logs, path.resolve(), rejects.resolve(), progress_bar(status))
+        finally:
+            logs.close()
     facts = {"read": report.read, "appended": report.appended, "known": report.known}
     if as_json:
         print_json({**facts, "rejected": dict(report.rejected)})
@@ -65,6 +61,24 @@ def import_(
             note(f"the refused entries are in {rejects}")
     if report.rejected:
         raise typer.Exit(NOT_VALID)
+
+
+_WIDTH = 30
+
+
+def progress_bar(show: Callable[[str], None]) -> Callable[[Any], None]:
+    """Shows how far the work has come, with rows and rate; each piece of work has its own clock."""
+    begun: dict[str, float] = {}
+
+    def update(progress: Any) -> None:
+        what, done, total = progress
+        seconds = perf_counter() - begun.setdefault(what, perf_counter())
+        filled = _WIDTH * done // max(total, 1)
+        rate = f", {done / seconds:,.0f}/s" if done and seconds > 1 else ""
+        bar = f"[green]{'━' * filled}[/green][dim]{'━' * (_WIDTH - filled)}[/dim]"
+        show(f"{what} {bar} {done:,} of {total:,}{rate}")
+
+    return update
 
 
 def export(

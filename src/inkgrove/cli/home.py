@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from inkgrove.cli.configuration import take_flag
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
@@ -22,11 +23,21 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.settings import DEFAULT_HOME
+
+__all__ = ["DEFAULT_HOME", "HomeOption"]
 
 HomeOption = Annotated[
-    Path, typer.Option("--home", envvar="INKGROVE_HOME", help="Directory with keys and logs.", metavar="DIR")
+    Path,
+    typer.Option(
+        "--home",
+        envvar="INKGROVE_HOME",
+        help="Directory with keys and logs.",
+        metavar="DIR",
+        is_eager=True,  # the file of settings lies in it
+        callback=take_flag,
+    ),
 ]
-DEFAULT_HOME = Path("inkgrove-data")
 
 
 @dataclass(frozen=True, slots=True)

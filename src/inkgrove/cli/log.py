@@ -10,6 +10,7 @@ from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
 from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.progress import progress
 from inkgrove.core.certificate import certificate_pool, shortest_path
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError
@@ -26,22 +27,24 @@ def verify(
         Path, typer.Argument(metavar="FILE", help='JSON lines {"entry": hex, "payload": hex or null}; - is stdin.')
     ],
     partial: Annotated[bool, typer.Option("--partial", help="Allow gaps that links lead across.")] = False,
-    _json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify entries of any number of logs, in any order; one JSON line per line of FILE."""
     verdicts: dict[int, Verdict] = {}
     logs: dict[tuple[bytes, int], dict[int, HeldEntry]] = defaultdict(dict)
-    for line in read_entry_lines(file):
-        if isinstance(line, tuple):
-            verdicts[line[0]] = line[1]
-            continue
-        try:
-            signed = verify_signed(decode_entry(line.entry))
-            logs[signed.entry.author, signed.entry.log_id][line.number] = HeldEntry(signed, line.payload)
-        except InkgroveError as error:
-            verdicts[line.number] = error
-    for log in logs.values():
-        verdicts.update(zip(log, verify_log(log.values(), partial=partial).verdicts, strict=True))
+    with progress("verifying signatures ...", quiet=as_json, unit="lines") as bar:
+        for line in bar.over(list(read_entry_lines(file))):
+            if isinstance(line, tuple):
+                verdicts[line[0]] = line[1]
+                continue
+            try:
+                signed = verify_signed(decode_entry(line.entry))
+                logs[signed.entry.author, signed.entry.log_id][line.number] = HeldEntry(signed, line.payload)
+            except InkgroveError as error:
+                verdicts[line.number] = error
+        bar.begin("verifying links ...", unit="logs")
+        for log in bar.over(list(logs.values())):
+            verdicts.update(zip(log, verify_log(log.values(), partial=partial).verdicts, strict=True))
     bad = 0
     for number, verdict in sorted(verdicts.items()):
         bad += not isinstance(verdict, VerifiedEntry)
@@ -71,18 +74,21 @@ def ingest(
     logs = open_store(store_place(home, store))
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    for file in files:
-        lines = []
-        for line in read_entry_lines(file):
-            if isinstance(line, tuple):
-                refused[line[1].code] += 1
-            else:
-                lines.append((line.entry, line.payload))
-        for receipt in logs.ingest(lines):
-            if receipt.error is not None:
-                refused[receipt.error.code] += 1
-            else:
-                counts[receipt.status.value] += 1
+    with progress("reading ...", quiet=as_json, unit="entries") as bar:
+        for file in files:
+            lines = []
+            for line in read_entry_lines(file):
+                if isinstance(line, tuple):
+                    refused[line[1].code] += 1
+                else:
+                    lines.append((line.entry, line.payload))
+            bar.begin(f"taking in {file.name} ...", unit="entries")
+            # They are counted as their signatures are verified; what the store then writes, it writes at once.
+            for receipt in logs.ingest(bar.over(lines)):
+                if receipt.error is not None:
+                    refused[receipt.error.code] += 1
+                else:
+                    counts[receipt.status.value] += 1
     logs.close()
     if as_json:
         print_json({**counts, "refused": dict(refused)})

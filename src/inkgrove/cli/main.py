@@ -1,19 +1,34 @@
 """The `inkgrove` command: groups, and the one place where errors become exit codes.
 
-0 done, 1 the input is not valid, 2 the command was misused.
+0 done, 1 the input is not valid or the work could not be done, 2 the command was misused.
 """
 
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inkgrove import __version__
-from inkgrove.cli import archive, entry, key, log, materialise, message, schema, view
+from inkgrove.cli import (
+    archive,
+    configuration,
+    entry,
+    identity,
+    key,
+    log,
+    materialise,
+    message,
+    proof,
+    schema,
+    serve,
+    view,
+)
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
+from inkgrove.settings import CONFIG_VARIABLE
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,11 +41,15 @@ app = typer.Typer(
 app.add_typer(log.app, name="log")
 app.add_typer(entry.app, name="entry")
 app.add_typer(key.app, name="key")
+app.add_typer(identity.app, name="identity")
 app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
+app.add_typer(proof.app, name="proof")
 materialise.add_to(app)
 archive.add_to(app, view.app)
+configuration.add_to(app)
+serve.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -44,8 +63,17 @@ def _options(
     _version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=CONFIG_VARIABLE, metavar="FILE", help="Settings, instead of inkgrove.toml in the home directory."
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set one setting, such as spark.master.")
+    ] = None,
 ) -> None:
-    pass
+    configuration.begin(config, changes or [])
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -4,7 +4,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from inkgrove.cli.configuration import current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
-from inkgrove.cli.spark import spark_session
+from inkgrove.cli.progress import Bar
+from inkgrove.cli.spark import spark_session, watching_tasks
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.store.opening import open_store
 from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
+from inkgrove.store.runs import Work, start_run
 from inkgrove.store.view_store import open_views
 
 if TYPE_CHECKING:
@@ -125,7 +129,9 @@ def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: J
 def materialise(
     once: Annotated[bool, typer.Option("--once", help="Catch up with the store, then end.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
-    max_entries: Annotated[int, typer.Option(min=1, help="How many positions one batch takes at most.")] = 10_000,
+    max_entries: Annotated[
+        int | None, typer.Option(min=1, help="How many positions one batch takes at most (a setting, too).")
+    ] = None,
     home: HomeOption = DEFAULT_HOME,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -133,9 +139,16 @@ def materialise(
     """Bring the views up to date with Spark: once, or following the store."""
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
+    set_flag("pipeline.max_entries_per_batch", max_entries)
     start = perf_counter()
-    with _pipeline(home, store, quiet=as_json) as materialiser, tempfile.TemporaryDirectory() as checkpoint:
-        query = materialiser.follow(Path(checkpoint), once=once, max_entries=max_entries)
+    with (
+        _pipeline(home, store, Work.STREAM, quiet=as_json) as (materialiser, bar),
+        tempfile.TemporaryDirectory() as checkpoint,
+    ):
+        bar.begin("building views ...")
+        size = current().pipeline.max_entries_per_batch
+        query = materialiser.follow(Path(checkpoint), once=once, max_entries=size)
+        _show_batches(materialiser, bar, once=once)
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -155,9 +168,11 @@ def rebuild(
 ) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
     start = perf_counter()
-    with _pipeline(home, store, quiet=as_json) as materialiser:
+    with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, bar):
         names = {schema_id: view.name for schema_id, view in materialiser.views.views().items()}
-        materialiser.rebuild(find_by_name(schema, names))
+        schema_id = find_by_name(schema, names)
+        with watching_tasks(materialiser.spark, bar, "folding ..."):
+            materialiser.rebuild(schema_id)
         _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
 
 
@@ -192,20 +207,44 @@ def outcomes(
 
 
 @contextmanager
-def _pipeline(home: Path, store: str | None, *, quiet: bool) -> Iterator["Materialiser"]:
-    with spark_session(home, quiet=quiet) as (spark, status):
+def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
+    place = store_place(home, store)
+    _check_store(place, work)
+    with spark_session(home, quiet=quiet) as (spark, bar):
         from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
-        def show(report: "Report") -> None:
-            done = sum(report.counts[name] for name in ("applied", "pending", "quarantined", "obsolete"))
-            status(f"{report.batches} batches, {done:,} messages folded, {report.written:,} rows written")
-
-        materialiser = Materialiser(spark, store_place(home, store), show)
-        status("folding ...")
+        materialiser = Materialiser(spark, place)
+        materialiser.parts = current().pipeline.partitions or materialiser.parts
         try:
-            yield materialiser
+            yield materialiser, bar
         finally:
-            materialiser.close()
+            with suppress(StoreUnavailable):  # it has been told, or does not matter any more
+                materialiser.close()
+
+
+def _check_store(place: str, work: Work) -> None:
+    """Say what is wrong, or who else is at it, before anybody waits for Spark."""
+    open_store(place).close()
+    views = open_views(place)
+    run = start_run(views.database)
+    try:
+        run.begin(work)
+    finally:
+        run.close()
+        views.close()
+
+
+def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:
+    """Let the bar follow the position of the views: of all that there is to do, or as long as it takes."""
+    begun = materialiser.views.progress()[1].position
+    total = materialiser.store.newest_offset().position - begun if once else None
+    bar.begin("folding ..." if once else "following ...", total, unit="positions")
+
+    def show(report: "Report") -> None:
+        bar(f"{'folding' if once else 'following'}: {report.written:,} rows written")
+        bar.update(materialiser.views.progress()[1].position - begun)
+
+    materialiser.listener = show
 
 
 def _print_report(report: "Report", seconds: float, *, as_json: bool) -> None:
@@ -217,4 +256,5 @@ def _print_report(report: "Report", seconds: float, *, as_json: bool) -> None:
         return
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to fold"
     built = f", {len(report.rebuilt)} views built" if report.rebuilt else ""
-    typer.echo(f"{folded:,} messages: {told}; {report.written:,} rows written{built}; {seconds:.1f} s")
+    rate = f", {folded / seconds:,.0f} messages/s" if folded else ""
+    typer.echo(f"{folded:,} messages: {told}; {report.written:,} rows written{built}; {seconds:.1f} s{rate}")

@@ -9,7 +9,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inkgrove.core.errors import BadHashText, InkgroveError, InputError, KeysError, MissingLink, UnexpectedLink
+from inkgrove.core.errors import (
+    BadHashText,
+    InkgroveError,
+    InputError,
+    KeysError,
+    MissingLink,
+    SettingsError,
+    UnexpectedLink,
+)
 from inkgrove.messages.timestamp import Timestamp
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -72,4 +80,4 @@ def fail(error: InkgroveError, *, as_json: bool) -> int:
 
 
 # What only a file or argument of the caller can bring about.
-_MISUSES = (InputError, KeysError, BadHashText, MissingLink, UnexpectedLink)
+_MISUSES = (InputError, SettingsError, KeysError, BadHashText, MissingLink, UnexpectedLink)

@@ -5,13 +5,20 @@ from typing import Annotated
 
 import typer
 
+from inkgrove.cli.configuration import take_flag
 from inkgrove.core.errors import InkgroveError, UnknownSchema
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", envvar="INKGROVE_STORE", help="PostgreSQL URL, instead of files in --home.", metavar="URL"),
+    typer.Option(
+        "--store",
+        envvar="INKGROVE_STORE",
+        help="PostgreSQL URL, instead of files in --home.",
+        metavar="URL",
+        callback=take_flag,
+    ),
 ]
 
 

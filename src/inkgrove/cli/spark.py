@@ -1,18 +1,46 @@
-"""A Spark session for one command, with a status line; imported late, for nothing else may wait for a JVM."""
+"""A Spark session for one command, with a progress bar; imported late, for nothing else may wait for a JVM."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from inkgrove.cli.configuration import current
+from inkgrove.cli.progress import Bar, progress
 
 
 @contextmanager
-def spark_session(home: Path, *, quiet: bool) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The session, and a function that shows how far the work has come."""
+def spark_session(home: Path, *, quiet: bool) -> Iterator[tuple[Any, Bar]]:
+    """The session as the settings want it, and the bar that shows how far the work has come."""
     from inkgrove.pipeline.session import session_for  # noqa: PLC0415
 
-    waiting = Console(stderr=True, highlight=False, quiet=quiet).status("starting Spark ...")
-    with waiting as status, session_for(home.resolve() / "spark-logs") as spark:
-        yield spark, status.update
+    spark = current().spark
+    with (
+        progress("starting Spark ...", quiet=quiet) as bar,
+        session_for(home.resolve() / "spark-logs", spark.properties(), spark.python) as session,
+    ):
+        yield session, bar
+
+
+@contextmanager
+def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
+    """Show how many of Spark's tasks are done, for work that can say nothing better about itself."""
+    from inkgrove.pipeline.session import count_tasks  # noqa: PLC0415
+
+    bar.begin(title, unit="tasks")
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.3):
+            done, total = count_tasks(session)
+            if total:
+                bar.update(done, total)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()

@@ -1,8 +1,7 @@
 """`inkgrove view`: tables from logs."""
 
-import json
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -17,7 +16,8 @@ from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.instance import Access
 from inkgrove.reference import ReferenceRow, ReferenceView, fold
-from inkgrove.store.query import Filter, Operator, ViewRow, read_page
+from inkgrove.store.filters import OPERATORS, Filter, make_filter
+from inkgrove.store.query import ViewRow, read_page
 from inkgrove.store.view_store import open_views
 
 app = typer.Typer(no_args_is_help=True, help="Tables from logs.")
@@ -111,30 +111,9 @@ def _parse_filter(text: str, types: dict[str, str]) -> Filter:
     if not found:
         raise typer.BadParameter(f"{text!r} is not FIELD=VALUE or FIELD=OP:VALUE")
     operator, colon, value = rest.partition(":")
-    if not colon or operator not in get_args(Operator):
-        operator, value = "eq", rest
-    if operator == "is-null":
-        return Filter(name, "is-null", value != "false")
-    type_name = types.get(name, "text")
-    if operator == "in":
-        return Filter(name, "in", [_parse_value(item, type_name) for item in value.split(",")])
-    return Filter(name, operator, _parse_value(value, type_name))  # type: ignore[arg-type]
-
-
-def _parse_value(text: str, type_name: str) -> object:
-    """A value as people type it; what does not fit is refused by the query."""
-    try:
-        if type_name == "integer":
-            return int(text)
-        if type_name == "float":
-            return float(text)
-        if type_name == "boolean":
-            return {"true": True, "false": False}[text]
-        if type_name.endswith("[]") or type_name == "blob":
-            return json.loads(text)
-    except (ValueError, KeyError):
-        return text
-    return text
+    if not colon or operator not in OPERATORS:
+        return make_filter(name, "eq", rest, types)
+    return make_filter(name, OPERATORS[operator], value, types)
 
 
 def _row_facts(row: ReferenceRow | ViewRow) -> dict[str, object]:

@@ -14,8 +14,10 @@
     ├── YamlError        yaml.*      messages written as YAML
     ├── SchemaError      schema.*    a schema message against the versions before it
     ├── InstanceError    instance.*  an instance message against its schema
+    ├── ProofError       proof.*     the proof of an instance
     ├── StoreError       store.*     the database behind a store
     ├── PipelineError    pipeline.*  Spark, and what it works on
+    ├── SettingsError    settings.*  what is set by file, environment or flag
     └── InputError       input.*     files and arguments given to a command
 
 The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.
@@ -596,6 +598,33 @@ class FailedValidation(InstanceError):
     code = "instance.failed-validation"
 
 
+# proof.*
+
+
+class ProofError(InkgroveError):
+    """The proof of an instance."""
+
+    code = "proof"
+
+
+class ProofForm(ProofError):
+    """The file is no proof, or not written in the one form that a proof has."""
+
+    code = "proof.bad-form"
+
+
+class ProofIncomplete(ProofError):
+    """The proof does not hold the entries of one log with at least one payload."""
+
+    code = "proof.incomplete"
+
+
+class ProofOfOther(ProofError):
+    """The proof holds something that is not of the instance it names."""
+
+    code = "proof.of-other"
+
+
 # store.*
 
 
@@ -644,16 +673,37 @@ class BadArchive(PipelineError):
     code = "pipeline.bad-archive"
 
 
-class Overtaken(PipelineError):
-    """Another pipeline kept writing to the views during a rebuild; the old view is still there, whole."""
+class AlreadyRunning(PipelineError):
+    """Another process does the same work on this store already; wait for it or end it."""
 
-    code = "pipeline.overtaken"
+    code = "pipeline.already-running"
 
 
 class NotRegistered(PipelineError):
     """The schema is not on the list of those to materialise."""
 
     code = "pipeline.not-registered"
+
+
+# settings.*
+
+
+class SettingsError(InkgroveError):
+    """What is set by file, environment or flag."""
+
+    code = "settings"
+
+
+class UnknownSetting(SettingsError):
+    """There is no setting of that name; the message has the nearest one."""
+
+    code = "settings.unknown"
+
+
+class InvalidSetting(SettingsError):
+    """A setting has a value of the wrong type or out of range, or the file is not TOML."""
+
+    code = "settings.invalid"
 
 
 # input.*

@@ -15,6 +15,7 @@ def least_repunit_at_or_above(n: int) -> int:
     return _REPUNITS[bisect_left(_REPUNITS, n)]
 
 
+@lru_cache(maxsize=1 << 14)
 def lipmaa(n: int) -> int:
     """The sequence number that entry `n` (from 1) links to besides its predecessor; 0 for entry 1."""
     k = bisect_left(_REPUNITS, n)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from inkgrove.core.entry import Entry, sign_entry
+from inkgrove.core.entry import Entry, hash_entry, sign_entry
 from inkgrove.core.errors import LogEnded, MissingLink
 from inkgrove.core.hashing import Flavour, Hash
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.core.verify import VerifiedEntry
+from inkgrove.core.verify import SignedEntry, VerifiedEntry
 
 
 class NextEntry(NamedTuple):
@@ -49,3 +49,9 @@ def sign_next(key: SecretKey, payload: bytes, place: NextEntry, *, is_end_of_log
         is_end_of_log=is_end_of_log,
         flavour=place.flavour,
     )
+
+
+def sign_own(key: SecretKey, payload: bytes, place: NextEntry) -> SignedEntry:
+    """Sign an entry for this very place; a signature made here and now need not be checked."""
+    entry = sign_next(key, payload, place)
+    return SignedEntry(entry, hash_entry(entry))

@@ -2,7 +2,7 @@
 
 docs/protocol.md section 2. Each step has its own type: `Entry` (decoded), `SignedEntry` (the signature holds, so
 its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Only the
-functions here and in `core.log` make the latter two; each returns its type or raises, never a bool.
+functions here, in `core.log` and `core.next_entry` make the latter two; each returns its type or raises, never a bool.
 """
 
 from dataclasses import dataclass

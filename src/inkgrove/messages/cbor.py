@@ -41,12 +41,17 @@ Value = Union[bool, int, float, str, bytes, Timestamp, Sequence["Value"], Mappin
 
 def encode(value: Value) -> bytes:
     """The core-deterministic encoding; a value that no reader would take is refused with the reader's reason."""
-    try:
-        data = dumps(value, canonical=True, default=_encode_timestamp)
-    except UnicodeEncodeError as err:
-        raise CborBadUtf8("a text with a lone surrogate") from err
+    data = encode_unchecked(value)
     decode(data)
     return data
+
+
+def encode_unchecked(value: Value) -> bytes:
+    """The same, whether or not a reader would take it."""
+    try:
+        return dumps(value, canonical=True, default=_encode_timestamp)
+    except UnicodeEncodeError as err:
+        raise CborBadUtf8("a text with a lone surrogate") from err
 
 
 def _encode_timestamp(encoder: Any, value: object) -> None:

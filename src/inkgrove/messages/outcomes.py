@@ -5,6 +5,7 @@ part of a log under `log.forked` or `log.invalid-since`; all other codes are lis
 """
 
 from enum import Enum
+from typing import Final
 
 
 class Outcome(Enum):
@@ -84,3 +85,7 @@ class OutcomeCode(Enum):
     def meaning(self) -> str:
         """What it means, in a sentence."""
         return self.value[2]
+
+
+MEANINGS: Final = {item.code: item.meaning for item in OutcomeCode}
+"""What each listed code means."""

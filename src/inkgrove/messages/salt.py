@@ -5,18 +5,48 @@ from dataclasses import replace
 
 from inkgrove.core.errors import PayloadTooLarge
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_SALT_BYTES, MIN_SALT_BYTES, PADDING_BYTES
-from inkgrove.messages.instance import InstanceMessage
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import cbor
+from inkgrove.messages.instance import InstanceMessage, write_instance_message
+
+_EMPTY_SALT = b"\x64salt\x40"
+"""The key and an empty byte string, as they are encoded."""
 
 
 def with_salt(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> InstanceMessage:
     """The message with at least 16 random bytes of salt, as many as make its payload a multiple of 128 bytes."""
+    return replace(message, salt=random_bytes(_salt_size(len(_with_empty_salt(message)))))
+
+
+def encode_salted(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> bytes:
+    """The payload of the message with such a salt."""
+    bare = _with_empty_salt(message)
+    salt = random_bytes(_salt_size(len(bare)))
+    # Keys are in order of length: before the salt stands `kind` alone, so the first match is the right one.
+    start = bare.index(_EMPTY_SALT)
+    payload = bare[: start + 5] + _bytes_head(len(salt)) + salt + bare[start + 6 :]
+    cbor.decode(payload)  # raises what every reader would
+    return payload
+
+
+def _with_empty_salt(message: InstanceMessage) -> bytes:
+    value = write_instance_message(message)
+    value["salt"] = b""
+    return cbor.encode_unchecked(value)
+
+
+def _bytes_head(size: int) -> bytes:
+    if size < 24:
+        return bytes((0x40 + size,))
+    return bytes((0x58, size)) if size < 256 else b"\x59" + size.to_bytes(2, "big")
+
+
+def _salt_size(bare: int) -> int:
     # The head of a byte string grows at 24 and 256 bytes, so a length may jump over one multiple, never over two.
-    bare = len(encode_message(replace(message, salt=b"")))
-    for size in range(MIN_SALT_BYTES, MAX_SALT_BYTES + 1):
-        head_growth = 0 if size < 24 else 1 if size < 256 else 2
-        if (bare + size + head_growth) % PADDING_BYTES == 0:
-            if bare + size + head_growth > MAX_PAYLOAD_BYTES:
-                break
-            return replace(message, salt=random_bytes(size))
+    room = -bare % PADDING_BYTES
+    while room <= MAX_SALT_BYTES + 2 and bare + room <= MAX_PAYLOAD_BYTES:
+        for head_growth in range(3):
+            size = room - head_growth
+            if MIN_SALT_BYTES <= size <= MAX_SALT_BYTES and len(_bytes_head(size)) == 1 + head_growth:
+                return size
+        room += PADDING_BYTES
     raise PayloadTooLarge("the message leaves no room for its salt")

@@ -4,12 +4,15 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.access_log import AccessLog
 from inkgrove.node.errors import NoKeyHere
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault, open_vault
+from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.database import Database
 from inkgrove.store.identities import sealed_key
 from inkgrove.store.log_store import LogStore
@@ -38,9 +41,16 @@ class Node:
         self.clock = clock
         """Microseconds since 1970."""
         self.random_bytes = random_bytes
+        self.stopping = Event()
+        """Set when the node begins to stop: what would go on for ever (streams of changes) ends now."""
         self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
         self.store: LogStore = open_store(place)
+        self.blobs = BlobFiles(home / "blobs")
         self.views: ViewStore = open_views(place, with_node=True)
+        self._at_close: list[Callable[[], None]] = []
+        self.access_log = AccessLog(self.database)
+        self.tidied = 0
+        """When this process last removed what has expired."""
 
     @property
     def database(self) -> Database:
@@ -58,7 +68,14 @@ class Node:
             raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
         return self.vault.open(sealed)
 
+    def at_close(self, work: Callable[[], None]) -> None:
+        """Let something be finished before the stores are closed."""
+        self._at_close.append(work)
+
     def close(self) -> None:
-        """Close the stores."""
+        """Finish what goes on, write what is still to be written, and close the stores."""
+        for work in self._at_close:
+            work()
+        self.access_log.close()
         self.store.close()
         self.views.close()

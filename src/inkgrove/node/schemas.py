@@ -6,14 +6,18 @@ docs/protocol.md section 4. Names identify nothing: one that several schemas hav
 from threading import Lock
 from typing import Final
 
+from sqlalchemy import Connection
+
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
+from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, fold_schema
-from inkgrove.store.reading import LogState
-from inkgrove.store.view_store import View
+from inkgrove.store.reading import LogState, find_log, payloads_of_schema
+from inkgrove.store.view_store import View, view_of, views_called
 
 _KEPT: Final = 1000
 
@@ -21,7 +25,7 @@ _KEPT: Final = 1000
 def parse_schema_id(text: str) -> SchemaId | None:
     """`AUTHOR/LOG`, if the text is one."""
     author, _, log_id = text.partition("/")
-    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20):
+    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and int(log_id) <= MAX_STORED_INTEGER):
         return None
     try:
         return SchemaId(parse_public_key(author), int(log_id))
@@ -31,11 +35,16 @@ def parse_schema_id(text: str) -> SchemaId | None:
 
 def find_view(node: Node, text: str) -> View:
     """A registered view by `AUTHOR/LOG`, or by the name of its schema if only one has it."""
-    views = node.views.views()
+    return node.views.database.read(lambda connection: find_view_on(connection, text))
+
+
+def find_view_on(connection: Connection, text: str) -> View:
+    """The same in a transaction of the views."""
     schema_id = parse_schema_id(text)
-    if schema_id is not None and schema_id in views:
-        return views[schema_id]
-    named = [view for view in views.values() if view.name == text]
+    view = view_of(connection, schema_id) if schema_id is not None else None
+    if view is not None:
+        return view
+    named = views_called(connection, text) if len(text) <= 255 and "\0" not in text else []
     if len(named) == 1:
         return named[0]
     if named:
@@ -44,21 +53,36 @@ def find_view(node: Node, text: str) -> View:
     raise UnknownView(f"no view {text[:140]!r} is on this node; GET /views lists them")
 
 
+class _Everything:
+    """All schemas count as registered: what is published must fit the newest version, whoever shows it."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+EVERY_SCHEMA: Final = _Everything()
+
+
 class Schemas:
     """The schemas of a node, each folded again only when its log has changed."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._kept: dict[SchemaId, tuple[LogState | None, Schema]] = {}
+        self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._lock = Lock()
 
     def read(self, schema_id: SchemaId) -> Schema:
         """A schema with its known versions; none if nothing of it is held."""
-        state = self._node.store.log_state(*schema_id)
+        return self._node.database.read(lambda connection: self.read_on(connection, schema_id))
+
+    def read_on(self, connection: Connection, schema_id: SchemaId) -> Schema:
+        """The same in a transaction that has not written to the schema's log."""
+        state = find_log(connection, *schema_id)
         kept = self._kept.get(schema_id)
         if kept is not None and kept[0] == state:
             return kept[1]
-        log = self._node.store.payloads_of_schema(schema_id)
+        log = payloads_of_schema(connection, schema_id)
         schema = fold_schema(schema_id, log.payloads, log.invalid_from)
         if state is None or len(log.payloads) < state.held:
             return schema  # a payload that comes later changes nothing that `state` tells
@@ -67,3 +91,16 @@ class Schemas:
                 self._kept.clear()
             self._kept[schema_id] = state, schema
         return schema
+
+    def definition_on(self, connection: Connection, schema_id: SchemaId) -> ViewDefinition:
+        """How messages of a schema are read at its newest version, whatever schemas are materialised."""
+        schema = self.read_on(connection, schema_id)
+        kept = self._definitions.get(schema_id)
+        if kept is not None and kept.schema is schema:
+            return kept
+        definition = ViewDefinition(schema, EVERY_SCHEMA)
+        with self._lock:
+            if len(self._definitions) >= _KEPT:
+                self._definitions.clear()
+            self._definitions[schema_id] = definition
+        return definition

@@ -27,6 +27,26 @@ class NodeSettings:
     session_seconds: int = field(default=86_400, metadata={"about": "How long a sign-in lasts."})
     access_token_seconds: int = field(default=900, metadata={"about": "How long an access token of a service lasts."})
     refresh_token_seconds: int = field(default=2_592_000, metadata={"about": "How long a refresh token lasts unused."})
+    idempotency_seconds: int = field(
+        default=86_400, metadata={"about": "How long the answer to a request with an Idempotency-Key is kept."}
+    )
+    sign_ins_per_name: int = field(
+        default=10,
+        metadata={
+            "about": "Failed sign-ins that a name takes per window, from each address it knows and from all others."
+        },
+    )
+    sign_ins_per_address: int = field(
+        default=50, metadata={"about": "Failed sign-ins that an address has per window, whatever the names."}
+    )
+    sign_in_window_seconds: int = field(
+        default=300, metadata={"about": "How long a failed sign-in is held against one."}
+    )
+    clients_per_address: int = field(default=20, metadata={"about": "Services that an address may register per hour."})
+    schema_names: tuple[str, ...] = field(
+        default=(),
+        metadata={"about": "Names of schemas that this node answers for, each written `FQDN=AUTHOR/LOG`."},
+    )
     max_body_bytes: int = field(
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
@@ -54,3 +74,43 @@ class NodeSettings:
     discovery_seconds: int = field(
         default=3600, metadata={"about": "How long it is believed what was found out about an identity elsewhere."}
     )
+    blob_grace_seconds: int = field(
+        default=86_400, metadata={"about": "How long a blob that nothing refers to is kept."}
+    )
+    blob_collection_seconds: int = field(
+        default=3_600, metadata={"about": "How often a running node removes unused blobs; 0 is never."}
+    )
+    workers: int = field(default=1, metadata={"about": "How many processes serve."})
+    shutdown_seconds: int = field(
+        default=30, metadata={"about": "How long requests that are under way may take to finish when the node stops."}
+    )
+    body_seconds: int = field(
+        default=30,
+        metadata={"about": "How long the head of a request may take, and how long its body may stay under 16 KiB/s."},
+    )
+    max_header_bytes: int = field(
+        default=64 * 1024, metadata={"about": "The largest head of a request: its first line and its headers."}
+    )
+    cors_origins: tuple[str, ...] = field(
+        default=("*",),
+        metadata={"about": "Origins whose pages may call the node with a token; `*` is any, cookies are never sent."},
+    )
+    metrics: Literal["local", "open", "off"] = field(
+        default="local", metadata={"about": "Who may read /metrics: this machine, everybody or nobody."}
+    )
+    log_format: Literal["console", "json"] = field(
+        default="console", metadata={"about": "Whether logs are lines for people or JSON for programs."}
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = field(
+        default="info", metadata={"about": "From which level on something is logged."}
+    )
+    at_least_seconds: float = field(
+        default=10.0, metadata={"about": "How long a reader waits at most until a view has seen a write (`at_least`)."}
+    )
+    poll_seconds: float = field(
+        default=0.1, metadata={"about": "How often a process looks for changes while somebody waits for one."}
+    )
+    heartbeat_seconds: float = field(
+        default=15.0, metadata={"about": "How often a stream of changes shows that it lives when nothing happens."}
+    )
+    max_listeners: int = field(default=1000, metadata={"about": "How many follow changes in one process at most."})

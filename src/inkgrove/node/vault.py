@@ -5,6 +5,7 @@ shows in a log or an error.
 """
 
 import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +20,8 @@ from inkgrove.node.errors import VaultLocked
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
 """The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""
+_TOKEN: Final = b"token:"
+"""Sets what is hidden for clients apart from keys, which have no such beginning."""
 
 
 class Vault:
@@ -43,6 +46,18 @@ class Vault:
             raise VaultLocked(
                 "a kept key cannot be opened: the passphrase of the vault is not the one it was sealed with"
             ) from None
+
+    def hide(self, text: str) -> str:
+        """A text that clients keep for us and cannot read or change."""
+        return urlsafe_b64encode(bytes(self._box.encrypt(_TOKEN + text.encode()))).decode().rstrip("=")
+
+    def reveal(self, token: str) -> str | None:
+        """The text again; None if it was not hidden here."""
+        try:
+            text = self._box.decrypt(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        except (CryptoError, ValueError):
+            return None
+        return text.removeprefix(_TOKEN).decode() if text.startswith(_TOKEN) else None
 
 
 def open_vault(file: Path) -> Vault:

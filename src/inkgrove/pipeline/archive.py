@@ -1,52 +1,54 @@
 """Archives: all entries of a store as Parquet, and Parquet taken into a store with full verification.
 
 docs/protocol.md section 2. An archive has the columns `entry` (binary) and `payload` (binary, may be null), in any
-order. Tasks check bytes, signatures and payload hashes in Arrow batches and bring each log into order; the store then
-checks links, claims and paths as it does for everyone, without verifying signatures again.
+order. Tasks read and check slices of it; the checked lines are brought together by log; Spark judges the logs; tasks
+load them. Nothing is written before all of the archive has been read.
 """
 
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
+from pyspark import Accumulator, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, length, lit
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.functions import coalesce, col, lit
+from pyspark.sql.functions import max as max_
+from pyspark.sql.functions import sum as sum_
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import BadArchive, InkgroveError, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.core.errors import BadArchive, StoreUnavailable
+from inkgrove.pipeline.archive_files import Archive, open_archive, read_slice
+from inkgrove.pipeline.failures import first_reason
 from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.session import first_reason
+from inkgrove.pipeline.held import held_of
+from inkgrove.pipeline.load import FAILED, REJECTED, RESULT_DDL, Row, load_task
 from inkgrove.pipeline.source import InkgroveSource
-from inkgrove.store.decide import Status
+from inkgrove.pipeline.verify import (
+    CHECKED_DDL,
+    check_batch,
+    judge_logs,
+    keep_without_path,
+    with_links,
+)
 from inkgrove.store.log_store import LogStore
 
 ARCHIVE = StructType([StructField("entry", BinaryType()), StructField("payload", BinaryType())])
-CHECKED = StructType(
-    [
-        StructField("log", BinaryType()),
-        StructField("seq_num", StringType()),
-        StructField("hash", BinaryType()),
-        StructField("entry", BinaryType()),
-        StructField("payload", BinaryType()),
-        StructField("code", StringType()),
-    ]
-)
 _CHUNK = 5_000
+_ROWS_PER_PARTITION = 50_000
+_ROW_GROUP_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What became of an archive."""
+    """What became of the lines of an archive."""
 
     read: int = 0
     appended: int = 0
@@ -54,11 +56,28 @@ class ImportReport:
     rejected: Counter[str] = field(default_factory=Counter)
 
 
+class Progress(NamedTuple):
+    """How far a piece of the work has come."""
+
+    what: str
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+# Export
+
+
 def export_archive(spark: SparkSession, place: str, path: Path) -> int:
     """Write every entry of a store, evidence included; returns how many."""
     spark.dataSource.register(InkgroveSource)
-    logs = spark.read.format("inkgrove").option("store", place).load()
-    logs.mapInArrow(_read_entries(place), ARCHIVE).write.mode("errorifexists").parquet(str(path))
+    parts = spark.sparkContext.defaultParallelism
+    logs = spark.read.format("inkgrove").option("store", place).option("partitions", parts).load()
+    written = logs.mapInArrow(_read_entries(place), ARCHIVE).write.mode("errorifexists")
+    # Small row groups: whoever imports it can share the work.
+    written.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(path))
     return spark.read.parquet(str(path)).count()
 
 
@@ -83,92 +102,135 @@ def _read_entries(place: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
     return run
 
 
+# Import
+
+
 def import_archive(
-    spark: SparkSession, store: LogStore, path: Path, rejects: Path, on_progress: Callable[[ImportReport], None]
+    spark: SparkSession, store: LogStore, path: Path, rejects: Path, on_progress: OnProgress
 ) -> ImportReport:
-    """Take an archive into a store; what is refused is written to `rejects`, with the reason."""
-    report = ImportReport()
-    checked = _checked(spark, path)
-    staged = rejects.with_name(f"{rejects.name}.checked")
+    """Take an archive into a store; what is refused is written to the Parquet file `rejects`, with the reason."""
+    archive = open_archive(path)
+    report = ImportReport(read=archive.rows)
+    if not archive.rows:
+        return report
+    verified = verify_archive(spark, store, archive, on_progress)
     try:
-        # In order of log and sequence number: every entry finds what it links to in the store or before it.
-        ordered = checked.repartitionByRange(col("log")).sortWithinPartitions("log", length("seq_num"), "seq_num")
-        ordered.write.mode("overwrite").parquet(str(staged))
-    except (PySparkException, Py4JError) as err:
-        raise BadArchive(f"{path} cannot be read as an archive: {first_reason(err)}") from err
-    refused: list[dict[str, Any]] = []
-    for file in sorted(staged.glob("*.parquet")):
-        for batch in pq.ParquetFile(file).iter_batches(_CHUNK):
-            _take(store, batch, report, refused)
-            on_progress(report)
-    if refused:
-        rejects.parent.mkdir(parents=True, exist_ok=True)
-        schema = pa.schema([("entry", pa.binary()), ("code", pa.string()), ("message", pa.string())])
-        pq.write_table(pa.Table.from_pylist(refused, schema), rejects)
-    shutil.rmtree(staged)
+        done = spark.sparkContext.accumulator(0)
+        loaded = verified.lines.mapInArrow(load_task(store.place, done), RESULT_DDL).persist(StorageLevel.DISK_ONLY)
+        with _watched(done, "appending", archive.rows, on_progress):
+            counts = _counts(loaded)
+        for status, code, message, rows in counts:
+            if status == FAILED:
+                raise StoreUnavailable(message)
+            if status == REJECTED:
+                report.rejected[code] += rows
+            else:
+                setattr(report, status, rows)
+        if report.rejected:
+            _write_file(loaded.where(col("status") == REJECTED).select("entry", "code", "message"), rejects)
+        loaded.unpersist()
+    finally:
+        verified.release()
     return report
 
 
-def _checked(spark: SparkSession, path: Path) -> DataFrame:
+def _counts(loaded: DataFrame) -> list[tuple[str, str, str, int]]:
+    """How many lines there are of each kind: a few rows."""
+    found = loaded.groupBy("status", "code").agg(max_("message").alias("message"), sum_("rows").alias("rows"))
+    return [(row["status"], row["code"], row["message"], row["rows"]) for row in found.collect()]
+
+
+def _write_file(rows: DataFrame, target: Path) -> None:
+    """Write one Parquet file, in the place of the one that may be there."""
+    folder = target.with_name(f".{target.name}.parts")
+    rows.coalesce(1).write.mode("overwrite").parquet(str(folder))
+    (part,) = folder.glob("*.parquet")
+    part.replace(target)
+    shutil.rmtree(folder)
+
+
+def _check_slices(
+    archive: Archive, done: "Accumulator[int]"
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    slices, has_payloads = archive.slices, archive.has_payloads
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for lines in read_slice(slices[number], has_payloads=has_payloads):
+                    yield check_batch(lines)
+                    done.add(len(lines))
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedArchive:
+    """The lines of an archive, by log and in order, each with the verdict on itself and on its log."""
+
+    lines: DataFrame
+    """Rows like `load.Row`."""
+    logs: DataFrame
+    kept: list[DataFrame]
+
+    def release(self) -> None:
+        """Throw away what Spark keeps on disk."""
+        for frame in self.kept:
+            frame.unpersist()
+
+
+def verify_archive(
+    spark: SparkSession, store: LogStore, archive: Archive, on_progress: OnProgress = lambda _: None
+) -> VerifiedArchive:
+    """Read and check all of an archive, and judge its logs together with what the store holds of them."""
+    done = spark.sparkContext.accumulator(0)
+    numbers = spark.range(0, len(archive.slices), 1, len(archive.slices))
+    partitions = max(spark.sparkContext.defaultParallelism, -(-archive.rows // _ROWS_PER_PARTITION))
+    # One exchange brings each log together; the group-bys behind it need no other.
+    checked = (
+        numbers.mapInArrow(_check_slices(archive, done), CHECKED_DDL)
+        .repartition(partitions, "log")
+        .sortWithinPartitions("log", "seq_num", "hash", col("payload").isNull(), col("code").isNotNull())
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    kept = [checked]
     try:
-        archive = spark.read.parquet(str(path))
+        with _watched(done, "verifying", archive.rows, on_progress):
+            checked.count()
+        linked = with_links(checked)
+        held_logs, held_claims = held_of(store, linked, kept)
+        logs = judge_logs(linked, held_logs, held_claims).persist(StorageLevel.DISK_ONLY)
+        kept.append(logs)
+        partial = logs.where("is_clean and not is_whole")
+        if not partial.isEmpty():
+            lost = keep_without_path(linked.join(partial.select("log"), "log", how="left_semi"), held_claims)
+            lost = lost.select("log", lit(True).alias("is_lost"))
+            is_clean = col("is_clean") & ~coalesce("is_lost", lit(False))
+            logs = logs.join(lost, "log", how="left").select("log", is_clean.alias("is_clean"), "height", "held")
     except (PySparkException, Py4JError) as err:
-        raise BadArchive(f"{path} cannot be read as an archive: {first_reason(err)}") from err
-    columns = {item.name: item.dataType for item in archive.schema}
-    if columns.get("entry") != BinaryType() or columns.get("payload", BinaryType()) != BinaryType():
-        raise BadArchive(
-            f"{path} needs the columns entry and payload, both binary; it has {', '.join(columns) or 'none'}"
-        )
-    payload = col("payload") if "payload" in columns else lit(None).cast(BinaryType()).alias("payload")
-    return archive.select("entry", payload).mapInArrow(check_batches, CHECKED)
+        for frame in kept:
+            frame.unpersist()
+        raise BadArchive(f"{archive.path} cannot be read as an archive: {first_reason(err)}") from err
+    lines = checked.join(logs.select("log", "is_clean", "height", "held"), "log", how="left")
+    defaults = {"is_clean": lit(False), "height": lit(0), "held": lit(0)}
+    columns = [coalesce(name, defaults[name]).alias(name) if name in defaults else col(name) for name in Row._fields]
+    return VerifiedArchive(lines.select(*columns), logs, kept)
 
 
-def check_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bytes, signature and payload hash of each entry; what fails carries its code."""
-    for batch in batches:
-        columns: dict[str, list[Any]] = {item.name: [] for item in CHECKED}
-        for encoded, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            code, log, seq_num, entry_hash = None, b"", "", b""
-            try:
-                signed = verify_signed(decode_entry(encoded or b""))
-                entry = signed.entry
-                log, seq_num = entry.author + entry.log_id.to_bytes(8, "big"), str(entry.seq_num)
-                entry_hash = bytes(signed.hash)
-                if payload is not None:
-                    verify_payload(entry, payload)
-            except PayloadHashMismatch as error:
-                code, payload = error.code, None  # noqa: PLW2901  rubbish: the entry is good without it
-            except PayloadSizeMismatch:
-                pass  # the author's lie: the store keeps it as evidence
-            except InkgroveError as error:
-                code = error.code
-            for name, value in zip(columns, (log, seq_num, entry_hash, encoded, payload, code), strict=True):
-                columns[name].append(value)
-        arrow = [pa.binary(), pa.string(), pa.binary(), pa.binary(), pa.binary(), pa.string()]
-        arrays = [pa.array(values, kind) for values, kind in zip(columns.values(), arrow, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+@contextmanager
+def _watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProgress) -> Iterator[None]:
+    """Tell now and then how many rows the tasks have done."""
+    is_over = Event()
 
+    def watch() -> None:
+        while not is_over.wait(0.2):
+            on_progress(Progress(what, min(done.value, total), total))
 
-def _take(store: LogStore, batch: pa.RecordBatch, report: ImportReport, refused: list[dict[str, Any]]) -> None:
-    items, is_counted = [], set()
-    for row in batch.to_pylist():
-        report.read += 1
-        if row["code"] is not None:
-            report.rejected[row["code"]] += 1
-            refused.append({"entry": row["entry"], "code": row["code"], "message": "refused before the store"})
-            is_counted.add(row["hash"])
-        if row["hash"]:
-            # The task has verified the signature of these very bytes.
-            items.append((SignedEntry(decode_entry(row["entry"]), Hash(row["hash"])), row["payload"]))
-    for (signed, _), receipt in zip(items, store.ingest(items), strict=True):
-        if receipt.status is Status.REFUSED or receipt.status is Status.EVIDENCE:
-            code = receipt.error.code if receipt.error is not None else "inkgrove"
-            message = receipt.error.message if receipt.error is not None else ""
-            report.rejected[code] += 1
-            refused.append({"entry": signed.entry.encoded, "code": code, "message": message})
-        elif signed.hash in is_counted:
-            continue  # the entry is good, and its line was counted for the payload that is not its own
-        elif receipt.status is Status.KNOWN:
-            report.known += 1
-        else:
-            report.appended += 1
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+    on_progress(Progress(what, total, total))

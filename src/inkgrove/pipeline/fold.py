@@ -3,6 +3,7 @@
 docs/protocol.md section 6. Runs in Spark's Python workers; the fold itself is `inkgrove.schema`, the same for everyone.
 """
 
+import gc
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -16,21 +17,21 @@ from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages.outcomes import MEANINGS, Outcome
 from inkgrove.pipeline.definitions import Snapshot
 from inkgrove.pipeline.plan import in_runs
 from inkgrove.pipeline.tables import RESULT
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import InstanceFold
+from inkgrove.schema.fold import Row
 from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from inkgrove.store.reading import LogState
 from inkgrove.store.staging import Stage, open_stage
-from inkgrove.store.view_tables import names_and_types
+from inkgrove.store.view_tables import NO_VIEW, names_and_types
 
-_CHUNK = 5_000
+_CHUNK = 2_000
 
 
 @lru_cache(maxsize=4)
@@ -40,11 +41,12 @@ def open_once(place: str) -> LogStore:
 
 
 def fold_task(
-    place: str, staging: str, snapshot: Snapshot, only: SchemaId | None = None
+    place: str, staging: tuple[str, str], snapshot: Snapshot, only: SchemaId | None = None, *, is_new: bool = False
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: dirty groups in, one row of counts and the stage's name out.
 
-    `only` keeps the results of one schema: a rebuild of its view.
+    `staging` is where to stage and for whom. `only` keeps the results of one schema; with `is_new` they go into empty
+    tables, and nothing says what they replace.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,8 +66,10 @@ def fold_task(
             newest = max(newest, *offsets)
         if newest == (-1, -1):
             return
-        worker = _Worker(place, staging, snapshot, only)
+        worker = _Worker(place, staging, snapshot, only, is_new=is_new)
+        gc.disable()  # what is folded has no cycles, and the collector would look at all of it again and again
         try:
+            worker.note_views(whole | parts.keys())
             for first, last in in_runs(whole):
                 worker.fold_whole(first, last)
             for log in sorted(parts.keys() - whole):
@@ -74,40 +78,81 @@ def fold_task(
         except BaseException:
             worker.stage.discard()
             raise
+        finally:
+            gc.enable()
         facts = {**counts, "stage": worker.stage.name, "xid": newest[0], "position": newest[1]}
         yield pa.RecordBatch.from_pydict({field.name: [facts[field.name]] for field in RESULT}, schema=RESULT)
 
     return run
 
 
+class _ViewWriter:
+    """How rows of one view are staged."""
+
+    def __init__(self, view: int, definition: ViewDefinition, snapshot: Snapshot) -> None:
+        self.view = view
+        self.columns = names_and_types(definition.fields)
+        self.rows: list[tuple[Any, ...]] = []
+        encoders = [cell_encoder(field.type) for field in definition.fields]
+        self.encoders = [(column, encode) for column, encode in enumerate(encoders) if encode is not None]
+        self.cascades = [
+            (column, snapshot.views[field.schema], field.type == "relation[]")
+            for column, field in enumerate(definition.fields)
+            if field.cascade and field.schema is not None
+        ]
+
+
 class _Worker:
-    def __init__(self, place: str, staging: str, snapshot: Snapshot, only: SchemaId | None) -> None:
+    def __init__(
+        self,
+        place: str,
+        staging: tuple[str, str],
+        snapshot: Snapshot,
+        only: SchemaId | None,
+        *,
+        is_new: bool,
+    ) -> None:
         self.store = open_once(place)
         self.snapshot = snapshot
         self.only = only
-        definitions = snapshot.definitions()
-        shown = definitions if only is None else {only: definitions[only]}
-        self.definitions = definitions if only is None else shown
-        self.stage: Stage = open_stage(
-            staging, {snapshot.views[s]: names_and_types(d.fields) for s, d in shown.items()}
-        )
-        self.encoders = {
-            schema_id: [cell_encoder(field.type) for field in definition.fields]
-            for schema_id, definition in shown.items()
-        }
-        self.cascades = {
-            schema_id: [
-                (column, snapshot.views[field.schema], field.type == "relation[]")
-                for column, field in enumerate(definition.fields)
-                if field.cascade and field.schema is not None
-            ]
-            for schema_id, definition in shown.items()
-        }
+        self.is_new = is_new
+        self.fields: dict[int, tuple[tuple[str, str], ...]] = {}
+        self.stage: Stage = open_stage(*staging, self.fields)
+        self.writers: dict[SchemaId, _ViewWriter | None] = {}
+        self.found: dict[SchemaId, ViewDefinition | None] = {}
         self.buffers: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
 
     def find(self, schema_id: SchemaId) -> ViewDefinition | None:
-        return self.definitions.get(schema_id)
+        try:
+            return self.found[schema_id]
+        except KeyError:
+            is_shown = self.only is None or schema_id == self.only
+            self.found[schema_id] = self.snapshot.definition(schema_id) if is_shown else None
+            return self.found[schema_id]
+
+    def writer(self, schema_id: SchemaId) -> _ViewWriter | None:
+        try:
+            return self.writers[schema_id]
+        except KeyError:
+            definition = self.find(schema_id)
+            made = None
+            if definition is not None:
+                view = self.snapshot.views[schema_id]
+                made = _ViewWriter(view, definition, self.snapshot)
+                self.fields[view] = made.columns
+                self.buffers[f"rows_{view}"] = made.rows
+            self.writers[schema_id] = made
+            return made
+
+    def note_views(self, logs: set[int]) -> None:
+        """Which views can hold anything of these logs: only those are looked at when the stage is merged."""
+        if self.is_new:
+            return
+        views = self.snapshot.views
+        for log, named in self.store.schemas_of_logs(logs).items():
+            numbers = {views[schema_id] for schema_id in named if schema_id in views} | {NO_VIEW}
+            self.buffers["log_views"] += [(log, number) for number in numbers]
 
     # reading
 
@@ -115,7 +160,9 @@ class _Worker:
         """Every log from one number to another, in one read."""
         for state, messages in self.store.whole_logs(first, last):
             fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
-            self._stage(state, fold, messages, None)
+            self._stage(state, fold, messages)
+            if not self.is_new:
+                self.buffers["whole"].append((state.id,))
             self._flush(_CHUNK)
 
     def fold_parts(self, log: int, create_seqs: list[int]) -> None:
@@ -126,7 +173,12 @@ class _Worker:
             fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, facts)
             # The entry that the others name may itself belong to another group, which rules on it.
             own = [item for item in messages if owners.get(item.hash, create_seq) == create_seq]
-            self._stage(state, fold, own, create_seq)
+            self._stage(state, fold, own)
+            self.buffers["messages"] += [(log, item.seq_num, bytes(item.hash)) for item in own]
+        self.counts["groups"] += len(create_seqs)
+        self.buffers["groups"] += [(log, create_seq) for create_seq in create_seqs]
+        if state.standing.ended_at is not None:
+            self.buffers["ends"].append((log, state.standing.ended_at))
         self._flush(_CHUNK)
 
     def _facts(self, log: int) -> LogFacts:
@@ -145,62 +197,75 @@ class _Worker:
 
     # staging
 
-    def _stage(self, state: LogState, fold: LogFold, messages: list[LogMessage], group: int | None) -> None:
-        author, log_id = bytes(state.author), state.log_id
-        seq_nums = {item.hash: item.seq_num for item in messages}
-        groups = {group} if group is not None else set()
+    def _stage(self, state: LogState, fold: LogFold, messages: list[LogMessage]) -> None:
+        log, author, log_id = state.id, bytes(state.author), state.log_id
+        shown = 0
         for instance in fold.instances:
-            create_seq = seq_nums[instance.instance]
-            groups.add(create_seq)
-            self._stage_instance(instance, author, log_id, create_seq)
-        for entry_hash, (schema_id, ruling) in fold.rulings.items():
-            if entry_hash not in seq_nums or (self.only is not None and schema_id != self.only):
-                continue
-            view = self.snapshot.views[schema_id] if schema_id is not None else None
-            self.counts[ruling.outcome.value] += 1
-            place = (bytes(entry_hash), view, author, log_id, seq_nums[entry_hash])
-            self.buffers["outcomes"].append((*place, ruling.outcome.value, ruling.code, ruling.reason))
-        self.counts["groups"] += len(groups)
-        if self.only is None:
-            self.buffers["groups"] += [(author, log_id, create_seq) for create_seq in groups]
-            self.buffers["messages"] += [(bytes(item.hash),) for item in messages]
+            if instance.row is not None:
+                writer = self.writer(instance.schema_id)
+                if writer is not None:
+                    shown += 1
+                    self._stage_row(writer, instance.row, log, author, log_id)
+        self.counts["rows"] += shown
+        self.counts["applied"] += shown
+        if len(fold.rulings) > shown:
+            self._stage_rest(fold, {item.hash: item.seq_num for item in messages}, log, author, log_id)
 
-    def _stage_instance(self, instance: InstanceFold, author: bytes, log_id: int, create_seq: int) -> None:
-        schema_id = instance.schema_id
-        if schema_id not in self.encoders:
-            return
-        view = self.snapshot.views[schema_id]
-        if instance.is_deleted:
-            self.buffers["deleted"].append((view, bytes(instance.instance), author, log_id, create_seq))
-        row = instance.row
-        if row is None:
-            return
-        cells = [
-            value if value is None or encode is None else encode(value)
-            for value, encode in zip(row.values, self.encoders[schema_id], strict=True)
-        ]
-        self.counts["rows"] += 1
-        self.buffers[f"rows_{view}"].append(
+    def _stage_row(self, writer: _ViewWriter, row: Row, log: int, author: bytes, log_id: int) -> None:
+        values, seq_num = row.values, row.seq_num
+        instance = bytes(row.instance)
+        if writer.cascades:
+            self._stage_edges(writer, row, log)
+        for column, encode in writer.encoders:
+            if values[column] is not None:
+                values[column] = encode(values[column])
+        is_changed = row.last_seq_num != seq_num
+        writer.rows.append(
             (
-                bytes(row.instance),
+                instance,
                 author,
                 log_id,
-                row.seq_num,
+                seq_num,
                 row.last_seq_num,
-                bytes(row.last_hash),
-                _access_json(row.access),
+                bytes(row.last_hash) if is_changed else None,
+                None if row.access is None else _access_json(row.access),
                 None if row.expires is None else row.expires.microseconds,
                 None if row.copied_from is None else bytes(row.copied_from),
-                f"[{', '.join(map(str, row.field_seq_nums))}]",
-                *cells,
+                f"[{', '.join(map(str, row.field_seq_nums))}]" if is_changed else None,
+                log,
+                *values,
             )
         )
-        for column, target_view, is_list in self.cascades[schema_id]:
+
+    def _stage_edges(self, writer: _ViewWriter, row: Row, log: int) -> None:
+        instance = bytes(row.instance)
+        for column, target_view, is_list in writer.cascades:
             value = row.values[column]
             for target in [] if value is None else value if is_list else [value]:
-                self.buffers["edges"].append(
-                    (view, bytes(row.instance), is_list, target_view, bytes(target), author, log_id, create_seq)
-                )
+                edge = (writer.view, instance, is_list, target_view, bytes(target), log, row.seq_num)
+                self.buffers["edges"].append(edge)
+
+    def _stage_rest(self, fold: LogFold, seq_nums: dict[Hash, int], log: int, author: bytes, log_id: int) -> None:
+        """Deletions, and the outcomes of all messages but the creates of rows, for which the rows stand."""
+        rows = set()
+        for instance in fold.instances:
+            if instance.row is not None:
+                rows.add(instance.instance)
+            elif instance.is_deleted and self.find(instance.schema_id) is not None:
+                view = self.snapshot.views[instance.schema_id]
+                place = (log, seq_nums[instance.instance])
+                self.buffers["deleted"].append((view, bytes(instance.instance), *place))
+        for entry_hash, (schema_id, ruling) in fold.rulings.items():
+            if entry_hash in rows or entry_hash not in seq_nums:
+                continue
+            if self.only is not None and schema_id != self.only:
+                continue
+            view = self.snapshot.views[schema_id] if schema_id is not None else NO_VIEW
+            outcome, code, reason = ruling.outcome.value, ruling.code, ruling.reason
+            self.counts[outcome] += 1
+            told = None if MEANINGS.get(code) == reason else reason
+            entry = (log, seq_nums[entry_hash], bytes(entry_hash), author, log_id)
+            self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, told))
 
     def _flush(self, least: int) -> None:
         for table, rows in self.buffers.items():
@@ -215,5 +280,5 @@ class _Worker:
         return {name: self.counts[name] for name in names}
 
 
-def _access_json(access: Access | None) -> str | None:
-    return None if access is None else json.dumps({"mode": access.mode, "to": [to.hex() for to in access.to]})
+def _access_json(access: Access) -> str:
+    return json.dumps({"mode": access.mode, "to": [to.hex() for to in access.to]})

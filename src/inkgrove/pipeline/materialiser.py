@@ -1,36 +1,57 @@
 """Brings views up to date: fold what is dirty, build what is new, swap what was rebuilt (docs/protocol.md section 6).
 
 Every batch's rows, outcomes and position are written in one transaction of one database, so a batch that is played
-again changes nothing. A view whose definition changed is built beside the old one and swapped in.
+again changes nothing. A view whose definition changed is built beside the old one, caught up and swapped in.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from sqlalchemy import Connection, Index, MetaData, update
+from sqlalchemy import Connection
 
-from inkgrove.core.errors import NotRegistered, Overtaken
+from inkgrove.core.errors import NotRegistered
 from inkgrove.messages.ids import SchemaId
-from inkgrove.pipeline.definitions import Snapshot, fingerprint, take_snapshot
+from inkgrove.pipeline.definitions import Definitions, Snapshot, fingerprint
 from inkgrove.pipeline.fold import fold_task
+from inkgrove.pipeline.relations import Relations, gone_stages
 from inkgrove.pipeline.source import render_offset
 from inkgrove.pipeline.tables import RESULT, spark_schema
 from inkgrove.schema.definition import ViewDefinition
+from inkgrove.store.builds import (
+    KEEP_SECONDS,
+    ViewState,
+    begin_build,
+    correct_build,
+    drop_build,
+    drop_left_builds,
+    index_build,
+    load_build,
+    swap,
+)
+from inkgrove.store.changes import recorded
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.merge import merge_stages, replace_view
+from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged, replace_gone
 from inkgrove.store.opening import open_store
-from inkgrove.store.staging import drop_leftovers, merging, stage_place
+from inkgrove.store.runs import Work, doing, start_run
+from inkgrove.store.staging import drop_leftovers, drop_stages, merging, stage_place
+from inkgrove.store.turns import turn, turn_to_write
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
-from inkgrove.store.view_tables import names_and_types, views
+from inkgrove.store.view_tables import names_and_types
 
-_ROUNDS = 5
-"""How often a rebuild starts again because a stream beside it wrote to the views meanwhile."""
+_SHARE = 50_000
+"""A view of more entries is folded in shares."""
+_SHARES = 4
+_SHARES_AT_ONCE = 2
+"""The second job's tasks begin when the first has no more for every core."""
+_FEW = 1_000
+"""So many positions a build may lag behind when it takes its turn and lets the others wait."""
 
 
 @dataclass(slots=True)
@@ -44,6 +65,12 @@ class Report:
     written: int = 0
     """Rows written to views."""
 
+    def add(self, results: list[dict[str, Any]]) -> None:
+        """Count what tasks report."""
+        for item in results:
+            for name in ("groups", "rows", "applied", "pending", "quarantined", "obsolete"):
+                self.counts[name] += item[name]
+
 
 class Materialiser:
     """The views of one store, kept by one Spark session."""
@@ -53,21 +80,38 @@ class Materialiser:
         self.place = place
         self.store: LogStore = open_store(place)
         self.views: ViewStore = open_views(place)
-        self.staging = stage_place(self.views.database.url)
         self.parts = max(1, min(8, spark.sparkContext.defaultParallelism))
         self.report = Report()
-        self._listener = listener
-        drop_leftovers(self.views.database, None if self.views.database.is_postgresql else Path(self.staging))
+        self.listener = listener
+        self._definitions = Definitions(self.store)
+        self.run = start_run(self.views.database)
+        self.staging = stage_place(self.views.database.url), str(self.run.number)
+        self._drop_leftovers()
 
     def close(self) -> None:
         """Close the stores; the session is the caller's."""
+        self.run.close()
         self.store.close()
         self.views.close()
+
+    def _drop_leftovers(self) -> None:
+        """Remove what pipelines that were killed left behind."""
+        database = self.views.database
+        drop_leftovers(database, self.run)
+        self._drop_builds()
+
+    def _drop_builds(self) -> None:
+        now = time()
+        self.views.database.write(
+            lambda connection: drop_left_builds(connection, lambda owner: not self.run.is_dead(int(owner)), now)
+        )
+        self._sweep_at = now + KEEP_SECONDS
 
     # streaming
 
     def follow(self, checkpoint: Path, *, once: bool = False, max_entries: int = 10_000) -> Any:
         """A streaming query that keeps the views up to date until it is stopped, or once and then ends."""
+        self.run.begin(Work.STREAM)
         self.settle()
         _, offset = self.views.progress()
         # Our own position is the one that counts: Spark's checkpoint starts from it and is made anew each time.
@@ -85,139 +129,207 @@ class Materialiser:
 
     def catch_up(self, max_entries: int = 10_000) -> None:
         """Bring the views up to date with the store, batch by batch, without a streaming query."""
+        self.run.begin(Work.STREAM)
         self.settle()
         while True:
             _, after = self.views.progress()
             _, until = self.store.read_ingests(after, max_entries)
             if until == after:
                 return
-            self.take(
-                self.spark.read.format("inkgrove")
-                .option("store", self.place)
-                .option("partitions", self.parts)
-                .option("after", render_offset(after))
-                .option("until", render_offset(until))
-                .load()
-            )
+            self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
 
     def take(self, dirty: DataFrame) -> None:
         """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile."""
         while not self._fold_and_merge(dirty):
             continue
+        if time() > self._sweep_at:
+            self._drop_builds()
         self.report.batches += 1
-        if self._listener is not None:
-            self._listener(self.report)
+        if self.listener is not None:
+            self.listener(self.report)
+
+    def _dirty(self, **options: str) -> DataFrame:
+        source = self.spark.read.format("inkgrove").option("store", self.place).option("partitions", self.parts)
+        return source.options(**options).load()
 
     def _fold_and_merge(self, dirty: DataFrame) -> bool:
-        snapshot = self.settle()
-        folded_with = {view.id: view.fingerprint for view in self.views.views().values()}
-        results = self._fold(dirty, snapshot, None)
+        snapshot, folded_with = self._settle()
+        results = self._fold(dirty, snapshot)
+        self.report.add(results)
         offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
-        with merging(self.views.database, [item["stage"] for item in results]) as (connection, stages):
-            current = read_views(connection)
-            if {view.id: view.fingerprint for view in current.values()} != folded_with:
-                return False
-            batch, before = read_progress(connection, STREAM)
-            built = [view for view in current.values() if view.is_built]
-            self.report.written += merge_stages(connection, stages, built)
-            write_progress(connection, STREAM, batch + 1, max(before, offset or before))
-        return True
+        stages = [item["stage"] for item in results]
+        try:
+            self.run.check()
+            with turn(self.views.database):
+                return self._merge(stages, folded_with, offset)
+        finally:
+            drop_stages(self.views.database, stages)
 
-    def _fold(self, dirty: DataFrame, snapshot: Snapshot, only: SchemaId | None) -> list[dict[str, Any]]:
-        task = fold_task(self.place, self.staging, snapshot, only)
+    def _merge(self, stages: list[str], folded_with: dict[int, str | None], offset: Offset | None) -> bool:
+        cascaded: list[str] | None = None
+        try:
+            while True:
+                with merging(self.views.database, [*stages, *(cascaded or ())]) as (connection, names):
+                    current = read_views(connection)
+                    if {view.id: view.fingerprint for view in current.values()} != folded_with:
+                        return False
+                    known = list(current.values())
+                    staged = open_staged(connection, names, {view.id: view.fields for view in known})
+                    if cascaded is not None or not loosens_cascade(connection, staged, known):
+                        batch, before = read_progress(connection, STREAM)
+                        self.report.written += merge_stages(connection, staged, known, cascaded=cascaded is not None)
+                        write_progress(connection, STREAM, batch + 1, max(before, offset or before))
+                        return True
+                    contents = {stage: item.contents for stage, item in zip(stages, staged, strict=True)}
+                # Nothing was written yet, and it is our turn: what Spark reads now is still so afterwards.
+                cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_merge(contents))
+        finally:
+            drop_stages(self.views.database, cascaded or ())
+
+    def _fold(
+        self, dirty: DataFrame, snapshot: Snapshot, only: SchemaId | None = None, *, is_new: bool = False
+    ) -> list[dict[str, Any]]:
+        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new)
         results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(RESULT)).toArrow().to_pylist()
-        for item in results:
-            for name in ("groups", "rows", "applied", "pending", "quarantined", "obsolete"):
-                self.report.counts[name] += item[name]
         return results
 
     # definitions
 
     def settle(self) -> Snapshot:
         """Let every view be built to the definition that its schema has now."""
+        return self._settle()[0]
+
+    def _settle(self) -> tuple[Snapshot, dict[int, str | None]]:
         known = self.views.sync(self.store.registered())
-        snapshot = take_snapshot(self.store, known)
-        definitions = snapshot.definitions()
-        for schema_id, definition in definitions.items():
-            if known[schema_id].fingerprint != fingerprint(definition):
-                self._build(schema_id, definition, snapshot)
-        return snapshot
+        snapshot, prints = self._definitions.now(known)
+        for schema_id, wanted in prints.items():
+            if known[schema_id].fingerprint != wanted:
+                self._build(schema_id, snapshot)
+        return snapshot, {snapshot.views[schema_id]: wanted for schema_id, wanted in prints.items()}
 
     def rebuild(self, schema_id: SchemaId) -> None:
         """Fold a view from scratch beside the one that is there, and swap it in."""
         known = self.views.sync(self.store.registered())
         if schema_id not in known:
             raise NotRegistered(f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}")
-        snapshot = take_snapshot(self.store, known)
-        self._build(schema_id, snapshot.definitions()[schema_id], snapshot)
+        with doing(self.run, Work.REBUILD):
+            self._build(schema_id, self._definitions.now(known)[0])
 
-    def _build(self, schema_id: SchemaId, definition: ViewDefinition, snapshot: Snapshot) -> None:
-        dirty = (
-            self.spark.read.format("inkgrove")
-            .option("store", self.place)
-            .option("partitions", self.parts)
-            .option("schema", str(schema_id))
-            .load()
-        )
-        # What another process merges from now on is not in the new table: the swap waits for a moment without.
-        for _ in range(_ROUNDS):
-            _, before = self.views.progress()
-            results = self._fold(dirty, snapshot, schema_id)
-            if self._swap(schema_id, definition, snapshot, [item["stage"] for item in results], before):
-                self.report.rebuilt.append(schema_id)
-                return
-        raise Overtaken(f"another pipeline wrote to the views {_ROUNDS} times meanwhile; stop it, or try again later")
-
-    def _swap(
-        self,
-        schema_id: SchemaId,
-        definition: ViewDefinition,
-        snapshot: Snapshot,
-        stages: list[str],
-        before: Offset,
-    ) -> bool:
-        with merging(self.views.database, stages) as (connection, names):
-            known = read_views(connection)
-            old = known[schema_id]
-            _, now = read_progress(connection, STREAM)
-            if now != before:
-                return False
+    def _build(self, schema_id: SchemaId, snapshot: Snapshot) -> None:
+        definition = snapshot.definition(schema_id)
+        assert definition is not None
+        database = self.views.database
+        reached = self.store.newest_offset()
+        with turn(database), database.writing() as connection:
+            old = read_views(connection).get(schema_id)
+            if old is None or old.id != snapshot.views[schema_id]:
+                return  # unregistered meanwhile
             new = replace(
-                old,
-                generation=old.generation + 1,
-                version=definition.version,
-                fields=tuple(names_and_types(definition.fields)),
-                cascades={
-                    item.name: snapshot.views[item.schema]
-                    for item in definition.fields
-                    if item.cascade and item.schema is not None
-                },
+                _begin(connection, old, str(self.run.number), definition, snapshot), version=definition.version
             )
-            table = new.table()
-            table.create(connection)
-            others = [view for view in known.values() if view.id != old.id]
-            self.report.written += replace_view(connection, names, old, new, others)
-            Index(f"{table.name}_by_entry", table.c._author, table.c._log_id, table.c._seq_num).create(connection)
-            if old.is_built:
-                old.table(MetaData()).drop(connection)
-            _write_view(connection, new, definition)
-        return True
+        try:
+            self._fill(schema_id, snapshot, new)
+            while self._behind(reached) > _FEW:
+                reached = self._catch_up_build(schema_id, snapshot, new, reached)
+            with turn(database):
+                if self._behind(reached):
+                    self._catch_up_build(schema_id, snapshot, new, reached)
+                self._swap(schema_id, definition, new)
+        except BaseException:
+            database.write(lambda connection: drop_build(connection, new.id, new.generation))
+            raise
+        self.report.rebuilt.append(schema_id)
+
+    def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> None:
+        """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded."""
+        held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
+        shares = _SHARES if held >= _SHARE else min(held, 1)
+
+        def fold(share: int) -> list[dict[str, Any]]:
+            dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
+            return self._fold(dirty, snapshot, schema_id, is_new=True)
+
+        with ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
+            waiting = [pool.submit(fold, share + 1) for share in range(shares)]
+            try:
+                for done in as_completed(waiting):
+                    self._load(done.result(), new)
+            except BaseException:
+                for item in waiting:
+                    item.cancel()
+                raise
+        with turn_to_write(self.views.database), self.views.database.writing() as connection:
+            index_build(connection, new)
+
+    def _load(self, results: list[dict[str, Any]], new: View) -> None:
+        stages = [item["stage"] for item in results]
+        try:
+            with turn_to_write(self.views.database), merging(self.views.database, stages) as (connection, names):
+                load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+        finally:
+            drop_stages(self.views.database, stages)
+        self.report.add(results)
+        self.report.written += sum(item["rows"] for item in results)
+
+    def _behind(self, reached: Offset) -> int:
+        """How many positions the views have taken in since, which a build that is to replace one of them lacks."""
+        _, position = self.views.progress()
+        if position <= reached:
+            return 0
+        found, _ = self.store.read_ingests(reached, _FEW + 1)
+        return len(found)
+
+    def _catch_up_build(self, schema_id: SchemaId, snapshot: Snapshot, new: View, reached: Offset) -> Offset:
+        """Fold into a build what became dirty since; what it comes to is at least what the views show now."""
+        until = self.store.newest_offset()
+        between = {"after": render_offset(reached), "until": render_offset(until)}
+        results = self._fold(self._dirty(schema=str(schema_id), **between), snapshot, schema_id)
+        stages = [item["stage"] for item in results]
+        try:
+            with merging(self.views.database, stages) as (connection, names):
+                correct_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+        finally:
+            drop_stages(self.views.database, stages)
+        self.report.add(results)
+        self.report.written += sum(item["rows"] for item in results)
+        return until
+
+    def _swap(self, schema_id: SchemaId, definition: ViewDefinition, new: View) -> None:
+        database = self.views.database
+        known = self.views.views()
+        old = known.get(schema_id)
+        if old is None or old.id != new.id:
+            database.write(lambda connection: drop_build(connection, new.id, new.generation))
+            return
+        others = [view for view in known.values() if view.id != new.id]
+        has_cascade = bool(old.cascades or new.cascades or any(view.cascades for view in others))
+        cascaded = []
+        if has_cascade:
+            cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
+        try:
+            with (
+                merging(database, cascaded) as (connection, names),
+                recorded(connection, others if has_cascade else [], None),
+            ):
+                swap(connection, old, new, _state(definition), time())
+                if has_cascade:
+                    replace_gone(connection, open_staged(connection, names, {}))
+        finally:
+            drop_stages(database, cascaded)
 
 
-def _write_view(connection: Connection, view: View, definition: ViewDefinition) -> None:
+def _begin(connection: Connection, old: View, owner: str, definition: ViewDefinition, snapshot: Snapshot) -> View:
+    cascades = {
+        item.name: snapshot.views[item.schema] for item in definition.fields if item.cascade and item.schema is not None
+    }
+    return begin_build(connection, old, owner, names_and_types(definition.fields), cascades)
+
+
+def _state(definition: ViewDefinition) -> ViewState:
     schema = definition.schema
-    stopped = None if schema.stopped_by is None else f"version {schema.stopped_at}: {schema.stopped_by.message}"
-    fields = [{"name": name, "type": kind, "target": view.cascades.get(name)} for name, kind in view.fields]
-    connection.execute(
-        update(views)
-        .where(views.c.id == view.id)
-        .values(
-            name=schema.meta.name if schema.meta else None,
-            generation=view.generation,
-            version=view.version,
-            fields=json.dumps(fields),
-            fingerprint=fingerprint(definition),
-            waits_for=json.dumps([[waiting.author.hex(), waiting.log_id] for waiting in definition.waits_for]),
-            stopped=stopped,
-        )
+    return ViewState(
+        schema.meta.name if schema.meta else None,
+        fingerprint(definition),
+        [(waiting.author.hex(), waiting.log_id) for waiting in definition.waits_for],
+        None if schema.stopped_by is None else f"version {schema.stopped_at}: {schema.stopped_by.message}",
     )

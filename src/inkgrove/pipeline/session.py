@@ -1,14 +1,15 @@
 """The Spark session: `local[*]` by default, any master by setting; nothing else in the code knows which.
 
-Spark's own noise goes to a log file, never to the terminal.
+Spark's own noise goes to a log file, never to the terminal; what fails in it comes back as an error of ours.
 """
 
+import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -17,8 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import NoJava, SparkFailed
+from inkgrove.core.errors import InkgroveError, NoJava, SparkFailed, UnreadableFile
+from inkgrove.pipeline.failures import explain, first_reason
 from inkgrove.pipeline.source import InkgroveSource
+from inkgrove.pipeline.view_source import RelationSource
 
 _LOG4J = """status = off
 appenders = file
@@ -33,15 +36,22 @@ rootLogger.appenderRef.file.ref = file
 OLDEST_JAVA = 17
 
 
-def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSession:
-    """A session that writes its logs into a directory; `settings` are Spark's own and win over ours."""
+def start_session(logs: Path, properties: Mapping[str, str] | None = None, python: str | None = None) -> SparkSession:
+    """A session that writes its logs into a directory; `properties` are Spark's own and win over ours.
+
+    `python` is what executors run, for those that have it at another place than this machine.
+    """
     _check_java()
-    logs.mkdir(parents=True, exist_ok=True)
     log4j = logs / "log4j2.properties"
-    log4j.write_text(_LOG4J)
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        log4j.write_text(_LOG4J)
+    except OSError as err:
+        raise UnreadableFile(f"cannot write Spark's logs to {logs}: {err.strerror or err}") from err
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     java = (
         f"-Dlog4j2.configurationFile=file:{log4j} -Dinkgrove.sparklog={logs / 'spark.log'}"
         " -Duser.timezone=UTC -XX:+UseSerialGC"
@@ -51,8 +61,6 @@ def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSe
         "spark.app.name": "inkgrove",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -64,30 +72,49 @@ def start_session(logs: Path, settings: dict[str, str] | None = None) -> SparkSe
         "spark.sql.streaming.pollingDelay": "10ms",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.warehouse.dir": str(logs / "warehouse"),
-        "spark.driver.extraJavaOptions": java,
-        **(settings or {}),
+        **(properties or {}),
     }
+    own = configuration.get("spark.driver.extraJavaOptions")
+    configuration["spark.driver.extraJavaOptions"] = f"{java} {own}" if own else java
+    if configuration["spark.master"].startswith("local"):
+        # Nobody else has to reach this driver; on a cluster the executors have to.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        for name in ("spark.driver.bindAddress", "spark.driver.host"):
+            configuration.setdefault(name, "127.0.0.1")
     conf = SparkConf(loadDefaults=False).setAll(list(configuration.items()))
-    if SparkContext._gateway is None:
-        # The JVM prints warnings of its own before any logging is set up.
-        with (logs / "jvm.log").open("ab") as noise:
-            gateway = launch_gateway(conf, {"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        if SparkContext._gateway is None:
+            # The JVM prints warnings of its own before any logging is set up.
+            with (logs / "jvm.log").open("ab") as noise:
+                gateway = launch_gateway(conf, {"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError) as err:
+        master = configuration["spark.master"]
+        where = "" if master.startswith("local") else f" on {master}, which must be there and reach this machine"
+        raise SparkFailed(f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}") from err
     session.dataSource.register(InkgroveSource)
+    session.dataSource.register(RelationSource)
     return session
 
 
 @contextmanager
-def session_for(logs: Path) -> Iterator[SparkSession]:
+def session_for(
+    logs: Path, properties: Mapping[str, str] | None = None, python: str | None = None
+) -> Iterator[SparkSession]:
     """A session for one piece of work; what fails in Spark is said in one line."""
-    spark = start_session(logs)
+    # A JVM that went away is told by the errors below; py4j would print a traceback beside them.
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    spark = start_session(logs, properties, python)
     try:
         yield spark
-    except (PySparkException, Py4JError) as err:
-        raise SparkFailed(f"Spark failed: {first_reason(err)}; its logs are in {logs}") from err
+    except InkgroveError:
+        raise
+    except (PySparkException, Py4JError, ConnectionError) as err:
+        raise explain(err, logs) from err
     finally:
-        spark.stop()
+        with suppress(Py4JError, ConnectionError):  # it may have gone away
+            spark.stop()
 
 
 def _check_java() -> None:
@@ -96,17 +123,24 @@ def _check_java() -> None:
     advice = f"install Java {OLDEST_JAVA} or newer (Debian: apt-get install default-jre-headless) or set JAVA_HOME"
     if java is None or not Path(java).exists():
         raise NoJava(f"Spark needs Java and none was found: {advice}")
-    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError as err:
+        raise NoJava(f"Spark needs Java and {java} cannot be run ({err.strerror or err}): {advice}") from err
     words = (done.stderr + done.stdout).split('"')
     version = words[1].split(".")[0] if len(words) > 1 else "0"
     if not version.isdigit() or int(version) < OLDEST_JAVA:
         raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, this is {version}: {advice}")
 
 
-def first_reason(error: Exception) -> str:
-    """What Spark says in its first line that is more than the name of an exception."""
-    for line in str(error).splitlines():
-        text = line.strip().removeprefix(": ")
-        if text and not text.startswith(("An error occurred while calling", "An exception was thrown", "Traceback")):
-            return text[:300]
-    return type(error).__name__
+def count_tasks(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks of the jobs that run now are done, and how many they have."""
+    done = total = 0
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        for number in tracker.getActiveStageIds():
+            if stage := tracker.getStageInfo(number):
+                done, total = done + stage.numCompletedTasks, total + stage.numTasks
+    except (Py4JError, ConnectionError, AttributeError):
+        return 0, 0  # it is just being stopped
+    return done, total

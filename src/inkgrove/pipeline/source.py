@@ -5,10 +5,11 @@
 
 Rows are small (which group, and the position); payloads are fetched by the tasks that fold them. Options: `store`
 (directory or URL), `partitions`, `maxEntriesPerBatch`; for a stream `startingOffset`; for a batch `schema` (AUTHOR/LOG:
-only the logs that speak of it) or `after` and `until` (offsets: only what became dirty between them).
+only the logs that speak of it), `after` and `until` (offsets: only what became dirty between them), `share` (K/N: the
+K-th of N shares of the logs, of about the same size).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +48,13 @@ class InkgroveSource(DataSource):
     def schema(self) -> StructType:
         return spark_schema(DIRTY)
 
+    # The options are passed on as Spark gives them: a plain dict of them has its keys in lower case only.
+
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _AllReader(dict(self.options))
+        return _AllReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _DirtyReader(dict(self.options))
+        return _DirtyReader(self.options)
 
 
 def _read_part(part: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -67,12 +70,16 @@ def _read_part(part: InputPartition) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(arrays, schema=DIRTY)
 
 
-def _dirty_parts(store: LogStore, after: Offset, until: Offset, parts: int) -> list[InputPartition]:
+def _dirty_parts(
+    store: LogStore, after: Offset, until: Offset, parts: int, logs: set[int] | None = None
+) -> list[InputPartition]:
     ingests, reached = store.read_ingests(after, MAX_ENTRIES_PER_BATCH)
     while reached < until:
         more, reached = store.read_ingests(reached, MAX_ENTRIES_PER_BATCH)
         ingests += more
     groups = dirty_groups(store, (item for item in ingests if item.offset <= until))
+    if logs is not None:
+        groups = {group for group in groups if group.log in logs}
     return [DirtyPart(part, until) for part in in_parts(groups, parts) or [[]]]
 
 
@@ -90,7 +97,7 @@ def parse_offset(text: str) -> Offset:
 class _Opened:
     """Opens the store where it is needed: readers are made in one process and used in others."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.place = options["store"]
         self.parts = int(options.get("partitions", DEFAULT_PARTITIONS))
         self._store: LogStore | None = None
@@ -105,30 +112,33 @@ class _Opened:
 
 
 class _AllReader(_Opened, DataSourceReader):
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self.wanted = options.get("schema")
         self.after, self.until = options.get("after"), options.get("until")
+        self.share, self.shares = map(int, options.get("share", "1/1").split("/"))
 
     def partitions(self) -> list[InputPartition]:
         store = self.store()
-        if self.after is not None and self.until is not None:
-            return _dirty_parts(store, parse_offset(self.after), parse_offset(self.until), self.parts)
-        offset = store.newest_offset()
         numbers = None
         if self.wanted is not None:
             author, _, log_id = self.wanted.partition("/")
             numbers = store.logs_of_schema(SchemaId(parse_public_key(author), int(log_id)))
+        if self.after is not None and self.until is not None:
+            between = parse_offset(self.after), parse_offset(self.until)
+            return _dirty_parts(store, *between, self.parts, None if numbers is None else set(numbers))
+        offset = store.newest_offset()
         heights = [(log.id, log.held) for log in store.logs(numbers).values()]
-        parts = logs_in_parts(heights, self.parts) or [[]]
-        return [DirtyPart(part, offset) for part in parts]
+        parts = logs_in_parts(heights, self.parts * self.shares)
+        mine = parts[(self.share - 1) * self.parts : self.share * self.parts]
+        return [DirtyPart(part, offset) for part in mine or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read_part(partition)
 
 
 class _DirtyReader(_Opened, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self.limit = int(options.get("maxEntriesPerBatch", MAX_ENTRIES_PER_BATCH))
         self.start = parse_offset(options.get("startingOffset", "0/0"))

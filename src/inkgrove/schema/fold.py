@@ -4,7 +4,7 @@ A pure function of the messages and the view's definition; what crosses instance
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from inkgrove.core.errors import InstanceError
@@ -65,8 +65,6 @@ class InstanceFold:
     row: Row | None = None
     is_deleted: bool = False
     """Whether its author deleted it: only then do rows that depend on it go too."""
-    rulings: dict[Hash, tuple[SchemaId, Ruling]] = field(default_factory=dict)
-    """By entry hash, each with the schema whose view it belongs to; messages of unregistered schemas have none."""
 
 
 def rule(code: OutcomeCode, reason: str | None = None) -> Ruling:
@@ -83,17 +81,22 @@ _CREATE_IS: dict[Outcome, Ruling] = {
 
 
 def fold_instance(
-    seq_num: int, instance: Hash, create: Create, changes: Iterable[Change], definitions: Definitions
+    seq_num: int,
+    instance: Hash,
+    create: Create,
+    changes: Iterable[Change],
+    definitions: Definitions,
+    rulings: dict[Hash, tuple[SchemaId | None, Ruling]],
 ) -> InstanceFold:
-    """Fold a create and the changes of its instance, which come in the order of their log."""
+    """Fold a create and the changes of its instance, which come in the order of their log; adds to `rulings`."""
     schema_id = create.schema.schema_id
     result = InstanceFold(instance, schema_id)
     definition = definitions(schema_id)
     created = _read_create(create, definition) if definition is not None else None
     if isinstance(created, Ruling):
-        result.rulings[instance] = schema_id, created
+        rulings[instance] = schema_id, created
     elif created is not None:
-        result.rulings[instance] = schema_id, _APPLIED
+        rulings[instance] = schema_id, _APPLIED
         result.row = Row(
             seq_num,
             instance,
@@ -106,7 +109,7 @@ def fold_instance(
             create.copied_from,
         )
     for change in changes:
-        _apply(change, created, result, definitions)
+        _apply(change, created, result, definitions, rulings)
     if result.is_deleted:
         result.row = None
     return result
@@ -123,7 +126,13 @@ def _read_create(create: Create, definition: ViewDefinition) -> list[Any] | Ruli
     return rule(OutcomeCode.ENDED_BY_MIGRATION) if definition.is_ended(create.schema.version) else values
 
 
-def _apply(change: Change, created: list[Any] | Ruling | None, result: InstanceFold, definitions: Definitions) -> None:
+def _apply(
+    change: Change,
+    created: list[Any] | Ruling | None,
+    result: InstanceFold,
+    definitions: Definitions,
+    rulings: dict[Hash, tuple[SchemaId | None, Ruling]],
+) -> None:
     message = change.message
     named = message.schema.schema_id if message.schema is not None else result.schema_id
     if not change.is_valid:
@@ -136,10 +145,10 @@ def _apply(change: Change, created: list[Any] | Ruling | None, result: InstanceF
     if isinstance(message, Update):
         read = read_update(message, definition)
         if isinstance(read, Ruling):
-            result.rulings[change.hash] = named, read
+            rulings[change.hash] = named, read
             return
         written = read
-    result.rulings[change.hash] = named, _rule_change(change, named, created, written, result)
+    rulings[change.hash] = named, _rule_change(change, named, created, written, result)
 
 
 def read_update(message: Update, definition: ViewDefinition) -> dict[int, Any] | Ruling:

@@ -3,6 +3,7 @@
 docs/protocol.md sections 5 and 6. A log is read once, in its order; every instance of it is folded on its own.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -65,23 +66,19 @@ def fold_log(
     return folder.finish(facts)
 
 
-@dataclass(slots=True)
-class _Gathered:
-    seq_num: int
-    create: Create
-    changes: list[Change] = field(default_factory=list)
-
-
 class _LogFolder:
     def __init__(self, log_id: int, definitions: Definitions, is_held_elsewhere: Callable[[Hash], bool]) -> None:
         self.log_id = log_id
         self.definitions = definitions
         self.is_held_elsewhere = is_held_elsewhere
+        self.valid: list[tuple[LogMessage, Message | None]] = []
+        """The valid part; None where the payload is not held or malformed."""
         self.hashes: dict[int, Hash] = {}
-        self.messages: dict[Hash, tuple[int, Message | None]] = {}
-        """The valid part by hash; None where the payload is not held or malformed."""
+        self.seq_nums: dict[Hash, int] = {}
+        """Both of the valid part, made when it is read and a message refers to another."""
         self.absent: set[Hash] = set()
-        self.creates: dict[Hash, _Gathered] = {}
+        self.creates: dict[Hash, tuple[int, Create]] = {}
+        self.changes: dict[Hash, list[Change]] = defaultdict(list)
         self.fold = LogFold()
         self.others: dict[Hash, tuple[SchemaId | None, Ruling]] = {}
         self.waiting: list[tuple[LogMessage, Update | Delete]] = []
@@ -94,30 +91,29 @@ class _LogFolder:
                 message = decode_message(item.payload)
             except InkgroveError as err:
                 error = err
-        named = _named_schema(message)
         if item.invalid_code is not None:
-            self._read_invalid(item, message, named)
+            self._read_invalid(item, message, _named_schema(message))
             return
-        self.hashes[item.seq_num] = item.hash
-        self.messages[item.hash] = item.seq_num, message
-        self.fold.schema_id = self.fold.schema_id or named
-        if item.payload is None:
+        self.valid.append((item, message))
+        if self.fold.schema_id is None:
+            self.fold.schema_id = _named_schema(message)
+        if type(message) is Create and self.log_id != 0:
+            self.creates[item.hash] = item.seq_num, message
+        elif item.payload is None:
             self.absent.add(item.hash)
         elif error is not None:
             self.others[item.hash] = None, Ruling(Outcome.QUARANTINED, error.code, error.message)
         elif isinstance(message, Create | Update | Delete):
-            self._read_instance_message(item, message, named)
+            self._read_instance_message(item, message)
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
             self.strays.append(item)
         elif self.log_id != 0:
             self.others[item.hash] = None, rule(OutcomeCode.WRONG_LOG)
 
-    def _read_instance_message(self, item: LogMessage, message: InstanceMessage, named: SchemaId | None) -> None:
+    def _read_instance_message(self, item: LogMessage, message: InstanceMessage) -> None:
         if self.log_id == 0:
-            self.others[item.hash] = named, rule(OutcomeCode.WRONG_LOG)
-        elif isinstance(message, Create):
-            self.creates[item.hash] = _Gathered(item.seq_num, message)
-        else:
+            self.others[item.hash] = _named_schema(message), rule(OutcomeCode.WRONG_LOG)
+        elif not isinstance(message, Create):
             self.waiting.append((item, message))
 
     def _read_invalid(self, item: LogMessage, message: Message | None, named: SchemaId | None) -> None:
@@ -133,24 +129,28 @@ class _LogFolder:
 
     def finish(self, facts: LogFacts | None) -> LogFold:
         """Everything is read: find the instance of each change, fold, and gather the rulings."""
-        first = self.hashes.get(1)
-        first_message = self.messages[first][1] if first is not None else None
-        is_first_held = first is not None and first not in self.absent
+        first, first_message = self.valid[0] if self.valid and self.valid[0][0].seq_num == 1 else (None, None)
+        is_first_held = first is not None and first.payload is not None
         if facts is not None:
             is_first_held = facts.first is not None
             first_message = facts.first if not isinstance(facts.first, InkgroveError) else None
             self.fold.schema_id = facts.schema_id
         if self.log_id != 0 and isinstance(first_message, SchemaMeta):
             return LogFold()
+        if self.waiting:
+            for item, _ in self.valid:
+                self.hashes[item.seq_num] = item.hash
+                self.seq_nums[item.hash] = item.seq_num
         for item, message in self.waiting:
             self._place(item, message)
         for item in self.strays:
             if self.log_id == 0 or is_first_held:
                 self.others[item.hash] = None, rule(OutcomeCode.WRONG_LOG)
-        for instance, gathered in self.creates.items():
-            folded = fold_instance(gathered.seq_num, instance, gathered.create, gathered.changes, self.definitions)
-            self.fold.instances.append(folded)
-            self.fold.rulings.update(folded.rulings)
+        definitions, changes, rulings = self.definitions, self.changes, self.fold.rulings
+        self.fold.instances = [
+            fold_instance(seq_num, instance, create, changes.get(instance, ()), definitions, rulings)
+            for instance, (seq_num, create) in self.creates.items()
+        ]
         for entry_hash, (named, ruling) in self.others.items():
             schema_id = named or self.fold.schema_id
             if schema_id is None or self.definitions(schema_id) is not None:
@@ -161,12 +161,11 @@ class _LogFolder:
     def _place(self, item: LogMessage, message: Update | Delete) -> None:
         """Give a change to its instance, or rule on it if it has none."""
         target = self._find(message.instance)
-        gathered = self.creates.get(target) if target is not None else None
-        if gathered is not None and gathered.seq_num < item.seq_num:
+        if target is not None and target in self.creates and self.creates[target][0] < item.seq_num:
             is_valid = item.invalid_code is None
-            gathered.changes.append(Change(item.seq_num, item.hash, message, is_valid))
+            self.changes[target].append(Change(item.seq_num, item.hash, message, is_valid))
             if not is_valid and message.schema is None:
-                self.others[item.hash] = gathered.create.schema.schema_id, self.others[item.hash][1]
+                self.others[item.hash] = self.creates[target][1].schema.schema_id, self.others[item.hash][1]
             return
         if item.invalid_code is not None:
             return
@@ -183,7 +182,7 @@ class _LogFolder:
         """The entry of this log's valid part that a message refers to."""
         if isinstance(reference, int):
             return self.hashes.get(reference)
-        return reference if reference in self.messages else None
+        return reference if reference in self.seq_nums else None
 
     def _why_without_create(self, seq_num: int, reference: InstanceRef, target: Hash | None) -> OutcomeCode:
         if isinstance(reference, int) and reference >= seq_num:
@@ -191,7 +190,7 @@ class _LogFolder:
         if target is None:
             is_elsewhere = not isinstance(reference, int) and self.is_held_elsewhere(reference)
             return OutcomeCode.NOT_A_CREATE if is_elsewhere else OutcomeCode.CREATE_NOT_HELD
-        is_later = self.messages[target][0] >= seq_num
+        is_later = self.seq_nums[target] >= seq_num
         return OutcomeCode.CREATE_NOT_HELD if target in self.absent and not is_later else OutcomeCode.NOT_A_CREATE
 
 

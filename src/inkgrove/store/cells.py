@@ -14,21 +14,23 @@ from inkgrove.core.hashing import Hash
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import element_of, is_array
 
-_COLUMN_TYPES: Final[dict[str, type[TypeEngine[Any]]]] = {
-    "varchar": Text,
-    "text": Text,
-    "integer": BigInteger,
-    "float": Double,
-    "boolean": Boolean,
-    "timestamp": BigInteger,
-    "relation": LargeBinary,
-    "blob": Text,
+# By code points, as SQLite does by itself: a PostgreSQL database may sort by any language.
+_TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
+_COLUMN_TYPES: Final[dict[str, TypeEngine[Any]]] = {
+    "varchar": _TEXT,
+    "text": _TEXT,
+    "integer": BigInteger(),
+    "float": Double(),
+    "boolean": Boolean(),
+    "timestamp": BigInteger(),
+    "relation": LargeBinary(),
+    "blob": _TEXT,
 }
 
 
-def column_type(type_name: str) -> type[TypeEngine[Any]]:
+def column_type(type_name: str) -> TypeEngine[Any]:
     """The SQL type of a field's column."""
-    return Text if is_array(type_name) else _COLUMN_TYPES[type_name]
+    return _TEXT if is_array(type_name) else _COLUMN_TYPES[type_name]
 
 
 def _keep(value: Any) -> Any:

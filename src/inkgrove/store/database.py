@@ -68,10 +68,12 @@ class Database:
         if self.is_postgresql:
             # The ping costs a round trip and saves the first call after the server was restarted.
             # On PostgreSQL the node's tables lie in the same schema as the views.
-            self.engine = create_engine(url, pool_pre_ping=True).execution_options(schema_translate_map={"node": None})
+            # Values never show in errors, and so not in logs: some are secrets.
+            engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
+            self.engine = engine.execution_options(schema_translate_map={"node": None})
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         else:
-            self.engine = create_engine(url, connect_args={"timeout": busy_seconds})
+            self.engine = create_engine(url, connect_args={"timeout": busy_seconds}, hide_parameters=True)
             _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
         self._writer = self.engine.execution_options(inkgrove_writes=True)
@@ -80,7 +82,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database throughout."""
-        with self._translated(), self._reader.connect() as connection:
+        with self.translated(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
@@ -90,13 +92,13 @@ class Database:
         A `durable` one survives a power failure as soon as it is committed; PostgreSQL's always do.
         """
         writer = self._durable_writer if durable else self._writer
-        with self._translated(), writer.begin() as connection:
+        with self.translated(), writer.begin() as connection:
             yield connection
 
     @contextmanager
     def writing_with_attached(self, files: dict[str, str]) -> Iterator[Connection]:
         """SQLite: a transaction like `writing`, with other files readable under schema names."""
-        with self._translated(), self._writer.connect() as connection:
+        with self.translated(), self._writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             try:
                 # Attaching is not possible inside a transaction.
@@ -132,7 +134,8 @@ class Database:
         self.engine.dispose()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
+        """What the database itself fails with becomes `StoreUnavailable`."""
         try:
             yield
         except DatabaseError as err:
@@ -144,11 +147,16 @@ class Database:
             raise self._unavailable(err) from err
 
     def _unavailable(self, err: DBAPIError) -> StoreUnavailable:
-        reason = f"{type(err.orig).__name__}: {err.orig}".strip()
-        usual = "check that the server runs and that the URL is right" if self.is_postgresql else "look at the file"
-        advice = next((text for words, text in _ADVICE if any(word in reason.lower() for word in words)), usual)
+        reason = " ".join(f"{type(err.orig).__name__}: {err.orig}".split())
+        advice = advice_on(reason, is_postgresql=self.is_postgresql)
         where = self.url.render_as_string(hide_password=True)
         return StoreUnavailable(f"the store {where} cannot be used ({reason}): {advice}", where=where)
+
+
+def advice_on(reason: str, *, is_postgresql: bool) -> str:
+    """What to do about a failure of the database."""
+    usual = "check that the server runs and that the URL is right" if is_postgresql else "look at the file"
+    return next((text for words, text in _ADVICE if any(word in reason.lower() for word in words)), usual)
 
 
 def _is_deadlock(error: StoreUnavailable) -> bool:
@@ -175,6 +183,13 @@ def parse_place(place: Path | str) -> URL:
     except (ArgumentError, NoSuchModuleError) as err:
         raise StoreUnavailable("the URL of the store cannot be read; write postgresql://user@host/name") from err
     raise StoreUnavailable("a store is a directory (SQLite) or a URL that begins with postgresql://")
+
+
+def place_of(url: URL) -> str:
+    """The other way round: what `parse_place` makes this URL of."""
+    if url.get_backend_name() == "postgresql":
+        return url.render_as_string(hide_password=False)
+    return str(Path(url.database or "").parent)
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -3,9 +3,9 @@
 docs/protocol.md section 2. Of each log only the places that the items claim something about are read.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, select
 
@@ -17,7 +17,7 @@ from inkgrove.store.decide import Claim, LogFacts, Standing
 from inkgrove.store.prepare import Batch, LogKey, Prepared
 from inkgrove.store.tables import entries, logs, name_of_log
 
-_LOCK_LOGS = (
+LOCK_LOGS = (
     select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
     .where(logs.c.name.in_(bindparam("names", expanding=True)))
     .order_by(logs.c.name)
@@ -37,7 +37,7 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
     facts: dict[LogKey, LogFacts] = {}
     # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
     for some in in_lists(sorted(names)):
-        for name, number, height, held, *standing in connection.execute(_LOCK_LOGS, {"names": some}).all():
+        for name, number, height, held, *standing in connection.execute(LOCK_LOGS, {"names": some}).all():
             key = names[name]
             facts[key] = LogFacts(*key, number, height, held, Standing(*standing), first_height=height)
     missing = {name: key for name, key in names.items() if key not in facts}
@@ -63,24 +63,43 @@ def _load_claims(connection: Connection, batch: Batch, facts: dict[LogKey, LogFa
         if facts[key].first_height
         for seq_num in _places(facts[key], items, must_be_next=must_be_next)
     }
+    for found in read_claims(connection, places, {number: log.height for number, log in by_id.items()}):
+        log = by_id[found.log]
+        if found.has_payload is None:
+            log.claims.setdefault(found.at, found.claim)
+        else:
+            log.claims[found.at] = found.claim
+            log.known[found.claim.hash] = found.has_payload
+
+
+class FoundClaim(NamedTuple):
+    """What the store says about a place: by the entry held there, or by one that links to it."""
+
+    log: int
+    at: int
+    claim: Claim
+    has_payload: bool | None
+    """None unless the entry itself is held."""
+
+
+def read_claims(
+    connection: Connection, places: Collection[tuple[int, int]], heights: Mapping[int, int]
+) -> Iterator[FoundClaim]:
+    """The claims about places (log, sequence number) of logs that are `heights` high."""
     if not places:
         return
+    held: set[tuple[int, int]] = set()
     for log, seq_num, entry_hash, has_payload in _read(connection, _select_held, places):
-        facts_of_log = by_id[log]
-        facts_of_log.claims[seq_num] = Claim(entry_hash, entry_hash)
-        facts_of_log.known[entry_hash] = has_payload
+        held.add((log, seq_num))
+        yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), has_payload)
     # Entries that are not held may be claimed by others that link to them.
-    witnesses = {
-        (log, witness)
-        for log, seq_num in places
-        if seq_num not in by_id[log].claims
-        for witness in _linking_to(seq_num, by_id[log].height)
-    }
+    missing = set(places) - held
+    witnesses = {(log, witness) for log, seq_num in missing for witness in _linking_to(seq_num, heights[log])}
     for log, witness, encoded in _read(connection, _select_witnesses, witnesses):
         entry = decode_entry(encoded)
         for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
             if claimed is not None:
-                by_id[log].claims.setdefault(at, Claim(claimed, Hash(witness)))
+                yield FoundClaim(log, at, Claim(claimed, Hash(witness)), None)
 
 
 def _places(log: LogFacts, items: Iterable[Prepared], *, must_be_next: bool) -> Iterator[int]:

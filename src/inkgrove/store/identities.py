@@ -1,7 +1,9 @@
 """Hosted identities, their keys and sign-ins, in the node's database (docs/protocol.md section 7)."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
@@ -39,6 +41,8 @@ def add_identity(connection: Connection, identity: HostedIdentity, sealed: bytes
 
 def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdentity | None:
     """A hosted identity by its FQDN or id."""
+    if isinstance(name, str) and not (name.isascii() and name.isprintable()):
+        return None  # nobody has such a name, and PostgreSQL refuses to look for some
     is_it = identities.c.id == name if isinstance(name, bytes) else identities.c.fqdn == name
     row = connection.execute(select(identities).where(is_it)).first()
     if row is None:
@@ -73,6 +77,35 @@ def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sea
     connection.execute(insert_new(connection, identity_keys), values)
 
 
+class KeyStanding(NamedTuple):
+    """Whose key this is, and how far it counts."""
+
+    identity: IdentityId
+    ends: dict[int, int] | None
+    """For a revoked key: the last sequence number that counts, by log id; no other log of it counts."""
+
+
+def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | None:
+    """What is known of a key; None if it is no identity's."""
+    query = select(identity_keys.c.identity, identity_keys.c.revoked).where(identity_keys.c.author == author)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    ends = None if row.revoked is None else dict(json.loads(row.revoked))
+    return KeyStanding(IdentityId(row.identity), ends)
+
+
+def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
+    """Revoke a key with the places up to which it still counts, or let it count again."""
+    revoked = None if ends is None else json.dumps(list(ends))
+    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
+
+
+def remove_keys(connection: Connection, authors: Collection[PublicKey]) -> None:
+    """Forget that these keys are anybody's."""
+    connection.execute(delete(identity_keys).where(identity_keys.c.author.in_(authors)))
+
+
 def keys_of(connection: Connection, identity: IdentityId) -> list[PublicKey]:
     """The keys that are known to be an identity's."""
     query = select(identity_keys.c.author).where(identity_keys.c.identity == identity).order_by(identity_keys.c.author)
@@ -101,11 +134,15 @@ def add_session(connection: Connection, token: bytes, identity: IdentityId, expi
     connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
 
 
-def find_session(connection: Connection, token: bytes, now: int) -> IdentityId | None:
-    """Who signed in with this token, unless that has ended."""
-    query = select(sessions.c.identity).where(sessions.c.token == token, sessions.c.expires > now)
-    found = connection.scalar(query)
-    return IdentityId(found) if found is not None else None
+def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, str] | None:
+    """Who signed in with this token, by id and name, unless that has ended."""
+    query = (
+        select(sessions.c.identity, identities.c.fqdn)
+        .join_from(sessions, identities)
+        .where(sessions.c.token == token, sessions.c.expires > now)
+    )
+    row = connection.execute(query).first()
+    return (IdentityId(row.identity), row.fqdn) if row is not None else None
 
 
 def end_sessions(connection: Connection, *, token: bytes | None = None, identity: IdentityId | None = None) -> None:

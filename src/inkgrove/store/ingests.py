@@ -15,8 +15,10 @@ from sqlalchemy import (
     Text,
     and_,
     cast,
+    exists,
     func,
     literal,
+    or_,
     select,
     true,
     tuple_,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.store.tables import entries, ingests, schemas
+from inkgrove.store.tables import entries, ingests, logs, registered, schemas
 
 
 class What(StrEnum):
@@ -97,6 +99,21 @@ def newest_offset(connection: Connection) -> Offset:
     return Offset(row.xid, row.position) if row is not None else START
 
 
+def has_schema_news(connection: Connection, after: Offset) -> bool:
+    """Whether the list of registered schemas or the log of one of them changed after an offset."""
+    is_of_schema = exists().where(
+        logs.c.id == ingests.c.log, schemas.c.name == logs.c.name, registered.c.schema == schemas.c.id
+    )
+    query = select(literal(1)).select_from(ingests).where(_is_after(connection, after))
+    return connection.scalar(query.where(or_(ingests.c.schema.is_not(None), is_of_schema)).limit(1)) is not None
+
+
+def count_after(connection: Connection, after: Offset, limit: int) -> int:
+    """How much happened after an offset; no more than `limit` is counted."""
+    some = select(literal(1)).select_from(ingests).where(_is_after(connection, after), _is_settled(connection))
+    return connection.scalar(select(func.count()).select_from(some.limit(limit).subquery())) or 0
+
+
 def _ingest(row: Any) -> Ingest:
     return Ingest(
         Offset(row.xid, row.position),
@@ -127,9 +144,13 @@ def _is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
 
 
 def _is_settled(connection: Connection) -> ColumnElement[bool]:
-    """Whether no transaction that is still open can put a row before this one."""
+    return is_settled(connection, ingests.c.xid)
+
+
+def is_settled(connection: Connection, xid: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether no transaction that is still open can put a row before the one that this transaction wrote."""
     if connection.dialect.name == "postgresql":
-        return ingests.c.xid < _number(func.pg_snapshot_xmin(func.pg_current_snapshot()))
+        return xid < _number(func.pg_snapshot_xmin(func.pg_current_snapshot()))
     return true()
 
 

@@ -4,7 +4,7 @@ docs/protocol.md sections 2, 5 and 6. Each call is one transaction; a store can 
 database from many processes.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 from inkgrove.core.fork import ForkProof
@@ -14,11 +14,12 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
-from inkgrove.store import reading, registry
-from inkgrove.store.database import Database
+from inkgrove.store import bulk, reading, registry
+from inkgrove.store.database import Database, place_of
 from inkgrove.store.decide import Status
+from inkgrove.store.facts import FoundClaim, read_claims
 from inkgrove.store.ingest import Receipt, ingest_batch
-from inkgrove.store.ingests import START, Ingest, Offset, newest_offset, read_ingests
+from inkgrove.store.ingests import START, Ingest, Offset, has_schema_news, newest_offset, read_ingests
 from inkgrove.store.payloads import drop_payloads
 from inkgrove.store.prepare import Item, by_log, prepare
 from inkgrove.store.reading import InstanceKey, LogState, SchemaLog, StoredEntry, Waiting
@@ -29,6 +30,11 @@ class LogStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+
+    @property
+    def place(self) -> str:
+        """What opens the same store in another process: its directory or its URL."""
+        return place_of(self.database.url)
 
     def close(self) -> None:
         """Close the store's connections."""
@@ -61,6 +67,10 @@ class LogStore:
             )
         return [receipts[number] for number in sorted(receipts)]
 
+    def append_clean(self, runs: Sequence[bulk.Run]) -> list[bulk.Run]:
+        """Append runs of different logs that were verified elsewhere; gives back those whose log has moved since."""
+        return self.database.write(lambda connection: bulk.append_clean(connection, runs))
+
     def drop_payloads(self, hashes: Collection[Hash]) -> int:
         """Forget the payloads of these entries, all but those that prove a lie about their size; how many went."""
         return self.database.write(lambda connection: drop_payloads(connection, hashes))
@@ -92,6 +102,18 @@ class LogStore:
     def heights(self) -> dict[tuple[PublicKey, int], int]:
         """The greatest sequence number held of every log."""
         return {(log.author, log.log_id): log.height for log in self.logs().values()}
+
+    def find_logs(self, names: Collection[bytes]) -> dict[bytes, LogState]:
+        """Those of the logs, by author and log id as one key, of which anything is held."""
+        return self.database.read(lambda connection: reading.find_logs(connection, names))
+
+    def held_among(self, hashes: Collection[Hash]) -> dict[Hash, bool]:
+        """Those of the hashes that are of held entries, each with whether its payload is held too."""
+        return self.database.read(lambda connection: bulk.held_among(connection, hashes))
+
+    def claims_about(self, places: Collection[tuple[int, int]], heights: Mapping[int, int]) -> list[FoundClaim]:
+        """What held entries say about places (log, sequence number) of logs that are `heights` high."""
+        return self.database.read(lambda connection: list(read_claims(connection, places, heights)))
 
     def fork_proof(self, author: PublicKey, log_id: int) -> ForkProof | None:
         """The proof of the earliest known fork of a log."""
@@ -161,6 +183,14 @@ class LogStore:
     def logs_of_schema(self, schema: SchemaId) -> list[int]:
         """The logs that hold, or held, a message which names the schema."""
         return self.database.read(lambda connection: reading.logs_of_schema(connection, schema))
+
+    def schemas_of_logs(self, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
+        """The schemas that messages of each log name, or named."""
+        return self.database.read(lambda connection: reading.schemas_of_logs(connection, numbers))
+
+    def has_schema_news(self, after: Offset) -> bool:
+        """Whether the list of registered schemas or the log of one of them changed after an offset."""
+        return self.database.read(lambda connection: has_schema_news(connection, after))
 
     def schema_of_log(self, log: int) -> SchemaId | None:
         """The schema that the first message of the log's valid part names: that of messages which name none."""

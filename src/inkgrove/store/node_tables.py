@@ -1,4 +1,4 @@
-"""The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs.
+"""The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs, other nodes.
 
 docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwords as argon2 hashes, tokens as SHA-256,
 keys encrypted. Times are microseconds since 1970, as everywhere.
@@ -6,7 +6,7 @@ keys encrypted. Times are microseconds since 1970, as everywhere.
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
 
-from inkgrove.store.tables import KEY, Bytes, metadata
+from inkgrove.store.tables import KEY, Bytes, TransactionId, metadata
 
 # Identities
 
@@ -26,6 +26,7 @@ identity_keys = Table(
     Column("author", Bytes, primary_key=True),  # a key has one identity
     Column("identity", Bytes, nullable=False),  # hosted here or known from its document
     Column("sealed", Bytes),  # the secret, encrypted; none if the client keeps it or the identity is not hosted here
+    Column("revoked", Text),  # JSON: [log id, last sequence number that counts] of each log; none while the key counts
 )
 Index(None, identity_keys.c.identity)
 
@@ -40,11 +41,11 @@ sessions = Table(
 )
 Index(None, sessions.c.identity)
 
-login_attempts = Table(
-    "login_attempts",
+attempts = Table(
+    "attempts",
     metadata,
-    Column("who", String(300), primary_key=True),  # a name or an address that tries
-    Column("failed", Integer, nullable=False),
+    Column("who", String(80), primary_key=True),  # SHA-256 of a name, an address or both, and what it tries
+    Column("tries", Integer, nullable=False),
     Column("since", BigInteger, nullable=False),
 )
 
@@ -54,7 +55,6 @@ clients = Table(
     Column("id", String(64), primary_key=True),
     Column("name", Text, nullable=False),
     Column("redirect_uris", Text, nullable=False),  # JSON
-    Column("secret", Bytes),  # SHA-256; none for public clients
     Column("created", BigInteger, nullable=False),
 )
 
@@ -69,6 +69,7 @@ grants = Table(
     Column("revoked", BigInteger),
 )
 Index(None, grants.c.identity)
+Index(None, grants.c.client)
 
 codes = Table(
     "codes",
@@ -113,6 +114,8 @@ relations = Table(
     Column("follower", Bytes, primary_key=True),
     Column("followee", Bytes, primary_key=True),
     Column("state", String(12), nullable=False),  # requested, accepted, refused, blocked
+    Column("follower_group", String(64)),  # where the follower has put it
+    Column("followee_group", String(64)),
     Column("changed", BigInteger, nullable=False),
 )
 Index(None, relations.c.followee)
@@ -125,6 +128,20 @@ shares = Table(
     Column("shared", BigInteger, nullable=False),
 )
 Index(None, shares.c.identity)
+
+visibility_changes = Table(
+    "visibility_changes",  # written by triggers on the two tables above
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("xid", BigInteger, nullable=False, server_default=TransactionId()),
+    Column("reader", Bytes, nullable=False),  # whose sight has changed
+    Column("instance", Bytes),  # of one instance that was sent
+    Column("followee", Bytes),  # or of all that this identity shows to its followers
+    Column("is_gained", Boolean, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, visibility_changes.c.reader, visibility_changes.c.id)
+Index(None, visibility_changes.c.xid, visibility_changes.c.id)
 
 # Publishing
 
@@ -158,4 +175,57 @@ blob_rights = Table(
     Column("hash", ForeignKey(blobs.c.hash), primary_key=True),
     Column("identity", Bytes, primary_key=True),  # who uploaded it here, or whose node sent it: may lend it to readers
     Column("media_type", String(255), nullable=False),
+)
+
+# Other nodes
+
+node_keys = Table(
+    "node_keys",
+    metadata,
+    Column("id", KEY, primary_key=True),  # the newest one signs
+    Column("key", Bytes, nullable=False),
+    Column("sealed", Bytes, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+known_identities = Table(
+    "known_identities",
+    metadata,
+    Column("id", Bytes, primary_key=True),
+    Column("fqdn", String(253), nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False),
+    Column("key", Bytes, nullable=False),  # the first one, whose thumbprint the id is
+    Column("document_seq", BigInteger, nullable=False),
+    Column("node_key", Bytes, nullable=False),
+    Column("fetched", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+)
+
+nonces = Table(
+    "nonces",
+    metadata,
+    Column("nonce", Bytes, primary_key=True),  # SHA-256 of sender and nonce
+    Column("expires", BigInteger, nullable=False),  # from then on the signature is refused for its age
+)
+Index(None, nonces.c.expires)
+
+blob_references = Table(
+    "blob_references",
+    metadata,
+    Column("hash", Bytes, primary_key=True),  # held here or not
+    Column("instance", Bytes, primary_key=True),
+    Column("author", Bytes, primary_key=True),  # who says so; it counts if the instance is theirs
+    Column("schema_author", Bytes, nullable=False),
+    Column("schema_log_id", BigInteger, nullable=False),
+    Column("media_type", String(255), nullable=False),
+    Column("is_lent", Boolean, nullable=False),  # the author could read it when they said so, or their node sent it
+)
+Index(None, blob_references.c.instance)
+
+blob_progress = Table(
+    "blob_progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: up to where the logs were searched
+    Column("xid", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
 )

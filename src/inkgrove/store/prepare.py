@@ -14,7 +14,7 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
 from inkgrove.messages.ids import InstanceRef, SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages.message import Message, decode_message
 
 Offered = bytes | Entry | SignedEntry
 """An entry that is offered to the store; the signature of a `SignedEntry` has been checked already."""
@@ -31,6 +31,7 @@ class Content(NamedTuple):
     instance: InstanceRef | None = None
     code: str | None = None
     """Why the message is malformed."""
+    message: Message | None = None
 
 
 class Prepared(NamedTuple):
@@ -107,12 +108,22 @@ def read_content(payload: bytes) -> Content:
         message = decode_message(payload)
     except InkgroveError as error:
         return Content(code=error.code)
+    return content_of(message)
+
+
+def content_of(message: Message) -> Content:
+    """What a message says."""
     kind = KINDS[type(message).__name__]
     if isinstance(message, Create):
-        return Content(kind, message.schema)
+        return Content(kind, message.schema, message=message)
     if isinstance(message, Update | Delete):
-        return Content(kind, message.schema, message.instance)
-    return Content(kind)
+        return Content(kind, message.schema, message.instance, message=message)
+    return Content(kind, message=message)
+
+
+def prepare_own(signed: SignedEntry, payload: bytes, message: Message) -> Prepared:
+    """An item that this very process has just encoded and signed: there is nothing to check."""
+    return Prepared(0, signed, tuple(claims_of(signed)), payload, None, content_of(message))
 
 
 KINDS = {

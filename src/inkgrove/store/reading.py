@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, func, select, union_all
+from sqlalchemy import CompoundSelect, Connection, bindparam, func, select, union_all
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import AfterEndOfLog, LogEnded, MissingLink
@@ -83,9 +83,12 @@ class Waiting(NamedTuple):
     ref_hash: Hash
 
 
+_FIND_LOG = select(logs).where(logs.c.name == bindparam("name"))
+
+
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
     """The log, if anything of it is held."""
-    row = connection.execute(select(logs).where(logs.c.name == name_of_log(author, log_id))).first()
+    row = connection.execute(_FIND_LOG, {"name": name_of_log(author, log_id)}).first()
     return _log_state(row) if row is not None else None
 
 
@@ -98,6 +101,22 @@ def read_logs(connection: Connection, numbers: Collection[int] | None = None) ->
         for some in in_lists(numbers)
         for row in connection.execute(select(logs).where(logs.c.id.in_(some)))
     }
+
+
+def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, LogState]:
+    """Those of the logs, by author and log id as one key, of which anything is held."""
+    return {
+        row.name: _log_state(row)
+        for some in in_lists(names)
+        for row in connection.execute(select(logs).where(logs.c.name.in_(some)))
+    }
+
+
+def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
+    """The greatest sequence number held of each log of an author."""
+    first, last = name_of_log(author, 0), author + b"\xff" * 8
+    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
+    return {row.log_id: row.height for row in connection.execute(query)}
 
 
 def _log_state(row: Any) -> LogState:
@@ -233,13 +252,20 @@ def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[
     query = (
         select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
         .where(entries.c.log.between(first, last))
-        .order_by(entries.c.log, entries.c.seq_num, entries.c.hash)
-        .execution_options(yield_per=1000)
+        .order_by(entries.c.log, entries.c.seq_num)
+        .execution_options(yield_per=2000)
     )
     for log, rows in groupby(connection.execute(query), key=itemgetter(0)):
         state = states[log]
-        messages = (_log_message(*row[1:], state.standing) for row in rows)
-        yield state, [message for message in messages if message is not None]
+        if state.standing == _SOUND:
+            yield state, [LogMessage(seq_num, Hash(entry_hash), payload) for _, seq_num, entry_hash, payload in rows]
+            continue
+        # Only a forked log has several entries at one place.
+        found = (_log_message(*row[1:], state.standing) for row in sorted(rows, key=itemgetter(1, 2)))
+        yield state, [message for message in found if message is not None]
+
+
+_SOUND = Standing()
 
 
 def owners_of(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
@@ -313,6 +339,16 @@ def logs_of_schema(connection: Connection, schema: SchemaId) -> list[int]:
     number = find_schema(connection, schema)
     query = select(log_schemas.c.log).where(log_schemas.c.schema == number).order_by(log_schemas.c.log)
     return list(connection.scalars(query))
+
+
+def schemas_of_logs(connection: Connection, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
+    """The schemas that messages of each log name, or named."""
+    found: dict[int, list[SchemaId]] = {number: [] for number in numbers}
+    for some in in_lists(numbers):
+        query = select(log_schemas.c.log, schemas.c.author, schemas.c.log_id).join_from(log_schemas, schemas)
+        for log, author, log_id in connection.execute(query.where(log_schemas.c.log.in_(some))):
+            found[log].append(SchemaId(PublicKey(author), log_id))
+    return found
 
 
 def schema_of_log(connection: Connection, log: int) -> SchemaId | None:

@@ -1,43 +1,72 @@
 """Staging: tasks write what they folded beside the views, the driver merges it in one transaction.
 
-A stage holds the same tables whatever the database: `groups` and `messages` (what was folded anew), `rows_<view>`,
-`outcomes`, `deleted` and `edges`. On SQLite it is a file that the driver attaches, on PostgreSQL a schema of unlogged
-tables. A stage whose task failed is never merged.
+A stage holds the same tables whatever the database, each made when the first rows for it come: what was folded anew
+(`whole`, `groups`, `messages`, `ends`, and in `log_views` which views that can touch), and what came of it
+(`rows_<view>`, `outcomes_<view>`, `deleted`, `edges`, `gone`). `contents` lists them. On SQLite a stage is a file that
+the driver attaches, on PostgreSQL a schema of unlogged tables. A stage whose task failed is never merged.
 """
 
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psycopg
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, text
+from psycopg import sql
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
 from inkgrove.store.database import Database
-from inkgrove.store.view_tables import deleted_table, edge_table, group_columns, outcome_table, row_table
+from inkgrove.store.runs import Run
+from inkgrove.store.view_tables import deleted_table, edge_table, gone_table, outcome_table, row_table
 
 PREFIX: Final = "inkgrove_stage_"
-Fields = Mapping[int, Sequence[tuple[str, str]]]
+Fields = Mapping[int, tuple[tuple[str, str], ...]]
 """The columns of each view, by its number."""
 
+_PLAIN: Final[dict[str, tuple[str, ...]]] = {
+    "whole": ("log",),
+    "groups": ("log", "create_seq"),
+    "ends": ("log", "ended_at"),
+    "log_views": ("log", "view"),
+}
 
-def stage_tables(fields: Fields, schema: str | None = None) -> dict[str, Table]:
-    """The tables of a stage; without keys, for merging looks at all of them."""
+
+@lru_cache(maxsize=4096)
+def stage_table(name: str, columns: tuple[tuple[str, str], ...] = (), schema: str | None = None) -> Table:
+    """A table of a stage; `columns` are the fields of the view whose rows it holds."""
     target = MetaData(schema=schema)
-    tables = [
-        Table("groups", target, *group_columns()),
-        Table("messages", target, Column("hash", LargeBinary, nullable=False)),
-        outcome_table("outcomes", target, keyed=False),
-        deleted_table("deleted", target, keyed=False),
-        edge_table("edges", target),
-        *(row_table(f"rows_{view}", columns, target, keyed=False) for view, columns in fields.items()),
-    ]
-    return {table.name: table for table in tables}
+    kind, _, _view = name.partition("_")
+    if name in _PLAIN:
+        return Table(name, target, *(Column(column, BigInteger, nullable=False) for column in _PLAIN[name]))
+    if name == "messages":
+        place = (Column(column, BigInteger, nullable=False) for column in ("log", "seq_num"))
+        return Table(name, target, *place, Column("hash", LargeBinary, nullable=False))
+    if name == "contents":
+        return Table(name, target, Column("name", Text, nullable=False), Column("count", Integer, nullable=False))
+    if kind == "outcomes":
+        return outcome_table(name, target)
+    if kind == "rows":
+        return row_table(name, columns, target)
+    makers = {"deleted": deleted_table, "gone": gone_table}
+    return makers[name](name, target, keyed=False) if name in makers else edge_table(name, target)
 
 
 class Stage(Protocol):
@@ -55,30 +84,46 @@ class Stage(Protocol):
         """The task failed: leave nothing behind."""
 
 
-def open_stage(place: str, fields: Fields) -> Stage:
-    """A new stage in a directory, or in the PostgreSQL database of a URL."""
+def open_stage(place: str, owner: str, fields: Fields) -> Stage:
+    """A new stage in a directory, or in the PostgreSQL database of a URL; `owner` is the pipeline it is for."""
+    name = f"{PREFIX}{owner}_{uuid.uuid4().hex[:16]}"
     if place.startswith("postgresql"):
-        return _PostgresStage(place, fields)
-    return _SqliteStage(Path(place), fields)
+        return _PostgresStage(place, name, fields)
+    return _SqliteStage(Path(place), name, fields)
+
+
+def _columns_of(name: str, fields: Fields) -> tuple[tuple[str, str], ...]:
+    kind, _, view = name.partition("_")
+    return fields[int(view)] if kind == "rows" else ()
 
 
 class _SqliteStage:
-    def __init__(self, folder: Path, fields: Fields) -> None:
-        self.name = str(folder / f"{PREFIX}{uuid.uuid4().hex}.db")
-        self._connection = sqlite3.connect(self.name, isolation_level=None)
+    def __init__(self, folder: Path, name: str, fields: Fields) -> None:
+        self.name = str(folder / f"{name}.db")
+        self._fields = fields
+        self._counts: dict[str, int] = {}
+        self._inserts: dict[str, str] = {}
+        self._connection = sqlite3.connect(self.name, isolation_level=None, cached_statements=1024)
         # The file is thrown away if the task fails: nothing has to survive a crash.
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE"):
+        for pragma in ("page_size=16384", "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.execute("BEGIN")
-        self._inserts = {}
-        for name, table in stage_tables(fields).items():
-            self._connection.execute(str(CreateTable(table).compile(dialect=sqlite.dialect())))
-            self._inserts[name] = str(table.insert().compile(dialect=sqlite.dialect()))
 
     def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        if table not in self._inserts:
+            made = stage_table(table, _columns_of(table, self._fields))
+            self._connection.execute(str(CreateTable(made).compile(dialect=sqlite.dialect())))
+            self._inserts[table] = f"INSERT INTO {table} VALUES ({', '.join('?' * len(made.columns))})"
+            self._counts[table] = 0
         self._connection.executemany(self._inserts[table], rows)
+        self._counts[table] += len(rows)
 
     def finish(self) -> None:
+        contents = list(self._counts.items())
+        self.write("contents", contents)
+        for table in ("groups", "messages"):
+            if table in self._counts:
+                self._connection.execute(f"CREATE INDEX {table}_by_log ON {table} (log)")
         self._connection.execute("COMMIT")
         self._connection.close()
 
@@ -88,27 +133,38 @@ class _SqliteStage:
 
 
 class _PostgresStage:
-    def __init__(self, url: str, fields: Fields) -> None:
-        self.name = f"{PREFIX}{uuid.uuid4().hex}"
+    def __init__(self, url: str, name: str, fields: Fields) -> None:
+        self.name = name
+        self._fields = fields
+        self._counts: dict[str, int] = {}
+        self._copies: dict[str, tuple[str, list[str]]] = {}
         self._connection = psycopg.connect(url.replace("postgresql+psycopg", "postgresql", 1))
-        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-        self._connection.execute(str(CreateSchema(self.name).compile(dialect=dialect)))
-        self._copies = {}
-        for name, table in stage_tables(fields, self.name).items():
-            create = str(CreateTable(table).compile(dialect=dialect)).replace(
-                "CREATE TABLE", "CREATE UNLOGGED TABLE", 1
-            )
-            self._connection.execute(create)
-            quote = dialect.identifier_preparer
-            columns = ", ".join(quote.quote(column.name) for column in table.columns)
-            self._copies[name] = f"COPY {quote.format_table(table)} ({columns}) FROM STDIN"
+        self._dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+        self._connection.execute(str(CreateSchema(self.name).compile(dialect=self._dialect)))
 
     def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        with self._connection.cursor().copy(self._copies[table]) as copy:
+        if table not in self._copies:
+            made = stage_table(table, _columns_of(table, self._fields), self.name)
+            create = str(CreateTable(made).compile(dialect=self._dialect))
+            self._connection.execute(create.replace("CREATE TABLE", "CREATE UNLOGGED TABLE", 1))
+            target = self._dialect.identifier_preparer.format_table(made)
+            types = [_postgres_type(column.type.compile(dialect=self._dialect)) for column in made.columns]
+            self._copies[table] = f"COPY {target} FROM STDIN (FORMAT BINARY)", types
+            self._counts[table] = 0
+        command, types = self._copies[table]
+        with self._connection.cursor().copy(command) as copy:
+            copy.set_types(types)
             for row in rows:
                 copy.write_row(row)
+        self._counts[table] += len(rows)
 
     def finish(self) -> None:
+        contents = list(self._counts.items())
+        self.write("contents", contents)
+        # Without statistics the server takes them for large and reads whole views beside them.
+        for table in ("whole", "groups", "messages", "log_views"):
+            if table in self._counts:
+                self._connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(self.name, table)))
         self._connection.commit()
         self._connection.close()
 
@@ -117,32 +173,78 @@ class _PostgresStage:
         self._connection.close()
 
 
+def _postgres_type(declared: str) -> str:
+    """The name that the driver knows a column's type by."""
+    name = declared.lower().partition("(")[0]
+    return {"bigint": "int8", "integer": "int4", "double precision": "float8", "boolean": "bool"}.get(name, name)
+
+
+def read_contents(connection: Connection, stage: str) -> dict[str, int]:
+    """The tables of a stage with how many rows each has."""
+    return {row.name: row.count_ for row in connection.execute(_select_contents(stage))}
+
+
+@lru_cache(maxsize=64)
+def _select_contents(stage: str) -> Any:
+    contents = stage_table("contents", (), stage)
+    return select(contents.c.name, contents.c.count.label("count_"))
+
+
 @contextmanager
 def merging(database: Database, stages: Sequence[str]) -> Iterator[tuple[Connection, list[str]]]:
     """A writing transaction on the views with the stages readable; the names are those of their SQL schemas."""
     if database.is_postgresql:
         with database.writing() as connection:
             yield connection, list(stages)
-            for stage in stages:
-                connection.execute(DropSchema(stage, cascade=True, if_exists=True))
         return
     names = [f"stage{number}" for number in range(len(stages))]
     with database.writing_with_attached(dict(zip(names, stages, strict=True))) as connection:
         yield connection, names
-    for stage in stages:
-        Path(stage).unlink(missing_ok=True)
 
 
-def drop_leftovers(database: Database, folder: Path | None) -> None:
-    """Remove stages that a crash left behind; only while no other pipeline runs."""
-    if folder is not None:
-        for file in folder.glob(f"{PREFIX}*.db"):
-            file.unlink(missing_ok=True)
+@contextmanager
+def reading_stage(database: Database, stage: str | None) -> Iterator[tuple[Connection, str | None]]:
+    """A reading transaction, on a stage or, without one, on the views; with the name of the SQL schema."""
+    if stage is None or database.is_postgresql:
+        with database.reading() as connection:
+            yield connection, stage
         return
-    with database.writing() as connection:
-        names = connection.scalars(text("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'inkgrove\\_stage\\_%'"))
-        for name in list(names):
-            connection.execute(DropSchema(name, cascade=True, if_exists=True))
+    place = f"{Path(stage).as_uri()}?mode=ro"
+    engine = create_engine("sqlite+pysqlite://", creator=lambda: sqlite3.connect(place, uri=True))
+    try:
+        with engine.connect() as connection:
+            yield connection, None
+    finally:
+        engine.dispose()
+
+
+def drop_stages(database: Database, stages: Sequence[str]) -> None:
+    """Remove stages that are merged or not needed."""
+    if not database.is_postgresql:
+        for stage in stages:
+            Path(stage).unlink(missing_ok=True)
+    elif stages:
+        with database.writing() as connection:
+            for stage in stages:
+                connection.execute(DropSchema(stage, cascade=True, if_exists=True))
+
+
+def drop_leftovers(database: Database, run: Run) -> None:
+    """Remove stages of pipelines that are no more."""
+    if not database.is_postgresql:
+        folder = Path(database.url.database or "").parent
+        drop_stages(database, [str(file) for file in folder.glob(f"{PREFIX}*.db") if _is_left(file.stem, run)])
+        for file in folder.glob("inkgrove_run_*.lock"):
+            run.is_dead(int(file.stem.rpartition("_")[2]))  # what a dead run locked goes as well
+        return
+    query = text("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'inkgrove\\_stage\\_%'")
+    names = database.read(lambda connection: list(connection.scalars(query)))
+    drop_stages(database, [name for name in names if _is_left(name, run)])
+
+
+def _is_left(name: str, run: Run) -> bool:
+    owner = name.removeprefix(PREFIX).partition("_")[0]
+    return not owner.isdigit() or run.is_dead(int(owner))
 
 
 def stage_place(url: URL) -> str:

@@ -5,28 +5,33 @@ publish; on PostgreSQL beside the logs.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sqlalchemy import Connection, MetaData, Table, delete, insert, inspect, select, update
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.database import Database, insert_new, parse_place
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.view_tables import (
     FORMAT,
+    deleted,
+    edges,
+    gone,
     metadata,
-    outcomes,
+    outcomes_of,
     progress,
-    row_table,
-    row_table_name,
+    rows_of,
     view_format,
     views,
 )
 
 FILE_NAME: Final = "views.db"
+_OF_ONE_VIEW: Final = re.compile(r"view_\d+_")
 STREAM: Final = "views"
 
 
@@ -52,9 +57,13 @@ class View:
         """Whether there is a table to read."""
         return self.generation > 0
 
-    def table(self, target: MetaData | None = None) -> Table:
+    def table(self) -> Table:
         """The table of its rows."""
-        return row_table(row_table_name(self.id, self.generation), self.fields, target or MetaData())
+        return rows_of(self.id, self.generation, self.fields)
+
+    def outcomes(self) -> Table:
+        """The table of what became of its messages, those left out that made a row."""
+        return outcomes_of(self.id, self.generation)
 
 
 class ViewStore:
@@ -66,6 +75,12 @@ class ViewStore:
     def close(self) -> None:
         """Close the connections."""
         self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def views(self) -> dict[SchemaId, View]:
         """Every view, built or waiting."""
@@ -122,11 +137,17 @@ def _make_anew(connection: Connection) -> None:
         return
     if inspect(connection).has_table(views.name):
         for name in inspect(connection).get_table_names():
-            if name.startswith("view_") and "_rows_" in name:
+            if _OF_ONE_VIEW.match(name):
                 Table(name, MetaData()).drop(connection)
         metadata.drop_all(connection)
     metadata.create_all(connection)
     connection.execute(insert(view_format), {"format": FORMAT})
+
+
+def find_view(connection: Connection, number: int) -> View | None:
+    """The view of this number."""
+    row = connection.execute(select(views).where(views.c.id == number)).first()
+    return None if row is None else _view(row)
 
 
 def read_views(connection: Connection) -> dict[SchemaId, View]:
@@ -136,6 +157,19 @@ def read_views(connection: Connection) -> dict[SchemaId, View]:
         view = _view(row)
         found[view.schema_id] = view
     return found
+
+
+def view_of(connection: Connection, schema_id: SchemaId) -> View | None:
+    """The view of a registered schema."""
+    is_it = (views.c.author == schema_id.author, views.c.log_id == schema_id.log_id)
+    row = connection.execute(select(views).where(*is_it)).first()
+    return None if row is None else _view(row)
+
+
+def views_called(connection: Connection, name: str) -> list[View]:
+    """The views of schemas that call themselves this."""
+    query = select(views).where(views.c.name == name).order_by(views.c.author, views.c.log_id)
+    return [_view(row) for row in connection.execute(query)]
 
 
 def _view(row: Any) -> View:
@@ -170,15 +204,10 @@ def write_progress(connection: Connection, stream: str, batch: int, offset: Offs
 
 def drop_view(connection: Connection, view: View) -> None:
     """Remove a view with all that belongs to it."""
-    forget_view_contents(connection, view.id)
+    for table in (deleted, edges, gone):
+        connection.execute(delete(table).where(table.c.view == view.id))
     if view.is_built:
-        view.table().drop(connection, checkfirst=True)
+        for table in (view.table(), view.outcomes()):
+            table.drop(connection, checkfirst=True)
+        drop_changes(connection, view.id, view.generation)
     connection.execute(delete(views).where(views.c.id == view.id))
-
-
-def forget_view_contents(connection: Connection, view: int) -> None:
-    """Remove the outcomes, deletions and edges of a view; its row table is replaced as a whole."""
-    for name in ("view_deleted", "view_edges", "view_gone"):
-        table = metadata.tables[name]
-        connection.execute(delete(table).where(table.c.view == view))
-    connection.execute(delete(outcomes).where(outcomes.c.view == view))

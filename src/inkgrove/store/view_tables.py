@@ -1,11 +1,15 @@
-"""The tables of the views: one typed table per schema, and beside them outcomes, deletions, edges and progress.
+"""The tables of the views: for each schema one typed table of rows and one of outcomes, and what all views share.
 
 docs/protocol.md section 6. Everything here follows from the logs: a store of another format is dropped and rebuilt, not
-migrated. Row tables hold what the fold of each instance says; rows that go by cascade are listed in `gone`.
+migrated. Row tables hold what the fold of each instance says; rows that go by cascade are listed in `gone`. A row is
+itself the outcome of its create, which was applied: outcome tables hold the outcomes of all other messages.
+
+`log` is the log store's own number of a log; a group (what is folded together) is named by it and the create's place.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -19,13 +23,16 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from inkgrove.schema.field import Field
 from inkgrove.store.cells import column_type
 from inkgrove.store.tables import KEY
 
-FORMAT: Final = 1
+FORMAT: Final = 3
+NO_VIEW: Final = 0
+"""Stands for the view of messages that belong to no schema."""
 
 metadata = MetaData()
 
@@ -38,7 +45,7 @@ views = Table(
     Column("author", LargeBinary, nullable=False),
     Column("log_id", BigInteger, nullable=False),
     Column("name", Text),  # what the schema calls itself
-    Column("generation", Integer, nullable=False, default=0),  # of the row table; 0 while there is none
+    Column("generation", Integer, nullable=False, default=0),  # of its tables; 0 while there are none
     Column("version", BigInteger, nullable=False, default=0),  # 0 while no version is known
     Column("fields", Text, nullable=False, default="[]"),  # JSON: name, type, and the schema id of cascading relations
     Column("fingerprint", Text),  # of the definition that the rows were folded with
@@ -47,29 +54,29 @@ views = Table(
     UniqueConstraint("author", "log_id"),
 )
 
+builds = Table(
+    "view_builds",
+    metadata,
+    Column("view", Integer, primary_key=True, autoincrement=False),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("owner", String(64), nullable=False),  # the pipeline that builds it
+    Column("retired_at", BigInteger),  # in seconds since 1970: when a newer generation took its place
+)
 
-def group_columns() -> list[Column[Any]]:
-    """What a message is folded with: an entry of a log."""
-    return [
-        Column("author", LargeBinary, nullable=False),
-        Column("log_id", BigInteger, nullable=False),
-        Column("create_seq", BigInteger, nullable=False),
-    ]
 
-
-def outcome_table(name: str, target: MetaData, *, keyed: bool = True) -> Table:
-    """What became of messages; `view` is null for those of no schema."""
+def outcome_table(name: str, target: MetaData) -> Table:
+    """What became of messages that are no row's create."""
     return Table(
         name,
         target,
-        Column("hash", LargeBinary, primary_key=keyed),
-        Column("view", Integer),
+        Column("log", BigInteger, nullable=False),
+        Column("seq_num", BigInteger, nullable=False),
+        Column("hash", LargeBinary, nullable=False),
         Column("author", LargeBinary, nullable=False),
         Column("log_id", BigInteger, nullable=False),
-        Column("seq_num", BigInteger, nullable=False),
         Column("outcome", String(12), nullable=False),
         Column("code", String(64), nullable=False),
-        Column("reason", Text, nullable=False),
+        Column("reason", Text),  # null where it is what the code means anyway
     )
 
 
@@ -80,7 +87,8 @@ def deleted_table(name: str, target: MetaData, *, keyed: bool = True) -> Table:
         target,
         Column("view", Integer, primary_key=keyed, autoincrement=False),
         Column("instance", LargeBinary, primary_key=keyed),
-        *group_columns(),
+        Column("log", BigInteger, nullable=False),
+        Column("create_seq", BigInteger, nullable=False),
     )
 
 
@@ -94,27 +102,32 @@ def edge_table(name: str, target: MetaData) -> Table:
         Column("is_element", Boolean, nullable=False),  # of a relation[]: the element goes, not the row
         Column("target_view", Integer, nullable=False),
         Column("target", LargeBinary, nullable=False),
-        *group_columns(),
+        Column("log", BigInteger, nullable=False),
+        Column("create_seq", BigInteger, nullable=False),
     )
 
 
-outcomes = outcome_table("view_outcomes", metadata)
+def gone_table(name: str, target: MetaData, *, keyed: bool = True) -> Table:
+    """Rows that went because what they point to was deleted."""
+    return Table(
+        name,
+        target,
+        Column("view", Integer, primary_key=keyed, autoincrement=False),
+        Column("instance", LargeBinary, primary_key=keyed),
+        Column("round", Integer, nullable=False),
+    )
+
+
+outcomes_of_none = outcome_table("view_outcomes", metadata)
 deleted = deleted_table("view_deleted", metadata)
 edges = edge_table("view_edges", metadata)
+gone = gone_table("view_gone", metadata)
 
+Index(None, outcomes_of_none.c.log, outcomes_of_none.c.seq_num, outcomes_of_none.c.hash, unique=True)
 for _table in (deleted, edges):
-    Index(None, _table.c.author, _table.c.log_id, _table.c.create_seq)
-Index(None, outcomes.c.view, outcomes.c.outcome)
+    Index(None, _table.c.log, _table.c.create_seq)
 Index(None, edges.c.target_view, edges.c.target)
 Index(None, edges.c.view, edges.c.instance)
-
-gone = Table(
-    "view_gone",
-    metadata,
-    Column("view", Integer, primary_key=True, autoincrement=False),
-    Column("instance", LargeBinary, primary_key=True),
-    Column("round", Integer, nullable=False),
-)
 
 progress = Table(
     "view_progress",
@@ -136,33 +149,78 @@ ROW_COLUMNS: Final = (
     "_expires",
     "_copied_from",
     "_field_seq_nums",
+    "_log",
 )
+SORTABLE: Final = ROW_COLUMNS[:5]
 
 
-def row_table(name: str, fields: Iterable[tuple[str, str]], target: MetaData, *, keyed: bool = True) -> Table:
-    """The table of one view's rows; our own columns begin with an underscore, a field's name never does."""
+def row_table(name: str, fields: Iterable[tuple[str, str]], target: MetaData) -> Table:
+    """The table of one view's rows; our own columns begin with an underscore, a field's name never does.
+
+    It has no key of its own: the index on the instance is made when the table is filled (`row_indexes`).
+    """
     return Table(
         name,
         target,
-        Column("_instance", LargeBinary, primary_key=keyed),
+        Column("_instance", LargeBinary, nullable=False),
         Column("_author", LargeBinary, nullable=False),
         Column("_log_id", BigInteger, nullable=False),
         Column("_seq_num", BigInteger, nullable=False),
         Column("_last_seq_num", BigInteger, nullable=False),
-        Column("_last_hash", LargeBinary, nullable=False),
+        Column("_last_hash", LargeBinary),  # null while the create is the last
         Column("_access", Text),
         Column("_expires", BigInteger),
         Column("_copied_from", LargeBinary),
-        Column("_field_seq_nums", Text, nullable=False),
+        Column("_field_seq_nums", Text),  # null while every value is the create's
+        Column("_log", BigInteger, nullable=False),
         *(Column(field_name, column_type(type_name)) for field_name, type_name in fields),
     )
 
 
-def row_table_name(view: int, generation: int) -> str:
-    """The name of a view's table; each rebuild makes a new one."""
-    return f"view_{view}_rows_{generation}"
+# Tables are made once: a statement about a new one is compiled anew, which takes longer than to run it.
 
 
-def names_and_types(fields: Iterable[Field]) -> list[tuple[str, str]]:
+@lru_cache(maxsize=4096)
+def rows_of(view: int, generation: int, fields: tuple[tuple[str, str], ...]) -> Table:
+    """The rows of a view; each rebuild makes a new table."""
+    return row_table(f"view_{view}_rows_{generation}", fields, MetaData())
+
+
+@lru_cache(maxsize=4096)
+def outcomes_of(view: int, generation: int) -> Table:
+    """The outcomes of a view's messages."""
+    return outcome_table(f"view_{view}_outcomes_{generation}", MetaData()) if view != NO_VIEW else outcomes_of_none
+
+
+NOT_APPLIED: Final = "outcome <> 'applied'"
+
+
+def row_indexes(table: Table) -> list[Index]:
+    """What a filled table of rows is found by: the instance, and the group that made the row."""
+    own = table.to_metadata(MetaData())
+    return [
+        Index(f"{own.name}_by_instance", own.c._instance, unique=True),
+        Index(f"{own.name}_by_entry", own.c._log, own.c._seq_num),
+    ]
+
+
+def outcome_indexes(table: Table) -> list[Index]:
+    """What a filled table of outcomes is found by: the message; and those few that were not applied."""
+    own = table.to_metadata(MetaData())
+    condition = text(NOT_APPLIED)
+    return [
+        Index(f"{own.name}_by_entry", own.c.log, own.c.seq_num, own.c.hash, unique=True),
+        Index(
+            f"{own.name}_not_applied",
+            own.c.outcome,
+            own.c.log,
+            own.c.seq_num,
+            sqlite_where=condition,
+            postgresql_where=condition,
+        ),
+    ]
+
+
+def names_and_types(fields: Iterable[Field]) -> tuple[tuple[str, str], ...]:
     """The fields of a view as its table needs them."""
-    return [(field.name, field.type) for field in fields]
+    return tuple((field.name, field.type) for field in fields)

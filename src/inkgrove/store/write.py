@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, null, select, update
 
@@ -11,7 +11,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.decide import Decision, LogFacts
 from inkgrove.store.ingests import What
-from inkgrove.store.prepare import Prepared
+from inkgrove.store.prepare import Content, Prepared
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
 
@@ -82,8 +82,21 @@ class Writes:
         if not self.happened:
             return
         both = [*self.stored, *self.completed]
-        schemas = number_schemas(connection, _schemas_named(item for _, item in both))
-        targets = _find_targets(connection, self.stored, both)
+        named = {
+            (facts.id, item.content.schema.schema_id)
+            for facts, item in both
+            if item.content is not None and item.content.schema is not None
+        }
+        schemas = number_schemas(connection, {schema_id for _, schema_id in named})
+        targets = find_targets(
+            connection,
+            ((facts.id, item.signed.entry.seq_num, item.signed.hash) for facts, item in self.stored),
+            {
+                (facts.id, item.content.instance)
+                for facts, item in both
+                if item.content is not None and isinstance(item.content.instance, Hash)
+            },
+        )
         if self.stored:
             execute_many(connection, _INSERT_ENTRY, [
                 {
@@ -91,18 +104,26 @@ class Writes:
                     "seq_num": item.signed.entry.seq_num,
                     "hash": item.signed.hash,
                     "encoded": item.signed.entry.encoded,
-                    **_message_values(facts.id, item, schemas, targets),
+                    **_values_of(facts, item, schemas, targets),
                 }
                 for facts, item in self.stored
             ])  # fmt: skip
-            _move_waiting(connection, self.stored)
+            # Only entries that fill a gap can be waited for: nobody knows the hash of an entry behind his own.
+            move_waiting(
+                connection,
+                {
+                    (facts.id, item.signed.hash): item.signed.entry.seq_num
+                    for facts, item in self.stored
+                    if item.signed.entry.seq_num < facts.first_height
+                },
+            )
         if self.completed:
             execute_many(connection, _COMPLETE, [
                 {"of_hash": item.signed.hash}
-                | {f"new_{name}": value for name, value in _message_values(facts.id, item, schemas, targets).items()}
+                | {f"new_{name}": value for name, value in _values_of(facts, item, schemas, targets).items()}
                 for facts, item in self.completed
             ])  # fmt: skip
-        _note_schemas(connection, both, schemas)
+        note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
         if self.proofs:
             connection.execute(insert(fork_proofs), self.proofs)
         execute_many(connection, _ADVANCE, [
@@ -119,27 +140,17 @@ class Writes:
         execute_many(connection, _INSERT_INGEST, self.happened)
 
 
-def _schemas_named(items: Iterable[Prepared]) -> set[SchemaId]:
-    return {
-        item.content.schema.schema_id for item in items if item.content is not None and item.content.schema is not None
-    }
-
-
 Targets = dict[tuple[int, Hash], int]
 """Where the entries that messages name stand, by log and hash."""
 
 
-def _find_targets(
-    connection: Connection, stored: Collection[tuple[LogFacts, Prepared]], both: Iterable[tuple[LogFacts, Prepared]]
+def find_targets(
+    connection: Connection, stored: Iterable[tuple[int, int, Hash]], wanted: Collection[tuple[int, Hash]]
 ) -> Targets:
-    wanted = {
-        (facts.id, item.content.instance)
-        for facts, item in both
-        if item.content is not None and isinstance(item.content.instance, Hash)
-    }
+    """Where the wanted entries stand, among those that are being stored (log, place, hash) and those that are held."""
     if not wanted:
         return {}
-    targets: Targets = {(facts.id, item.signed.hash): item.signed.entry.seq_num for facts, item in stored}
+    targets: Targets = {(log, entry_hash): seq_num for log, seq_num, entry_hash in stored}
     missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
     for some in in_lists(missing):
         query = select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(some))
@@ -148,15 +159,22 @@ def _find_targets(
     return targets
 
 
-_NOTHING: Values = dict.fromkeys(("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload"))
+MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload")
+_NOTHING: Values = dict.fromkeys(MESSAGE_COLUMNS)
 
 
-def _message_values(log: int, item: Prepared, schemas: dict[SchemaId, int], targets: Targets) -> Values:
-    content = item.content
-    if content is None:
+def _values_of(facts: LogFacts, item: Prepared, schemas: dict[SchemaId, int], targets: Targets) -> Values:
+    if item.content is None:
         return _NOTHING
-    own_seq = create_seq = item.signed.entry.seq_num
-    ref_hash = None
+    values = message_values(facts.id, item.signed.entry.seq_num, item.content, schemas, targets)
+    return dict(zip(MESSAGE_COLUMNS, (*values, item.payload), strict=True))
+
+
+def message_values(
+    log: int, own_seq: int, content: Content, schemas: dict[SchemaId, int], targets: Targets
+) -> tuple[Any, ...]:
+    """The values of `MESSAGE_COLUMNS`, all but the payload."""
+    create_seq, ref_hash = own_seq, None
     if isinstance(content.instance, Hash):
         create_seq = targets.get((log, content.instance), own_seq)
         ref_hash = content.instance if create_seq == own_seq else None
@@ -164,25 +182,12 @@ def _message_values(log: int, item: Prepared, schemas: dict[SchemaId, int], targ
         # A number that is not below its own names no create, whatever else arrives.
         create_seq = min(content.instance, own_seq)
     schema = content.schema
-    return {
-        "kind": content.kind,
-        "schema": schemas[schema.schema_id] if schema is not None else None,
-        "schema_version": schema.version if schema is not None else None,
-        "create_seq": create_seq,
-        "ref_hash": ref_hash,
-        "code": content.code,
-        "payload": item.payload,
-    }
+    number, version = (schemas[schema.schema_id], schema.version) if schema is not None else (None, None)
+    return content.kind, number, version, create_seq, ref_hash, content.code
 
 
-def _move_waiting(connection: Connection, stored: Iterable[tuple[LogFacts, Prepared]]) -> None:
+def move_waiting(connection: Connection, arrived: Targets) -> None:
     """Give messages that named an entry by its hash, before it was held, to that entry."""
-    # Only entries that fill a gap can be waited for: nobody knows the hash of an entry behind his own.
-    arrived = {
-        (facts.id, item.signed.hash): item.signed.entry.seq_num
-        for facts, item in stored
-        if item.signed.entry.seq_num < facts.first_height
-    }
     for some in in_lists(entry_hash for _, entry_hash in arrived):
         query = select(entries.c.id, entries.c.log, entries.c.ref_hash).where(entries.c.ref_hash.in_(some))
         moves = [
@@ -194,15 +199,8 @@ def _move_waiting(connection: Connection, stored: Iterable[tuple[LogFacts, Prepa
             execute_many(connection, _MOVE, moves)
 
 
-def _note_schemas(
-    connection: Connection, both: Iterable[tuple[LogFacts, Prepared]], schemas: dict[SchemaId, int]
-) -> None:
-    """Remember which schemas the messages of a log name."""
-    named = {
-        (schemas[item.content.schema.schema_id], facts.id)
-        for facts, item in both
-        if item.content is not None and item.content.schema is not None
-    }
+def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
+    """Remember which schemas the messages of a log name, both by number."""
     for some in in_lists({log for _, log in named}):
         known = select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(some))
         named -= {(row.schema, row.log) for row in connection.execute(known)}

@@ -13,7 +13,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import Message, decode_message, encode_message
 from inkgrove.messages.reading import UNSET
-from inkgrove.messages.salt import with_salt
+from inkgrove.messages.salt import encode_salted, with_salt
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.messages.yaml_form import parse_messages, parse_values, render_messages
@@ -197,6 +197,20 @@ def test_salt_pads_to_a_multiple_of_128_bytes(message: InstanceMessage, extra: i
 def test_message_without_room_for_salt_is_refused() -> None:
     with pytest.raises(PayloadTooLarge):
         with_salt(Create(SchemaVersion(AUTHOR, 1, 1), {"a": "x" * 524_200}), lambda size: b"\7" * size)
+
+
+@pytest.mark.parametrize("size", range(0, 300, 7))
+def test_salted_payload_is_that_of_the_salted_message(size: int) -> None:
+    def random_bytes(count: int) -> bytes:
+        return b"\x64salt\x40"[:count].ljust(count, b"\7")
+
+    for message in (
+        Create(SchemaVersion(AUTHOR, 1, 1), {"a": "\x64salt@" * size, "b": b"\x64salt\x40"}),
+        Delete(Hash(b"\x64salt\x40" * (size % 11 + 1))),
+    ):
+        payload = encode_salted(message, random_bytes)
+        assert payload == encode_message(with_salt(message, random_bytes))
+        assert len(payload) % 128 == 0
 
 
 @pytest.mark.parametrize(

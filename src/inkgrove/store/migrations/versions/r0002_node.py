@@ -1,4 +1,4 @@
-"""The node beside its logs: identities, services, relations, shares, blobs."""
+"""The node beside its logs: identities, services, relations, shares, blobs, other nodes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("author", sa.LargeBinary, nullable=False),
         sa.Column("identity", sa.LargeBinary, nullable=False),
         sa.Column("sealed", sa.LargeBinary),
+        sa.Column("revoked", sa.Text),
         sa.PrimaryKeyConstraint("author", name="pk_identity_keys"),
     )
     op.create_index("ix_identity_keys_identity", "identity_keys", ["identity"])
@@ -39,18 +40,17 @@ def upgrade() -> None:
     )
     op.create_index("ix_sessions_identity", "sessions", ["identity"])
     op.create_table(
-        "login_attempts",
-        sa.Column("who", sa.String(300), nullable=False),
-        sa.Column("failed", sa.Integer, nullable=False),
+        "attempts",
+        sa.Column("who", sa.String(80), nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("since", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("who", name="pk_login_attempts"),
+        sa.PrimaryKeyConstraint("who", name="pk_attempts"),
     )
     op.create_table(
         "clients",
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("redirect_uris", sa.Text, nullable=False),
-        sa.Column("secret", sa.LargeBinary),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_clients"),
     )
@@ -67,6 +67,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["client"], ["clients.id"], name="fk_grants_client"),
     )
     op.create_index("ix_grants_identity", "grants", ["identity"])
+    op.create_index("ix_grants_client", "grants", ["client"])
     op.create_table(
         "codes",
         sa.Column("code", sa.LargeBinary, nullable=False),
@@ -107,6 +108,8 @@ def upgrade() -> None:
         sa.Column("follower", sa.LargeBinary, nullable=False),
         sa.Column("followee", sa.LargeBinary, nullable=False),
         sa.Column("state", sa.String(12), nullable=False),
+        sa.Column("follower_group", sa.String(64)),
+        sa.Column("followee_group", sa.String(64)),
         sa.Column("changed", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("follower", "followee", name="pk_relations"),
     )
@@ -119,6 +122,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("instance", "identity", name="pk_shares"),
     )
     op.create_index("ix_shares_identity", "shares", ["identity"])
+    _note_changes_of_visibility()
     op.create_table(
         "idempotency",
         sa.Column("identity", sa.LargeBinary, nullable=False),
@@ -147,3 +151,88 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("hash", "identity", name="pk_blob_rights"),
         sa.ForeignKeyConstraint(["hash"], ["blobs.hash"], name="fk_blob_rights_hash"),
     )
+    op.create_table(
+        "node_keys",
+        sa.Column("id", _KEY, nullable=False),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("sealed", sa.LargeBinary, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_node_keys"),
+    )
+    op.create_table(
+        "known_identities",
+        sa.Column("id", sa.LargeBinary, nullable=False),
+        sa.Column("fqdn", sa.String(253), nullable=False),
+        sa.Column("endpoint", sa.Text, nullable=False),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("document_seq", sa.BigInteger, nullable=False),
+        sa.Column("node_key", sa.LargeBinary, nullable=False),
+        sa.Column("fetched", sa.BigInteger, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_known_identities"),
+        sa.UniqueConstraint("fqdn", name="uq_known_identities_fqdn"),
+    )
+    op.create_table(
+        "nonces",
+        sa.Column("nonce", sa.LargeBinary, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("nonce", name="pk_nonces"),
+    )
+    op.create_index("ix_nonces_expires", "nonces", ["expires"])
+    op.create_table(
+        "blob_references",
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("instance", sa.LargeBinary, nullable=False),
+        sa.Column("author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_author", sa.LargeBinary, nullable=False),
+        sa.Column("schema_log_id", sa.BigInteger, nullable=False),
+        sa.Column("media_type", sa.String(255), nullable=False),
+        sa.Column("is_lent", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("hash", "instance", "author", name="pk_blob_references"),
+    )
+    op.create_index("ix_blob_references_instance", "blob_references", ["instance"])
+    op.create_table(
+        "blob_progress",
+        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("xid", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_blob_progress"),
+    )
+
+
+def _note_changes_of_visibility() -> None:
+    """Whoever changes shares or relations, those who follow views learn of it."""
+    is_postgresql = op.get_bind().dialect.name == "postgresql"
+    xid = "(pg_current_xact_id()::text::bigint)" if is_postgresql else "0"
+    op.create_table(
+        "visibility_changes",
+        sa.Column("id", _KEY, nullable=False, primary_key=True),
+        sa.Column("xid", sa.BigInteger, nullable=False, server_default=sa.text(xid)),
+        sa.Column("reader", sa.LargeBinary, nullable=False),
+        sa.Column("instance", sa.LargeBinary),
+        sa.Column("followee", sa.LargeBinary),
+        sa.Column("is_gained", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_visibility_changes"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_visibility_changes_reader_id", "visibility_changes", ["reader", "id"])
+    op.create_index("ix_visibility_changes_xid_id", "visibility_changes", ["xid", "id"])
+    was, is_now = "(OLD.state = 'accepted')", "(NEW.state = 'accepted')"
+    for name, event, condition, values in (
+        ("shares", "INSERT", "", "NEW.identity, NEW.instance, NULL, TRUE"),
+        ("shares", "DELETE", "", "OLD.identity, OLD.instance, NULL, FALSE"),
+        ("relations", "INSERT", is_now, f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "UPDATE", f"{was} <> {is_now}", f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "DELETE", was, "OLD.follower, NULL, OLD.followee, FALSE"),
+    ):
+        trigger = f"{name}_seen_after_{event.lower()}"
+        work = f"""INSERT INTO visibility_changes (reader, instance, followee, is_gained) VALUES ({values});
+            DELETE FROM visibility_changes WHERE id <= (SELECT max(id) FROM visibility_changes) - 100000;"""
+        when = f"FOR EACH ROW WHEN ({condition})" if condition else "FOR EACH ROW"
+        if is_postgresql:
+            op.execute(
+                f"CREATE FUNCTION {trigger}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {work} RETURN NULL; END $$"
+            )
+            op.execute(f"CREATE TRIGGER {trigger} AFTER {event} ON {name} {when} EXECUTE FUNCTION {trigger}()")
+        else:
+            op.execute(f"CREATE TRIGGER {trigger} AFTER {event} ON {name} {when} BEGIN {work} END")

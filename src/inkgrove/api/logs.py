@@ -1,0 +1,61 @@
+"""Structured logs: one line per event, for people or as JSON, and never a secret."""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+
+from inkgrove.node.settings import NodeSettings
+
+_SECRETS: Final = frozenset(
+    {"authorization", "password", "token", "access_token", "refresh_token", "secret", "client_secret", "cookie", "code"}
+)
+
+
+def configure_logs(settings: NodeSettings) -> None:
+    """Send everything that this process logs to standard error, also what libraries log."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        hide_secrets,
+    ]
+    is_json = settings.log_format == "json"
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log_level.upper()]),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    ending: list[structlog.typing.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if is_json
+        else [
+            # Plain tracebacks: the fancy ones print local variables, and those hold secrets.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=12
+            )
+        ]
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending],
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    # Requests are logged by us, with their id; httpx would log whole addresses.
+    for name in ("uvicorn.access", "httpx", "httpcore", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def hide_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Mask what is named like a secret, wherever it comes from."""
+    for name in event:
+        if name.lower() in _SECRETS:
+            event[name] = "***"
+    return event

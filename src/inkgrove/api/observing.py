@@ -1,0 +1,96 @@
+"""The outermost middleware: gives each request an id, logs and counts it, and answers for what goes wrong behind it."""
+
+import re
+import time
+from secrets import token_hex
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inkgrove.api.metrics import Metrics
+from inkgrove.api.problems import problem
+from inkgrove.node.errors import InternalError
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SECURITY_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    # Pages say what they need themselves; JSON needs nothing.
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+log = structlog.get_logger("inkgrove.http")
+
+
+class Observing:
+    """Middleware around everything else."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; never raises."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else token_hex(8)
+        answer = _Answer(send, request_id)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._app(scope, receive, answer.send)
+            except Exception:
+                log.exception("internal error", method=scope["method"], path=scope["path"])
+                if answer.status is None:
+                    mistake = InternalError("something went wrong inside of the node", request_id=request_id)
+                    await problem(mistake)(scope, receive, answer.send)
+            self._note(scope, answer)
+
+    def _note(self, scope: Scope, answer: "_Answer") -> None:
+        status = answer.status or 499  # the client went away before an answer began
+        route = getattr(scope.get("route"), "path_format", None) or "none"
+        self._metrics.observe(scope["method"], route, status, answer.began_after())
+        # The path and nothing behind it: a query can hold a code or a token.
+        client = scope["client"][0] if scope.get("client") else None
+        milliseconds = round(answer.took() * 1000, 1)
+        facts = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "ms": milliseconds,
+            "client": client,
+        }
+        if route in ("/healthz", "/readyz", "/metrics"):
+            log.debug("request", **facts)
+        else:
+            log.info("request", **facts)
+
+
+class _Answer:
+    """Adds headers to an answer and remembers how it went."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send, self._request_id = send, request_id
+        self._start = time.perf_counter()
+        self._began: float | None = None
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._began = self.took()
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self._request_id
+            for name, value in _SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        await self._send(message)
+
+    def took(self) -> float:
+        return time.perf_counter() - self._start
+
+    def began_after(self) -> float:
+        return self.took() if self._began is None else self._began

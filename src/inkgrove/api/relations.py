@@ -1,0 +1,158 @@
+"""Routes of relations: who follows whom."""
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, BaseModel, Field
+
+from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.models import Strict
+from inkgrove.api.problems import responses
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.reading import UNSET, Unset
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node import errors, relations
+from inkgrove.node.accesses import record
+from inkgrove.node.caller import RELATIONS_READ, Caller
+from inkgrove.node.identities import parse_identity_name, show_identity
+from inkgrove.node.node import Node
+from inkgrove.store.relations import Side, State
+
+router = APIRouter(tags=["relations"])
+
+
+def _is_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a group has printable characters only")
+    return text
+
+
+Group = Annotated[str, Field(min_length=1, max_length=64, examples=["friends"]), AfterValidator(_is_printable)]
+
+
+class Following(Strict):
+    """How to follow: the group that the follower puts it in, if any."""
+
+    group: Group | None = None
+
+
+class Follower(Strict):
+    """What becomes of a follower."""
+
+    state: Literal["accepted", "refused", "blocked"]
+    group: Group | None = None
+
+
+class Relation(BaseModel):
+    """A relation as one of its two identities sees it."""
+
+    side: Side
+    identity: str
+    fqdn: str | None
+    state: State
+    group: str | None
+    changed: str
+
+
+class Relations(BaseModel):
+    """Relations, ordered by side and id; `next` is the `after` of the next page."""
+
+    relations: list[Relation]
+    next: str | None
+
+
+class StateAnswer(BaseModel):
+    """How a relation stands now."""
+
+    state: State
+
+
+_MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
+_REFUSALS = responses(
+    errors.SignInRequired, errors.NotAllowed, errors.UnknownIdentity, errors.NotRequested, errors.OwnRelation
+)
+
+
+def _identity(node: Node, name: str) -> IdentityId:
+    return show_identity(node, parse_identity_name(name)).id
+
+
+def _group(body: Strict | None, group: str | None) -> str | Unset | None:
+    return group if body is not None and "group" in body.model_fields_set else UNSET
+
+
+@router.get("/me/relations", response_model=Relations, responses=responses(errors.SignInRequired, errors.OutOfScope))
+def list_relations(
+    node: NodeDependency,
+    caller: CallerDependency,
+    after: Annotated[str | None, Query(pattern="^(followers|following):[0-9a-f]{64}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """Whom the identity follows, and who follows it; a service needs the scope `relations:read`."""
+    identity = _reader(caller)
+    start: tuple[Side, IdentityId] | None = None
+    if after is not None:
+        side, _, text = after.partition(":")
+        start = ("followers" if side == "followers" else "following"), IdentityId.fromhex(text)
+    found = relations.list_relations(node, identity, after=start, limit=limit)
+    record(node, caller, RELATIONS_READ, None)
+    rows = [
+        {
+            "side": item.side,
+            "identity": item.identity.hex(),
+            "fqdn": item.fqdn,
+            "state": relations.shown_state(item.side, item.state),
+            "group": item.group,
+            "changed": str(Timestamp(item.changed)),
+        }
+        for item in found
+    ]
+    return {"relations": rows, "next": f"{found[-1].side}:{found[-1].identity.hex()}" if len(found) == limit else None}
+
+
+def _reader(caller: Caller) -> IdentityId:
+    if caller.identity is None:
+        raise errors.SignInRequired(f"this needs the scope {RELATIONS_READ}")
+    if caller.grant is not None and RELATIONS_READ not in caller.scopes:
+        raise errors.OutOfScope(f"the service was not granted {RELATIONS_READ}")
+    return caller.identity
+
+
+@router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
+def follow(node: NodeDependency, caller: CallerDependency, name: str, body: Following | None = None) -> dict[str, Any]:
+    """Ask to follow somebody, by name or id."""
+    me = caller.require_identity()
+    group = _group(body, body.group if body is not None else None)
+    state = relations.move_relation(node, me, _identity(node, name), "request", group=group)
+    assert state is not None
+    return {"state": relations.shown_state("following", state)}
+
+
+@router.delete(
+    "/me/following/{name}",
+    status_code=204,
+    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+)
+def unfollow(node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+    """Follow somebody no longer."""
+    relations.move_relation(node, caller.require_identity(), _identity(node, name), "end")
+    return Response(status_code=204)
+
+
+@router.put("/me/followers/{name}", response_model=StateAnswer, responses=_REFUSALS)
+def answer_follower(node: NodeDependency, caller: CallerDependency, name: str, body: Follower) -> dict[str, Any]:
+    """Accept, refuse or block somebody who asked to follow; put them into a group."""
+    me = caller.require_identity()
+    move = _MOVES[body.state]
+    return {"state": relations.move_relation(node, _identity(node, name), me, move, group=_group(body, body.group))}
+
+
+@router.delete(
+    "/me/followers/{name}",
+    status_code=204,
+    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+)
+def remove_follower(node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+    """Let somebody follow no longer, or lift a block: they can ask again."""
+    relations.move_relation(node, _identity(node, name), caller.require_identity(), "remove")
+    return Response(status_code=204)

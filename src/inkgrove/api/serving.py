@@ -1,0 +1,143 @@
+"""Serves a node: one process, or several that share a socket; stops without cutting a request off."""
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from inkgrove.api.app import make_app
+from inkgrove.api.logs import configure_logs
+from inkgrove.api.metrics import DIRECTORY_VARIABLE
+from inkgrove.api.problems import problem
+from inkgrove.core.errors import InkgroveError
+from inkgrove.node.errors import HeadTooLarge, PortTaken, RequestTooSlow
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+
+
+def serve(place: Path | str, settings: NodeSettings, home: Path) -> None:
+    """Serve until a signal; returns when every request under way has been answered and the stores are closed."""
+    configure_logs(settings)
+    # uvicorn raises the signal that stopped it once more at its end: it has done its work by then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    with _listen(settings) as listener:
+        if settings.workers <= 1:
+            uvicorn.Server(make_config(open_app(place, settings, home), settings)).run(sockets=[listener])
+            return
+        # Opened once here: an error that no process could get over ends the command with its code.
+        Node(place, settings, home=home).close()
+        make = partial(open_app, place, settings, home)
+        with tempfile.TemporaryDirectory(prefix="inkgrove-metrics-") as directory:
+            os.environ[DIRECTORY_VARIABLE] = directory  # the processes inherit it, before they load the library
+            Multiprocess(make_config(make, settings), sockets=[listener]).run()
+
+
+def open_app(place: Path | str, settings: NodeSettings, home: Path) -> FastAPI:
+    """The application of a node of its own, as each serving process makes it."""
+    configure_logs(settings)
+    return make_app(Node(place, settings, home=home), closes_node=True)
+
+
+def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) -> uvicorn.Config:
+    """How uvicorn is to serve the application, or what a function makes."""
+    return uvicorn.Config(
+        app,
+        factory=not isinstance(app, FastAPI),
+        host=settings.host,
+        port=settings.port,
+        workers=max(1, settings.workers),
+        http=partial(_Protocol, settings),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+
+
+def _listen(settings: NodeSettings) -> socket.socket:
+    where = f"{settings.host} port {settings.port}"
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as err:
+        raise PortTaken(f"the node cannot listen on {where}: {err.strerror}") from err
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.set_inheritable(True)
+    except OSError as err:
+        listener.close()
+        raise PortTaken(f"the node cannot listen on {where}: {err.strerror}") from err
+    return listener
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, with bounds on the size and the time of a request's head, which it does not have."""
+
+    def __init__(self, settings: NodeSettings, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._settings = settings
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_timer is None and self._is_between_requests():
+            self._wait_for_head()
+        super().data_received(data)
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._settings.max_header_bytes:
+                limit = self._settings.max_header_bytes
+                self._refuse(HeadTooLarge(f"the head of a request has at most {limit:,} bytes here", limit=limit))
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def _is_between_requests(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete and not self.cycle.more_body
+
+    def _wait_for_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(self._settings.body_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        if self._head_bytes:
+            self._refuse(RequestTooSlow("the head of the request came too slowly"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: InkgroveError) -> None:
+        self._stop_waiting()
+        answer = problem(error)
+        if not self.transport.is_closing():
+            head = [f"HTTP/1.1 {answer.status_code} Refused", "connection: close"]
+            head += [f"{name.decode()}: {value.decode()}" for name, value in answer.raw_headers]
+            self.transport.write("\r\n".join([*head, "", ""]).encode() + bytes(answer.body))
+            self.transport.close()

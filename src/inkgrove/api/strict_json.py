@@ -1,0 +1,88 @@
+"""JSON bodies as RFC 8259 has them, and no others: what every route may rely on.
+
+Python's own reader takes NaN, lets the last of two keys win, makes infinity of 1e999 and hands on half surrogates,
+which nothing behind can store.
+"""
+
+import json
+import math
+from typing import Any, Final, NoReturn
+
+from inkgrove.node.errors import BadJson, TooComplex
+
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 250_000
+"""More than any request needs; as empty lists they would take twenty times the memory of the body."""
+
+
+def check_json(body: bytes) -> None:
+    """Raise unless the body is one strict JSON value of bounded depth and number of values."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES:
+        raise TooComplex(f"the body has more than {MAX_VALUES:,} values")
+    try:
+        value = _decoder.decode(body.decode())
+    except UnicodeDecodeError as err:
+        raise BadJson(f"the body is not UTF-8 at byte {err.start}") from err
+    except json.JSONDecodeError as err:
+        raise BadJson(f"the body is not JSON: {err.msg} at line {err.lineno}, column {err.colno}") from err
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as err:  # a number of thousands of digits
+        raise BadJson("a number in the body is too long") from err
+    # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
+        _walk(value)
+
+
+def _walk(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.keys()
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, str):
+                _check_text(item)
+        if depth > MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
+            raise _too_deep()
+        level = below
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise BadJson("a text in the body contains U+0000")
+    try:
+        text.encode()
+    except UnicodeEncodeError as err:
+        raise BadJson("a text in the body contains half of a surrogate pair") from err
+
+
+def _too_deep() -> TooComplex:
+    return TooComplex(f"the body is nested more than {MAX_DEPTH} deep")
+
+
+def _make_map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in made if names.count(name) > 1)
+        raise BadJson(f"the key {twice[:80]!r} stands twice in one object")
+    return made
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadJson(f"{name} is not JSON")
+
+
+def _make_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadJson(f"the number {text[:40]} is out of range")
+    return value
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_make_map, parse_constant=_refuse_constant, parse_float=_make_float)

@@ -1,0 +1,115 @@
+"""`inkgrove identity`: the identities that a node hosts, worked on in its store directly."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
+from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.core.errors import Usage
+from inkgrove.node.identities import Identity, create_identity, parse_identity_name, show_all, show_identity
+from inkgrove.node.node import Node
+from inkgrove.node.sessions import change_password
+from inkgrove.node.settings import NodeSettings
+
+app = typer.Typer(no_args_is_help=True, help="Identities that the node hosts.")
+
+NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
+
+
+def _open(home: Path, store: str | None, endpoint: str | None = None) -> Node:
+    settings = NodeSettings() if endpoint is None else NodeSettings(endpoint=endpoint)
+    return Node(store_place(home, store), settings, home=home)
+
+
+def _read_password() -> str:
+    """From a prompt, twice; from standard input if that is no terminal. Never from an argument, which others see."""
+    if sys.stdin is None:
+        raise Usage("standard input is closed: the password is read from there")
+    if sys.stdin.isatty():
+        password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return password
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise Usage("write the password to standard input, in one line")
+    return line
+
+
+def _facts(identity: Identity) -> dict[str, object]:
+    document = identity.document
+    return {
+        "fqdn": document.fqdn,
+        "id": identity.id,
+        "key": identity.key,
+        "endpoint": document.endpoint,
+        "name": document.name,
+        "revision": identity.revision,
+    }
+
+
+@app.command(epilog="Example: inkgrove identity create jane.haiku.ink --name Jane")
+def create(
+    fqdn: NameArgument,
+    name: Annotated[str | None, typer.Option(help="The name that people read.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Where the node is reached; `{fqdn}` stands for the name.", metavar="URL")
+    ] = None,
+    has_password: Annotated[
+        bool, typer.Option("--password/--no-password", help="Whether to ask for a password to sign in with.")
+    ] = True,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
+    password = _read_password() if has_password else None
+    node = _open(home, store, endpoint)
+    try:
+        identity = create_identity(node, fqdn, password, name=name)
+    finally:
+        node.close()
+    print_json(_facts(identity)) if as_json else print_facts("New identity", _facts(identity))
+
+
+@app.command(epilog="Example: inkgrove identity show jane.haiku.ink")
+def show(
+    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show an identity by name or id."""
+    node = _open(home, store)
+    try:
+        identity = show_identity(node, parse_identity_name(fqdn))
+    finally:
+        node.close()
+    facts = {**_facts(identity), "profile": identity.document.profile}
+    print_json(facts) if as_json else print_facts(identity.document.fqdn, facts)
+
+
+@app.command("list", epilog="Example: inkgrove identity list")
+def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the identities that this node hosts, by name."""
+    node = _open(home, store)
+    try:
+        hosted = show_all(node)
+    finally:
+        node.close()
+    if as_json:
+        print_json([{"fqdn": identity.fqdn, "id": identity.id} for identity in hosted])
+        return
+    for identity in hosted:
+        console().print(f"{identity.fqdn}  {identity.id}")
+
+
+@app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
+def password(fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None) -> None:
+    """Set a new password, from a prompt or standard input; every sign-in ends."""
+    new = _read_password()
+    node = _open(home, store)
+    try:
+        change_password(node, show_identity(node, parse_identity_name(fqdn)).id, new)
+    finally:
+        node.close()
+    note(f"The password of {fqdn} is new, and every sign-in has ended.")

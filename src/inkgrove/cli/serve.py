@@ -1,0 +1,107 @@
+"""`inkgrove serve|up`: the node alone, or the node and the pipeline together; `inkgrove blobs gc`."""
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.node_settings import load_node_settings
+from inkgrove.cli.output import JsonOption, note, print_json
+from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.supervisor import Child, supervise
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", metavar="ADDRESS")]
+PortOption = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on.", metavar="PORT")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="How many processes serve.", metavar="N")]
+
+blobs_app = typer.Typer(no_args_is_help=True, help="The blobs of a node.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these commands beside the groups."""
+    app.command(epilog="Example: inkgrove serve --port 8750")(serve)
+    app.command(epilog="Example: inkgrove up")(up)
+    blobs_app.command(epilog="Example: inkgrove blobs gc --grace 0")(gc)
+    app.add_typer(blobs_app, name="blobs")
+
+
+def serve(
+    host: HostOption = None,
+    port: PortOption = None,
+    workers: WorkersOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+) -> None:
+    """Serve the node over HTTP until stopped; requests under way are answered first."""
+    # Imported here: every other command starts faster without.
+    from inkgrove.api import serving  # noqa: PLC0415
+
+    settings = load_node_settings(home, {"host": host, "port": port, "workers": workers})
+    serving.serve(store_place(home, store), settings, home.resolve())
+
+
+def up(
+    host: HostOption = None,
+    port: PortOption = None,
+    workers: WorkersOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+) -> None:
+    """Run the node and the pipeline together until stopped, and start again what dies."""
+    settings = load_node_settings(home, {"host": host, "port": port, "workers": workers})
+    places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
+    where = ["--host", settings.host, "--port", str(settings.port), "--workers", str(settings.workers)]
+    inkgrove = [sys.executable, "-m", "inkgrove"]
+    url = f"http://{settings.host}:{settings.port}"
+    children = [
+        Child("node", [*inkgrove, "serve", *where, *places], lambda _: _answers(url)),
+        Child("pipeline", [*inkgrove, "materialise", "--follow", *places], lambda seconds: seconds > 10),
+    ]
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    note(f"node at {url}, data in {home.resolve()}; Ctrl-C ends both")
+    code = supervise(children, stop, note, settings.shutdown_seconds + 10)
+    if code:
+        raise typer.Exit(code)
+
+
+def _answers(url: str) -> bool:
+    import httpx  # noqa: PLC0415
+
+    try:
+        return httpx.get(f"{url}/healthz", timeout=1).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def gc(
+    grace: Annotated[
+        int | None, typer.Option("--grace", min=0, help="Seconds that unused blobs are kept.", metavar="SECONDS")
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove blobs that no instance has referred to for the grace period; safe while the node runs."""
+    from inkgrove.node.blob_collection import collect_blobs  # noqa: PLC0415
+    from inkgrove.node.node import Node  # noqa: PLC0415
+
+    node = Node(store_place(home, store), load_node_settings(home), home=home.resolve())
+    try:
+        collected = collect_blobs(node, grace)
+    finally:
+        node.close()
+    if as_json:
+        print_json({"blobs": collected.blobs, "orphans": collected.orphans, "bytes": collected.bytes})
+    else:
+        removed = f"{collected.blobs} blobs and {collected.orphans} left-over files"
+        typer.echo(f"{removed} removed, {collected.bytes:,} bytes")

@@ -1,0 +1,99 @@
+"""Runs several processes as one: shows their state, starts again what dies, ends all of them together."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+_POLL: Final = 0.2
+_LONGEST_WAIT: Final = 30.0
+_STEADY: Final = 60.0
+"""What ran this long is started again at once; what dies sooner waits twice as long each time."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process, and how it is doing."""
+
+    name: str
+    command: Sequence[str]
+    is_ready: Callable[[float], bool]
+    """Whether it does its work, asked with the seconds since its start until it says yes."""
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    was_ready: bool = False
+    ready_now: bool = False
+    wait: float = 1.0
+    start_at: float = 0.0
+
+    def start(self) -> None:
+        """Start it in a session of its own: a Ctrl-C on the terminal reaches us alone."""
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.started, self.ready_now = time.monotonic(), False
+
+
+def supervise(children: Sequence[Child], stop: threading.Event, tell: Callable[[str], None], patience: float) -> int:
+    """Run until told to stop, or until one fails before it was ever ready; the exit code."""
+    try:
+        while not stop.is_set():
+            for child in children:
+                code = _look_after(child, tell)
+                if code:
+                    return code
+            stop.wait(_POLL)
+        return 0
+    finally:
+        _end(children, tell, patience)
+
+
+def _look_after(child: Child, tell: Callable[[str], None]) -> int:
+    now = time.monotonic()
+    if child.process is None:
+        if now >= child.start_at:
+            child.start()
+            tell(f"{child.name}: starting")
+        return 0
+    code = child.process.poll()
+    if code is None:
+        if not child.ready_now and child.is_ready(now - child.started):
+            child.ready_now = child.was_ready = True
+            tell(f"{child.name}: running (process {child.process.pid})")
+        return 0
+    _sweep(child)
+    if not child.was_ready:
+        tell(f"{child.name}: could not start (exit code {code})")
+        return code if code > 0 else 1
+    if now - child.started > _STEADY:
+        child.wait = 1.0
+    tell(f"{child.name}: ended (exit code {code}), starts again in {child.wait:.0f} s")
+    child.process, child.start_at = None, now + child.wait
+    child.wait = min(child.wait * 2, _LONGEST_WAIT)
+    return 0
+
+
+def _end(children: Sequence[Child], tell: Callable[[str], None], patience: float) -> None:
+    running = [(child, child.process) for child in children if child.process is not None]
+    for _, process in running:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + patience
+    for child, process in running:
+        try:
+            process.wait(max(0.1, until - time.monotonic()))
+            tell(f"{child.name}: ended")
+        except subprocess.TimeoutExpired:
+            tell(f"{child.name}: did not end in time and was killed")
+        _sweep(child)
+        process.wait()
+
+
+def _sweep(child: Child) -> None:
+    """End what a process left behind: Spark's JVM, serving processes."""
+    assert child.process is not None
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, signal.SIGKILL)

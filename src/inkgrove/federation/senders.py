@@ -1,0 +1,84 @@
+"""Who sends a request: the node behind a signature, fresh and not replayed (docs/protocol.md section 8.9).
+
+The key comes from discovery, never from the message at hand: a request can only name somebody, who is then looked up.
+"""
+
+from typing import Final
+
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import (
+    BadRequestSignature,
+    FederationError,
+    MisdirectedRequest,
+    PeerTimeout,
+    ReplayedRequest,
+    SenderUnproved,
+    SenderUnreachable,
+    Unreachable,
+)
+from inkgrove.federation.fetch import Headers, Request, parse_url
+from inkgrove.federation.serving import serves_authority
+from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
+from inkgrove.node.node import Node
+from inkgrove.store.peers import KnownIdentity, use_nonce
+
+_KEY_SECONDS: Final = 30
+"""How old a key must at least be before a signature that does not fit makes this node ask for it again."""
+
+
+class Senders:
+    """Admits the requests of other nodes."""
+
+    def __init__(self, node: Node, discovery: Discovery, *, run_blocking: RunBlocking = in_thread) -> None:
+        self._node = node
+        self._discovery = discovery
+        self._run_blocking = run_blocking
+
+    async def admit(self, request: Request) -> KnownIdentity:
+        """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
+
+        A request is admitted once: the second time it is a replay.
+        """
+        found = read_signature(request)
+        check_times(found, self._node.clock())
+        authority = parse_url(request.url).authority
+        if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
+            raise MisdirectedRequest(f"{authority[:260]} is not served here")
+        sender = await self._find(found.sender)
+        try:
+            check_signature(request, found, sender.node_key)
+        except BadRequestSignature:
+            # Its key may be a new one.
+            renewed = await self._find(found.sender, fetched_since=self._node.clock() - _KEY_SECONDS * 1_000_000)
+            if renewed.node_key == sender.node_key:
+                raise
+            sender = renewed
+            check_signature(request, found, sender.node_key)
+        if not await self._run_blocking(lambda: self._is_first(found)):
+            raise ReplayedRequest("this very request has been received before", sender=found.sender)
+        return sender
+
+    def _is_first(self, found: SignatureInput) -> bool:
+        now, expires = self._node.clock(), found.remembered_until
+        return self._node.database.write(
+            lambda connection: use_nonce(connection, found.sender, found.nonce, now=now, expires=expires)
+        )
+
+    async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
+        try:
+            return await self._discovery.find(fqdn, fetched_since=fetched_since)
+        except (Unreachable, PeerTimeout) as err:
+            raise SenderUnreachable(
+                f"the node of {fqdn} cannot be asked for its key: {err.message}", sender=fqdn, retry_after=60
+            ) from err
+        except FederationError as err:
+            raise SenderUnproved(f"{fqdn} is not proved: {err.message}", sender=fqdn, reason=err.code) from err
+
+
+def received_request(method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes) -> Request:
+    """A request as it arrived: host as the Host header has it, path and query as they were sent.
+
+    The scheme is no part of what is signed, since a proxy may have taken off the encryption; it always reads https.
+    """
+    target = raw_path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    return Request(method, f"https://{host.lower()}{target}", headers, body)

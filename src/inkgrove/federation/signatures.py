@@ -1,0 +1,225 @@
+"""Signatures of requests between nodes: RFC 9421 with Ed25519, over method, host, path, query and body.
+
+docs/protocol.md section 8.9. The sender signs with the key of its node and names an identity there as `keyid`; which
+key that is, the receiver finds out by itself (`senders`). The body counts by its digest (RFC 9530).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import http_sf
+from http_message_signatures import (
+    HTTPMessageSigner,
+    HTTPMessageVerifier,
+    HTTPSignatureAlgorithm,
+    HTTPSignatureKeyResolver,
+    InvalidSignature,
+)
+from http_message_signatures.exceptions import HTTPMessageSignaturesException
+
+from inkgrove.core.errors import BadSignature, InkgroveError
+from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
+from inkgrove.federation.errors import (
+    BadDigest,
+    BadRequestSignature,
+    FutureRequest,
+    SignatureIncomplete,
+    SignatureMissing,
+    StaleRequest,
+)
+from inkgrove.federation.fetch import Request
+from inkgrove.messages.reading import read_host
+
+TAG: Final = "inkgrove-1"
+LABEL: Final = "inkgrove"
+COMPONENTS: Final = ("@method", "@authority", "@path", "@query", "content-digest")
+LIFETIME_SECONDS: Final = 120
+"""How long a signature of ours lasts."""
+MAX_LIFETIME_SECONDS: Final = 300
+"""How long a signature may last at most: so long its nonce is remembered."""
+MAX_SKEW_SECONDS: Final = 60
+"""How far the clocks of two nodes may be apart."""
+
+_SECOND: Final = 1_000_000
+_MAX_FIELD: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureInput:
+    """What a signature says about itself; nothing of it is believed before the signature is checked."""
+
+    sender: str
+    """The FQDN of an identity on the sending node."""
+    created: int
+    expires: int
+    """Seconds since 1970."""
+    nonce: str
+
+    @property
+    def remembered_until(self) -> int:
+        """From when on (microseconds) the age alone refuses it."""
+        return (self.expires + MAX_SKEW_SECONDS) * _SECOND + _SECOND
+
+
+def sign_request(request: Request, key: SecretKey, *, sender: str, now: int, nonce: str) -> Request:
+    """The request with its digest and signature; `sender` is the FQDN of an identity on this node."""
+    message = _Message(request.method, request.url, _Headers(list(request.headers)))
+    signer = HTTPMessageSigner(signature_algorithm=StrictEd25519, key_resolver=_OneKey(sender, secret=key))
+    created = now // _SECOND
+    signer.sign(
+        message,
+        key_id=sender,
+        created=datetime.fromtimestamp(created, UTC),
+        expires=datetime.fromtimestamp(created + LIFETIME_SECONDS, UTC),
+        nonce=nonce,
+        label=LABEL,
+        tag=TAG,
+        include_alg=False,  # the key says which it is
+        covered_component_ids=_components_for(request),
+        body=request.body,  # adds the digest
+    )
+    return Request(request.method, request.url, tuple(message.headers.items()), request.body, request.max_answer_bytes)
+
+
+def read_signature(request: Request) -> SignatureInput:
+    """The one signature for this protocol that a request carries; those of others are passed over."""
+    given = request.header("signature-input")
+    if given is None or request.header("signature") is None:
+        raise SignatureMissing("the request is not signed")
+    if len(given) > _MAX_FIELD or len(request.header("signature") or "") > _MAX_FIELD:
+        raise SignatureMissing("the signature is longer than any that is needed")
+    try:
+        members: Any = http_sf.parse(given.encode("ascii"), tltype="dictionary")
+        ours = [(covered, parameters) for covered, parameters in members.values() if parameters.get("tag") == TAG]
+    except (ValueError, TypeError) as err:
+        raise SignatureMissing("the field Signature-Input cannot be read") from err
+    if len(ours) != 1:
+        raise SignatureMissing(f"the request carries {len(ours)} signatures with the tag {TAG}; it needs one")
+    ((covered, parameters),) = ours
+    if not isinstance(covered, list):
+        raise SignatureMissing("the field Signature-Input has no list of what is covered")
+    names = {name for name, component_parameters in covered if not component_parameters}
+    for component in _components_for(request):
+        if component not in names:
+            raise SignatureIncomplete(f"the signature does not cover {component}", component=component)
+    return _read_parameters(parameters)
+
+
+def _read_parameters(found: dict[str, Any]) -> SignatureInput:
+    sender, nonce = found.get("keyid"), found.get("nonce")
+    created, expires = found.get("created"), found.get("expires")
+    if type(created) is not int or type(expires) is not int:
+        raise SignatureIncomplete("the signature does not say when it was made and when it expires")
+    if type(nonce) is not str or not 16 <= len(nonce) <= 128:
+        raise SignatureIncomplete("the signature has no nonce of 16 to 128 characters")
+    try:
+        return SignatureInput(read_host(sender, "keyid"), created, expires, nonce)
+    except InkgroveError as err:
+        raise SignatureIncomplete("the signature does not name its sender as keyid, such as jane.haiku.ink") from err
+
+
+def check_times(found: SignatureInput, now: int) -> None:
+    """Raise unless the signature is fresh by this node's clock (microseconds)."""
+    seconds = now // _SECOND
+    if found.created > seconds + MAX_SKEW_SECONDS:
+        raise FutureRequest(f"the signature was made {found.created - seconds} seconds in the future")
+    if not found.created < found.expires <= found.created + MAX_LIFETIME_SECONDS:
+        raise StaleRequest(f"a signature lasts at most {MAX_LIFETIME_SECONDS} seconds")
+    if seconds > found.expires + MAX_SKEW_SECONDS:
+        raise StaleRequest(f"the signature expired {seconds - found.expires} seconds ago")
+
+
+def check_signature(request: Request, found: SignatureInput, key: PublicKey) -> None:
+    """Raise unless the signature holds for the key that belongs to its sender, and the digest for the body."""
+    verifier = _Verifier(signature_algorithm=StrictEd25519, key_resolver=_OneKey(found.sender, public=key))
+    message = _Message(request.method, request.url, _Headers(list(request.headers)))
+    try:
+        results = verifier.verify(message, max_age=None, expect_tag=TAG, require_components=_components_for(request))
+    except (HTTPMessageSignaturesException, ValueError) as err:
+        raise BadRequestSignature(f"the signature of {found.sender} does not hold", sender=found.sender) from err
+    try:
+        verifier.verify_body(message, results, request.body)
+    except InvalidSignature as err:
+        raise BadDigest("the body is not the one that was signed") from err
+
+
+def _components_for(request: Request) -> tuple[str, ...]:
+    """What a signature must cover: how the body is to be read belongs to it, if the request says so."""
+    has_type = request.header("content-type") is not None
+    return (*COMPONENTS, "content-type") if has_type else COMPONENTS
+
+
+class StrictEd25519(HTTPSignatureAlgorithm):
+    """Ed25519 by the strict rule that holds for entries too."""
+
+    algorithm_id = "ed25519"
+
+    def __init__(self, public_key: PublicKey | None = None, private_key: SecretKey | None = None) -> None:
+        self._public = public_key
+        self._secret = private_key
+
+    def sign(self, message: bytes) -> bytes:
+        assert self._secret is not None
+        return self._secret.sign(message)
+
+    def verify(self, signature: bytes, message: bytes) -> None:
+        assert self._public is not None
+        try:
+            verify_signature(self._public, message, signature)
+        except BadSignature as err:
+            raise InvalidSignature("the signature does not hold") from err
+
+
+class _OneKey(HTTPSignatureKeyResolver):
+    """Knows the key of one sender."""
+
+    def __init__(self, sender: str, *, secret: SecretKey | None = None, public: PublicKey | None = None) -> None:
+        self._sender = sender
+        self._secret = secret
+        self._public = public
+
+    def resolve_private_key(self, key_id: str) -> SecretKey | None:
+        return self._secret
+
+    def resolve_public_key(self, key_id: str) -> PublicKey | None:
+        return self._public if key_id == self._sender else None
+
+
+class _Verifier(HTTPMessageVerifier):
+    """Leaves the times to `check_times`, which goes by the node's clock."""
+
+    def validate_created_and_expires(self, sig_input: Any, max_age: Any = None) -> None:
+        """Nothing: done before."""
+
+
+class _Headers:
+    """Header lines as the library wants them: in order, repeated ones too."""
+
+    def __init__(self, lines: list[tuple[str, str]]) -> None:
+        self._lines = lines
+
+    def items(self) -> list[tuple[str, str]]:
+        return list(self._lines)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for name, _ in self._lines))
+
+    def __contains__(self, name: str) -> bool:
+        return any(line[0].lower() == name.lower() for line in self._lines)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._lines.append((name, value))
+
+    def __delitem__(self, name: str) -> None:
+        self._lines = [line for line in self._lines if line[0].lower() != name.lower()]
+
+
+@dataclass(slots=True)
+class _Message:
+    """A request as the library wants it."""
+
+    method: str
+    url: str
+    headers: _Headers = field(default_factory=lambda: _Headers([]))

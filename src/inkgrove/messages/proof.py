@@ -1,0 +1,134 @@
+"""The proof of an instance: its entries with payloads, and the payload-free entries that lead from them to entry 1.
+
+docs/protocol.md sections 2, 6 and 8. A proof is checked with nothing else at hand. Its bytes have exactly one form, as
+CBOR and as JSON, so that no bit of it can be changed unnoticed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inkgrove.core.certificate import union_of_pools
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import ProofForm, ProofIncomplete, ProofOfOther
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.messages import cbor
+from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import decode_message
+
+FORM: Final = "inkgrove proof 1"
+MEDIA_TYPE: Final = "application/vnd.inkgrove.proof+cbor"
+_KEYS: Final = frozenset({"form", "instance", "entries"})
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is sent: entries of one log in their order, those of the instance with payloads."""
+
+    instance: Hash
+    entries: Sequence[tuple[bytes, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedMessage:
+    """A message that its author is proven to have signed, at this place of the log."""
+
+    seq_num: int
+    hash: Hash
+    message: InstanceMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedInstance:
+    """What a proof proves."""
+
+    instance: Hash
+    author: PublicKey
+    log_id: int
+    messages: Sequence[ProvedMessage]
+    height: int
+    """The greatest sequence number among the entries: the log has at least this many."""
+
+
+def encode_proof(proof: Proof) -> bytes:
+    """The proof as CBOR."""
+    entries = [[entry] if payload is None else [entry, payload] for entry, payload in proof.entries]
+    return cbor.encode({"form": FORM, "instance": bytes(proof.instance), "entries": entries})
+
+
+def render_proof(proof: Proof) -> bytes:
+    """The proof as JSON text, bytes in hex."""
+    entries = [[part.hex() for part in item if part is not None] for item in proof.entries]
+    text = json.dumps({"form": FORM, "instance": proof.instance.hex(), "entries": entries}, indent=1)
+    return text.encode() + b"\n"
+
+
+def read_proof(data: bytes) -> Proof:
+    """A proof from either form; anything but the one way to write it is refused."""
+    is_json = data[:1] == b"{"
+    try:
+        value: Any = json.loads(data) if is_json else cbor.decode(data)
+    except (ValueError, RecursionError) as err:
+        raise ProofForm("the file is neither JSON nor CBOR") from err
+    if not isinstance(value, Mapping) or value.keys() != _KEYS or value["form"] != FORM:
+        raise ProofForm(f"the file is not of the form {FORM!r}")
+    entries = value["entries"]
+    if not isinstance(entries, list) or not all(isinstance(item, list) and 1 <= len(item) <= 2 for item in entries):
+        raise ProofForm("the entries are not a list of [entry] and [entry, payload]")
+    pairs = [[_read_bytes(part, is_json=is_json) for part in item] for item in entries]
+    instance = Hash(_read_bytes(value["instance"], is_json=is_json))
+    proof = Proof(instance, [(item[0], item[1] if len(item) > 1 else None) for item in pairs])
+    if (render_proof(proof) if is_json else encode_proof(proof)) != data:
+        raise ProofForm("the file says the right things in another form than a proof is written in")
+    return proof
+
+
+def _read_bytes(value: object, *, is_json: bool) -> bytes:
+    if is_json and isinstance(value, str):
+        try:
+            return bytes.fromhex(value)
+        except ValueError as err:
+            raise ProofForm("bytes are written in hex") from err
+    if not is_json and isinstance(value, bytes):
+        return value
+    raise ProofForm("an entry, payload or instance is not a byte string")
+
+
+def verify_proof(proof: Proof) -> ProvedInstance:
+    """Check signatures, links, the path to entry 1 and payloads; raises the reason why the proof does not hold."""
+    held = [HeldEntry(verify_signed(decode_entry(entry)), payload) for entry, payload in proof.entries]
+    places = [(item.signed.entry.author, item.signed.entry.log_id) for item in held]
+    seq_nums = [item.signed.entry.seq_num for item in held]
+    if len(set(places)) != 1:
+        raise ProofIncomplete("the entries of a proof are of exactly one log")
+    if sorted(set(seq_nums)) != seq_nums:
+        raise ProofForm("the entries of a proof come in their order, each once")
+    for verdict in verify_log(held, partial=True).verdicts:
+        if not isinstance(verdict, VerifiedEntry):
+            raise verdict
+    messages = _read_messages(proof.instance, held)
+    if not set(seq_nums) <= set(union_of_pools([item.seq_num for item in messages])):
+        raise ProofOfOther("the proof holds entries that prove nothing about the instance")
+    author, log_id = places[0]
+    return ProvedInstance(proof.instance, author, log_id, messages, seq_nums[-1])
+
+
+def _read_messages(instance: Hash, held: Sequence[HeldEntry]) -> list[ProvedMessage]:
+    messages: list[ProvedMessage] = []
+    for item in held:
+        if item.payload is None:
+            continue
+        seq_num, entry_hash, message = item.signed.entry.seq_num, item.signed.hash, decode_message(item.payload)
+        if not messages:
+            if not isinstance(message, Create) or entry_hash != instance:
+                raise ProofOfOther("the first entry with a payload is not the create of the instance")
+        elif not isinstance(message, Update | Delete) or message.instance not in (instance, messages[0].seq_num):
+            raise ProofOfOther(f"entry {seq_num} is no message of the instance")
+        messages.append(ProvedMessage(seq_num, entry_hash, message))
+    if not messages:
+        raise ProofIncomplete("the proof holds no payload")
+    return messages

@@ -1,0 +1,389 @@
+"""Appends to logs of hosted identities inside one transaction: the ends of the logs, what is pending, what they mean.
+
+docs/protocol.md sections 2 and 5. Several requests share a transaction: each plans its entries against the state that
+those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import Entry
+from inkgrove.core.errors import LogEnded, MissingLink, StaleEntry
+from inkgrove.core.hashing import Flavour, Hash, flavour_of
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
+from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.next_entry import NextEntry, sign_own
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import InstanceRef, SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
+from inkgrove.node.identity_log import newest_document
+from inkgrove.node.node import Node
+from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import InstanceFold
+from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
+from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.store.database import TryAgain
+from inkgrove.store.decide import Status
+from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.prepare import Prepared, by_log, prepare_own
+from inkgrove.store.publishing import (
+    CreateEntry,
+    LogRole,
+    OwnKey,
+    add_shares,
+    find_creates,
+    find_log_of_schema,
+    next_log_id,
+    read_hashes,
+    read_role,
+)
+from inkgrove.store.reading import InstanceKey, find_log, messages_of, payloads_of_schema
+
+LogKey = tuple[PublicKey, int]
+_KEPT: Final = 20_000
+
+
+@dataclass(slots=True)
+class LogEnd:
+    """Where a log ends once everything pending is written."""
+
+    author: PublicKey
+    log_id: int
+    number: int | None = None
+    """The store's own; None while nothing is stored."""
+    height: int = 0
+    is_ended: bool = False
+    flavour: Flavour = Flavour.YAMF
+    hashes: dict[int, Hash] = field(default_factory=dict)
+    first_kind: str | None = None
+    schemas: frozenset[SchemaId] = frozenset()
+
+    @property
+    def is_schema_log(self) -> bool:
+        """Whether the log defines a schema."""
+        return self.first_kind == "schema-meta"
+
+
+@dataclass(slots=True)
+class InstanceState:
+    """An instance as it stands, with where its create is."""
+
+    create: CreateEntry
+    fold: InstanceFold | None
+    messages: list[LogMessage]
+
+    @property
+    def lives(self) -> bool:
+        """Whether an update of it would apply."""
+        return self.fold is not None and self.fold.row is not None
+
+
+class Settled:
+    """What does not change once it is committed, kept from one transaction to the next."""
+
+    def __init__(self, node: Node) -> None:
+        self.schemas = Schemas(node)
+        self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
+        """The log that an author writes a schema to."""
+        self.roles: dict[int, LogRole] = {}
+        """By the store's own number: what a log of instances is for."""
+
+    def trim(self) -> None:
+        """Forget everything before it becomes too much."""
+        if len(self.logs) + len(self.roles) > _KEPT:
+            self.logs.clear()
+            self.roles.clear()
+
+
+class Appender:
+    """The state of one transaction that publishes."""
+
+    def __init__(
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: "Settled", size: int
+    ) -> None:
+        self.node = node
+        self.connection = connection
+        self.keys = keys
+        self._settled = settled
+        self._size = size
+        """How many entries are expected: so many links are read at once."""
+        self._ends: dict[LogKey, LogEnd] = {}
+        self._logs_of_schemas: dict[tuple[PublicKey, SchemaId], int] = {}
+        self._secrets: dict[PublicKey, SecretKey] = {}
+        self._definitions: dict[SchemaId, ViewDefinition] = {}
+        self._own_schemas: set[SchemaId] = set()
+        """Those whose logs this transaction has written to: nothing of them may be kept beyond it."""
+        self._instances: dict[Hash, InstanceState] = {}
+        self._created: dict[Hash, CreateEntry] = {}
+        self._changed: set[Hash] = set()
+        """Instances that have changed since they were read."""
+        self._deleted: set[Hash] = set()
+        self._named: dict[str, SchemaId] = {}
+        self._pending: list[Prepared] = []
+        self._shares: list[tuple[Hash, IdentityId]] = []
+
+    # Keys
+
+    def require_key(self, author: PublicKey, identity: IdentityId) -> OwnKey:
+        """A key that the identity may publish with."""
+        key = self.keys.get(author)
+        if key is None or key.identity != identity:
+            raise ForeignAuthor(f"{author} is no key of the identity that asks", author=author)
+        if not key.is_first:
+            self.require_listed(author, identity)
+        return key
+
+    def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
+        """A further key counts while the identity's document lists it."""
+        document = self.document_of(identity)
+        listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
+        if listed is None:
+            raise ForeignAuthor(f"the identity's document does not list the key {author}", author=author)
+        if listed.revoked is not None:
+            raise RevokedKey(f"the identity has revoked the key {author}", author=author)
+
+    def document_of(self, identity: IdentityId) -> IdentityDocument | None:
+        """The newest document of an identity that publishes here."""
+        self.flush()
+        first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
+        return newest_document(self.connection, first.author)[1] if first is not None else None
+
+    def kept_key(self, identity: IdentityId) -> OwnKey:
+        """The key that this node signs with for an identity."""
+        own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
+        for key in own:
+            if key.sealed is not None:
+                return self.require_key(key.author, identity)
+        raise NoKeyHere("this node keeps no key of the identity: sign on the client and POST /entries")
+
+    def _secret(self, author: PublicKey) -> SecretKey:
+        secret = self._secrets.get(author)
+        if secret is None:
+            sealed = self.keys[author].sealed
+            if sealed is None:
+                raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
+            secret = self._secrets[author] = self.node.vault.open(sealed)
+        return secret
+
+    # Logs
+
+    def end_of(self, author: PublicKey, log_id: int) -> LogEnd:
+        """The end of a log, begun or not."""
+        end = self._ends.get((author, log_id))
+        if end is None:
+            end = self._ends[author, log_id] = self._read_end(author, log_id)
+        return end
+
+    def _read_end(self, author: PublicKey, log_id: int) -> LogEnd:
+        log = find_log(self.connection, author, log_id)
+        if log is None or log.height == 0:
+            return LogEnd(author, log_id)
+        if log.invalid_from is not None:
+            refusal = log.standing.refusal(log.height + 1)
+            assert refusal is not None
+            raise refusal
+        ahead = range(log.height + 1, log.height + 2 + self._size)
+        hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
+        role = self._settled.roles.get(log.id)
+        if role is None:
+            role = read_role(self.connection, log.id)
+            if role.schemas:
+                self._settled.roles[log.id] = role
+        return LogEnd(
+            author,
+            log_id,
+            log.id,
+            log.height,
+            log.standing.ended_at is not None,
+            flavour_of(hashes[log.height]),
+            hashes,
+            role.first_kind,
+            role.schemas,
+        )
+
+    def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
+        """The log that an author writes a schema's instances to, if there is one."""
+        # What is begun in this transaction may be rolled back: only what was there before it is kept.
+        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
+        if log_id is None:
+            log_id = find_log_of_schema(self.connection, author, schema)
+            if log_id is None:
+                return None
+            self._settled.logs[author, schema] = log_id
+        return self.end_of(author, log_id)
+
+    def new_log(self, author: PublicKey) -> LogEnd:
+        """A log that nobody has begun."""
+        begun = (log_id for (owner, log_id), end in self._ends.items() if owner == author and end.height)
+        stored = next_log_id(self.connection, author)
+        return self.end_of(author, max(stored, max(begun, default=0) + 1))
+
+    def next_place(self, end: LogEnd) -> NextEntry:
+        """What the next entry of a log must carry."""
+        if end.is_ended:
+            raise LogEnded(f"entry {end.height} ended the log")
+        seq_num = end.height + 1
+        if seq_num == 1:
+            return NextEntry(end.author, end.log_id, 1, None, None, end.flavour)
+        lipmaa_link = None
+        if has_lipmaa_link(seq_num):
+            lipmaa_link = self.hash_at(end, lipmaa(seq_num))
+            if lipmaa_link is None:
+                raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
+        return NextEntry(end.author, end.log_id, seq_num, lipmaa_link, end.hashes[end.height], end.flavour)
+
+    def hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
+        """The entry at a place of a log, pending ones included."""
+        found = end.hashes.get(seq_num)
+        if found is None and end.number is not None:
+            end.hashes |= read_hashes(self.connection, end.number, [seq_num])
+            found = end.hashes.get(seq_num)
+        return found
+
+    def sign(self, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
+        """Sign a message as the next entry of a log; its hash."""
+        if payload is None:
+            payload = encode_message(message)
+        signed = sign_own(self._secret(end.author), payload, self.next_place(end))
+        self.take(end, prepare_own(signed, payload, message), message)
+        return signed.hash
+
+    def require_next(self, end: LogEnd, entry: Entry) -> None:
+        """Raise unless an entry that a client signed is the very next of its log."""
+        place = self.next_place(end)
+        links = entry.lipmaa_link, entry.backlink
+        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
+            text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
+            raise StaleEntry(text, next=place)
+
+    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
+        """Take an entry that is the next of its log."""
+        signed = item.signed
+        entry = signed.entry
+        self._pending.append(item._replace(number=len(self._pending)))
+        end.height = entry.seq_num
+        end.hashes[entry.seq_num] = signed.hash
+        end.is_ended = entry.is_end_of_log
+        if entry.seq_num == 1:
+            end.flavour = entry.flavour
+            end.first_kind = item.content.kind if item.content is not None else None
+        if isinstance(message, Create):
+            schema = message.schema.schema_id
+            if schema not in end.schemas:
+                end.schemas |= {schema}
+                self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
+            self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
+            if message.access is not None:
+                self.share(signed.hash, message.access.to)
+        elif isinstance(message, Update | Delete):
+            instance = self.instance_named(end, message.instance)
+            assert instance is not None
+            self._changed.add(instance)
+            if isinstance(message, Delete):
+                self._deleted.add(instance)
+            elif message.access is not None:
+                self.share(instance, message.access.to)
+        elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
+            self._own_schemas.add(SchemaId(end.author, end.log_id))
+            self._definitions.pop(SchemaId(end.author, end.log_id), None)
+            self._instances.clear()
+
+    def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
+        """The hash of what a message in this log calls its instance."""
+        if isinstance(reference, Hash):
+            return reference
+        return self.hash_at(end, reference) if reference <= end.height else None
+
+    # Schemas and instances
+
+    def schema_named(self, text: str) -> SchemaId:
+        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+        found = self._named.get(text)
+        if found is None:
+            found = self._named[text] = parse_schema_id(text) or find_view(self.node, text).schema_id
+        return found
+
+    def schema(self, schema_id: SchemaId) -> Schema:
+        """A schema as it is once everything pending is written."""
+        if schema_id in self._own_schemas:
+            self.flush()
+            return fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
+        return self._settled.schemas.read_on(self.connection, schema_id)
+
+    def definition(self, schema_id: SchemaId) -> ViewDefinition:
+        """What messages of a schema are checked against: its newest version."""
+        found = self._definitions.get(schema_id)
+        if found is None:
+            if schema_id in self._own_schemas:
+                found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
+            else:
+                found = self._settled.schemas.definition_on(self.connection, schema_id)
+            self._definitions[schema_id] = found
+        return found
+
+    def require_schema(self, schema_id: SchemaId) -> ViewDefinition:
+        """The same; raises if no version of the schema is known."""
+        definition = self.definition(schema_id)
+        if not definition.version:
+            raise UnknownSchemaLog(f"no schema is held at {schema_id}", schema=str(schema_id))
+        return definition
+
+    def instance(self, instance: Hash) -> InstanceState | None:
+        """An instance as it is now; None if no create has this hash."""
+        if instance in self._changed:
+            self._instances.pop(instance, None)
+            self._changed.discard(instance)
+        self.load_instances([instance])
+        return self._instances.get(instance)
+
+    def standing(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
+        """Where the create of an instance is, and whether a change would apply; None if there is no such create."""
+        create = self._created.get(instance)
+        if create is not None:
+            return create, instance not in self._deleted
+        self.load_instances([instance])
+        state = self._instances.get(instance)
+        return None if state is None else (state.create, state.lives and instance not in self._deleted)
+
+    def load_instances(self, instances: Collection[Hash]) -> None:
+        """Read the instances that are not known yet, all at once."""
+        missing = [instance for instance in instances if instance not in self._instances]
+        if not missing:
+            return
+        self.flush()
+        creates = find_creates(self.connection, missing)
+        keys = {InstanceKey(create.log, create.seq_num): create for create in creates.values()}
+        messages = messages_of(self.connection, keys)
+        for instance, create in creates.items():
+            found = messages[InstanceKey(create.log, create.seq_num)]
+            fold = fold_log(create.log_id, found, self.definition, lambda _: False, LogFacts(None, create.schema))
+            folded = next((item for item in fold.instances if item.instance == instance), None)
+            self._instances[instance] = InstanceState(create, folded, found)
+
+    # Writing
+
+    def share(self, instance: Hash, recipients: Iterable[IdentityId]) -> None:
+        """Note whom an instance is sent to."""
+        self._shares += [(instance, identity) for identity in recipients]
+
+    def flush(self) -> None:
+        """Write what is pending; the transaction stays open."""
+        if self._pending:
+            receipts = ingest_batch(self.connection, by_log(self._pending), must_be_next=True)
+            if any(receipt.status is not Status.STORED for receipt in receipts.values()):
+                raise TryAgain  # planned against a state that another process has changed
+            for end in self._ends.values():
+                if end.number is None and end.height:
+                    log = find_log(self.connection, end.author, end.log_id)
+                    end.number = log.id if log is not None else None
+            self._pending = []
+        if self._shares:
+            add_shares(self.connection, self._shares, self.node.clock())
+            self._shares = []

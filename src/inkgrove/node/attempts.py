@@ -1,0 +1,81 @@
+"""How often one may try: to sign in, by name and by address; to register services, by address.
+
+A failed sign-in is held against one for a short window only, and refused attempts do not make it longer. An address
+from which an identity has signed in before has a count of its own, so that strangers who try a name keep out each
+other and not its owner. What is stored are hashes: people type passwords where names belong.
+"""
+
+from hashlib import sha256
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.node.errors import TooManyAttempts
+from inkgrove.node.node import Node
+from inkgrove.store.attempts import count_attempt, has_attempt, note, take_back
+from inkgrove.store.housekeeping import KNOWN_ADDRESS, forget_expired
+
+_SECOND: Final = 1_000_000
+_HOUR: Final = 3600 * _SECOND
+
+
+def begin_sign_in(node: Node, name: str, address: str) -> list[str]:
+    """Count an attempt before the password is looked at, or refuse it; what to take back if it is right."""
+    now, window = node.clock(), node.settings.sign_in_window_seconds * _SECOND
+    place = _network(address)
+
+    def work(connection: Connection) -> list[str]:
+        is_known = has_attempt(connection, _who("known", name, place), now - KNOWN_ADDRESS)
+        by_name = _who("known-name", name, place) if is_known else _who("name", name)
+        limits = {by_name: node.settings.sign_ins_per_name, _who("address", place): node.settings.sign_ins_per_address}
+        counts = count_attempt(connection, list(limits), now, window)
+        _refuse_beyond(counts, limits, now, window)
+        return list(limits)
+
+    return node.database.write(work)
+
+
+def succeed(node: Node, name: str, address: str, counted: list[str]) -> None:
+    """The attempt was right: it does not count, and the address is known from now on."""
+    now = node.clock()
+
+    def work(connection: Connection) -> None:
+        take_back(connection, counted)
+        note(connection, _who("known", name, _network(address)), now)
+        if now - node.tidied > _HOUR:
+            forget_expired(connection, now)
+            node.tidied = now
+
+    node.database.write(work)
+
+
+def count_registration(node: Node, address: str) -> None:
+    """Count a service that an address registers, or refuse it."""
+    now, who = node.clock(), _who("register", _network(address))
+
+    def work(connection: Connection) -> None:
+        counts = count_attempt(connection, [who], now, _HOUR)
+        _refuse_beyond(counts, {who: node.settings.clients_per_address}, now, _HOUR)
+
+    node.database.write(work)
+
+
+def _refuse_beyond(counts: dict[str, tuple[int, int]], limits: dict[str, int], now: int, window: int) -> None:
+    waits = [since + window - now for who, (count, since) in counts.items() if count > limits[who]]
+    if waits:
+        seconds = max(1, -(-max(waits) // _SECOND))
+        raise TooManyAttempts(f"too many attempts: wait {seconds} seconds", retry_after=seconds)
+
+
+def _who(*parts: str) -> str:
+    return f"{parts[0]}:{sha256('|'.join(parts).encode()).hexdigest()}"
+
+
+def _network(address: str) -> str:
+    """An address as far as one household shares it: the first 64 bits of IPv6."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return parsed.exploded[:19] if isinstance(parsed, IPv6Address) else str(parsed)

@@ -1,0 +1,157 @@
+"""Blobs: uploaded, read, lent with instances (docs/protocol.md section 8.10).
+
+Naming a hash grants nothing. The bytes may be read by the identity that uploaded them here, and by those who see an
+instance that lends them: its author uploaded them here, could read them here when naming them, or their node sent them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadHashText
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Delete, InstanceMessage
+from inkgrove.node.caller import Caller, SchemaScope
+from inkgrove.node.errors import BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob
+from inkgrove.node.node import Node
+from inkgrove.store.blobs import (
+    Said,
+    blobs_in,
+    lent_media_type,
+    own_media_type,
+    put_blob,
+    put_references,
+    put_right,
+    schemas_that_refer,
+    size_of,
+)
+from inkgrove.store.identities import identities_of, keys_of
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob that the caller may read."""
+
+    hash: Hash
+    size: int
+    media_type: str
+    path: Path
+
+
+def uploader(caller: Caller) -> IdentityId:
+    """On whose behalf something is uploaded; a service needs the right to write instances of some schema."""
+    if caller.identity is None:
+        raise SignInRequired("sign in to upload: POST /sessions with name and password")
+    writes = (isinstance(scope, SchemaScope) and scope.action in ("create", "update") for scope in caller.scopes)
+    if caller.grant is not None and not any(writes):
+        raise OutOfScope("a service uploads only if it was granted create or update of some schema")
+    return caller.identity
+
+
+class Upload:
+    """An upload under way; at the end of the `with`, what was not finished is gone."""
+
+    def __init__(self, node: Node, identity: IdentityId) -> None:
+        self._node, self._identity = node, identity
+        self._draft = node.blobs.new_draft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._draft.discard()
+
+    def write(self, data: bytes) -> None:
+        """Add bytes; refused before they are written if they are too many."""
+        limit = self._node.settings.max_blob_bytes
+        if self._draft.size + len(data) > limit:
+            raise BlobTooLarge(f"a blob has at most {limit:,} bytes here", limit=limit)
+        self._draft.write(data)
+
+    def finish(self, media_type: str) -> Blob:
+        """Keep the blob for good, or until nothing refers to it for the grace period."""
+        node, draft = self._node, self._draft
+        draft.sync()
+        content, size = draft.hash, draft.size
+
+        def work(connection: Connection) -> None:
+            put_blob(connection, content, size, node.clock())
+            put_right(connection, content, self._identity, media_type)
+            # Inside of the transaction: a collection that takes the same blob waits, or has ended.
+            if draft.path.exists():
+                node.blobs.keep(draft)
+
+        node.database.write(work, durable=True)
+        return Blob(content, size, media_type, node.blobs.path_of(content))
+
+
+def find_blob(node: Node, caller: Caller, text: str) -> Blob:
+    """A blob by its hash in hex; one that may not be read looks like one that is not here."""
+    unknown = UnknownBlob(f"no blob {text[:140]} is here, or it may not be read")
+    try:
+        content = parse_hash(text)
+    except BadHashText:
+        raise unknown from None
+    size = node.database.read(lambda connection: size_of(connection, content))
+    path = node.blobs.path_of(content)
+    if size is None or not path.is_file():
+        raise unknown
+    scopes = caller.scopes if caller.grant is not None else None
+    readable = (
+        None if scopes is None else {s.schema for s in scopes if isinstance(s, SchemaScope) and s.action == "read"}
+    )
+    media_type = _readable_as(node, caller.identity, content, readable)
+    if media_type is None:
+        raise unknown
+    return Blob(content, size, media_type, path)
+
+
+def _readable_as(
+    node: Node, identity: IdentityId | None, content: Hash, only: set[SchemaId] | None = None
+) -> str | None:
+    """The media type of a blob that an identity may read; a service (`only`) through rows of some schemas alone."""
+
+    def look(connection: Connection) -> tuple[str | None, set[SchemaId], list[PublicKey]]:
+        own = own_media_type(connection, content, identity) if identity is not None and only is None else None
+        keys = keys_of(connection, identity) if identity is not None else []
+        return own, schemas_that_refer(connection, content), keys
+
+    own, schemas, keys = node.database.read(look)
+    if own is not None:
+        return own
+    if only is not None:
+        schemas &= only
+    views = node.views.views() if schemas else {}
+    with node.views.database.reading() as connection:
+        for schema in sorted(schemas & views.keys()):
+            found = lent_media_type(connection, views[schema], content, identity, keys, node.clock())
+            if found is not None:
+                return found
+    return None
+
+
+def note_references(
+    node: Node,
+    connection: Connection,
+    instance: Hash,
+    message: InstanceMessage,
+    author: PublicKey,
+    *,
+    came_with: bool = False,
+) -> None:
+    """Note the blobs that a message names, in the transaction that appends or ingests it; a delete ends them.
+
+    `instance` is the entry hash of the create, `author` who signed. `came_with`: the author's node sent the bytes too.
+    """
+    named = blobs_in(message)
+    if not named and not isinstance(message, Delete):
+        return
+    lent = set(named) if came_with else set()
+    identity = identities_of(connection, [author]).get(author)
+    if identity is not None:
+        lent |= {content for content in named if content not in lent and _readable_as(node, identity, content)}
+    put_references(connection, Said(instance, author, message), lent)

@@ -1,0 +1,130 @@
+"""Following a view: each change of a row that the caller may see, as a JSON Patch (RFC 6902).
+
+docs/protocol.md section 8. The document that is patched is `{"rows": {<instance>: <row>, ...}}`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.caller import Caller
+from inkgrove.node.documents import row_document
+from inkgrove.node.errors import UnknownView
+from inkgrove.node.node import Node
+from inkgrove.node.schemas import find_view_on
+from inkgrove.store.following import (
+    Place,
+    Told,
+    TooFarBehind,
+    newest_changes,
+    newest_place,
+    next_expiry,
+    parse_place,
+    read_after,
+)
+from inkgrove.store.ingests import Offset
+from inkgrove.store.view_store import STREAM, read_progress, view_of
+from inkgrove.store.visibility import reader_on
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """What is sent: a patch, or the word that the view is to be read again."""
+
+    name: Literal["change", "reset"]
+    id: str
+    patch: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A caller that follows a view, and how far they have come."""
+
+    schema_id: SchemaId
+    place: Place | None
+    """None: what they said they had seen is not known here."""
+    expiry: int | None = None
+    """When the next row expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """One look at all views: what everybody who waits for something is waiting for."""
+
+    progress: Offset
+    changes: dict[int, tuple[int, int]]
+    """Generation and newest change of each view."""
+    seen: Offset
+    """How far shares and relations have come."""
+
+
+def look(node: Node) -> Newest:
+    """What is newest in the views."""
+
+    def work(connection: Connection) -> Newest:
+        changes, seen = newest_changes(connection)
+        return Newest(read_progress(connection, STREAM)[1], changes, seen)
+
+    return node.views.database.read(work)
+
+
+def follow(node: Node, caller: Caller, name: str, last_event_id: str | None) -> Followed:
+    """Begin to follow a view, from now on or from where the caller was."""
+
+    def work(connection: Connection) -> Followed:
+        view = find_view_on(connection, name)
+        caller.reader_of(view.schema_id)
+        if last_event_id is None:
+            return Followed(view.schema_id, newest_place(connection, view, node.clock()))
+        text = node.vault.reveal(last_event_id)
+        return Followed(view.schema_id, None if text is None else parse_place(text))
+
+    return node.views.database.read(work)
+
+
+def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[ChangeEvent], Followed]:
+    """What happened since, and how far the caller has come with it."""
+
+    def work(connection: Connection) -> tuple[list[ChangeEvent], Followed]:
+        view = view_of(connection, followed.schema_id)
+        if view is None:
+            raise UnknownView(f"the view {followed.schema_id} is no more on this node")
+        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        expiry = next_expiry(connection, view, reader.now) if view.is_built else None
+        place = followed.place
+        if place is not None and not view.is_built and place.generation == 0:
+            return [], followed
+        try:
+            if place is None:
+                raise TooFarBehind
+            told = list(read_after(connection, view, place, reader))
+        except TooFarBehind:
+            place = newest_place(connection, view, reader.now)
+            return [ChangeEvent("reset", event_id(node, place), [])], Followed(view.schema_id, place, expiry)
+        last = told[-1].place
+        patches = [(item.place, patch) for item in told if (patch := _patch(item))]
+        # With the last event everything is told, also what came to nothing behind it.
+        places = [*(place for place, _ in patches[:-1]), last]
+        events = [
+            ChangeEvent("change", event_id(node, place), patch)
+            for place, (_, patch) in zip(places, patches, strict=False)
+        ]
+        return events, Followed(view.schema_id, last, expiry)
+
+    return node.views.database.read(work)
+
+
+def event_id(node: Node, place: Place) -> str:
+    """A place as clients hand it back; its numbers would tell how much happens that they do not see."""
+    return node.vault.hide(str(place))
+
+
+def _patch(told: Told) -> list[dict[str, Any]]:
+    gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in told.gone]
+    shown = [
+        {"op": "replace" if had_it else "add", "path": f"/rows/{row.instance.hex()}", "value": row_document(row)}
+        for row, had_it in told.shown
+    ]
+    return [*gone, *shown]

@@ -1,0 +1,120 @@
+"""What log 0 says: the identity document, and which keys count for an identity (docs/protocol.md section 7).
+
+A further key counts only if the newest document lists it and entry 1 of its own log 0 says `key-of`. Everything here is
+derived from the logs; the tables only remember it. Call `follow_identity_log` in the transaction that has taken in an
+entry of a log 0, and `check_author` before one of any log is taken in.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
+from inkgrove.messages.message import decode_message
+from inkgrove.node.errors import BadDocument, IdentityExists, KeyRevoked, UnknownIdentity
+from inkgrove.store.identities import (
+    find_identity,
+    key_standing,
+    keys_of,
+    put_key,
+    remove_keys,
+    set_fqdn,
+    set_key_ends,
+)
+from inkgrove.store.reading import find_log, read_entries
+
+IDENTITY_LOG: Final = 0
+_CHUNK: Final = 20
+
+
+def newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
+    """The newest valid identity document in log 0 of a first key, with its sequence number."""
+    log = find_log(connection, first_key, IDENTITY_LOG)
+    last = log.height if log is not None else 0
+    while last > 0:
+        for seq_num, message in reversed([*_messages(connection, first_key, max(1, last - _CHUNK + 1), last)]):
+            if isinstance(message, IdentityDocument):
+                return seq_num, message
+        last -= _CHUNK
+    raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
+
+
+def key_of(connection: Connection, author: PublicKey) -> IdentityId | None:
+    """The identity that a further key says it belongs to, in entry 1 of its log 0."""
+    for _, message in _messages(connection, author, 1, 1):
+        if isinstance(message, KeyOf):
+            return message.identity
+    return None
+
+
+def _messages(
+    connection: Connection, author: PublicKey, first: int, last: int
+) -> Iterator[tuple[int, IdentityMessage]]:
+    for stored in read_entries(connection, author, IDENTITY_LOG, first, min(last, MAX_STORED_INTEGER)):
+        if stored.refusal is None and stored.payload is not None:
+            try:
+                message = decode_message(stored.payload)
+            except InkgroveError:
+                continue
+            if isinstance(message, IdentityDocument | KeyOf):
+                yield stored.entry.seq_num, message
+
+
+def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num: int) -> IdentityId | None:
+    """Whose entry this is, if that is known; refuses one of a revoked key behind the last that counts."""
+    standing = key_standing(connection, author)
+    if standing is None:
+        return None
+    if standing.ends is not None and seq_num > (last := standing.ends.get(log_id, 0)):
+        raise KeyRevoked(
+            f"the key {author} was revoked: of its log {log_id} only what is up to entry {last} counts",
+            author=author,
+            log_id=log_id,
+            last=last,
+        )
+    return standing.identity
+
+
+def check_document(connection: Connection, first_key: PublicKey, document: IdentityDocument, endpoint: str) -> None:
+    """Refuse a document of a hosted identity that this node could not stand by; `endpoint` is the setting."""
+    if document.endpoint != (ours := endpoint.format(fqdn=document.fqdn)):
+        raise BadDocument(f"the endpoint must be {ours}, where this node is reached", expected=ours)
+    if "." not in document.fqdn:
+        raise BadDocument("the name has no domain")
+    holder = find_identity(connection, document.fqdn)
+    if holder is not None and holder.key != first_key:
+        raise IdentityExists(f"the name {document.fqdn} is taken on this node", fqdn=document.fqdn)
+
+
+def follow_identity_log(connection: Connection, author: PublicKey) -> None:
+    """Bring names and keys in line with log 0 after an entry of it came in."""
+    claimed = key_of(connection, author)
+    if claimed is None:
+        _follow_document(connection, author)
+        return
+    for first_key in keys_of(connection, claimed):
+        if identity_of(first_key) == claimed:
+            _follow_document(connection, first_key)
+
+
+def _follow_document(connection: Connection, first_key: PublicKey) -> None:
+    identity = identity_of(first_key)
+    try:
+        _, document = newest_document(connection, first_key)
+    except UnknownIdentity:
+        return
+    put_key(connection, first_key, identity)
+    counted = {first_key}
+    for item in document.keys:
+        if item.key != first_key and key_of(connection, item.key) == identity:
+            put_key(connection, item.key, identity)
+            set_key_ends(connection, item.key, item.revoked)
+            counted.add(item.key)
+    remove_keys(connection, set(keys_of(connection, identity)) - counted)
+    hosted = find_identity(connection, identity)
+    if hosted is not None and hosted.fqdn != document.fqdn and find_identity(connection, document.fqdn) is None:
+        set_fqdn(connection, identity, document.fqdn)

@@ -1,0 +1,42 @@
+"""Passwords: argon2, a few at a time, and as slow for a name that nobody has."""
+
+from functools import cache
+from threading import BoundedSemaphore
+from typing import Final
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from inkgrove.node.errors import WeakPassword
+
+MIN_PASSWORD: Final = 8
+
+_hasher = PasswordHasher()
+# Each takes 64 MiB and a core while it works: many requests at once must not take all of both.
+_at_once = BoundedSemaphore(4)
+
+
+@cache
+def _nobody() -> str:
+    """The hash that a password is held against where there is none; made late, for commands that need no password."""
+    return _hasher.hash("nobody has this password")
+
+
+def hash_password(password: str | None) -> str | None:
+    """The argon2 hash that is stored; None: nobody signs in with a password."""
+    if password is None:
+        return None
+    if len(password) < MIN_PASSWORD:
+        raise WeakPassword(f"a password has at least {MIN_PASSWORD} characters")
+    with _at_once:
+        return _hasher.hash(password)
+
+
+def is_password(stored: str | None, given: str) -> bool:
+    """Whether the given password is the stored one; takes as long if there is none."""
+    try:
+        with _at_once:
+            _hasher.verify(stored or _nobody(), given)
+    except (VerificationError, InvalidHashError):
+        return False
+    return stored is not None

@@ -1,0 +1,298 @@
+"""Publishing by content: the node validates, signs and appends for an identity whose key it keeps.
+
+docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked for; the writer runs its `plan`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages.reading import UNSET, Unset
+from inkgrove.messages.salt import encode_salted
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.appending import Appender, InstanceState, LogEnd
+from inkgrove.node.caller import Action, Caller
+from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, ShowsHistory, UnknownInstance
+from inkgrove.node.patch import is_same
+from inkgrove.node.values import (
+    addressed,
+    check_shareable,
+    find_recipients,
+    is_wider,
+    parse_access,
+    parse_expires,
+    read_fields,
+    render_access,
+    to_json,
+)
+from inkgrove.node.writer import Finish, Reply
+from inkgrove.schema.fold import Row
+from inkgrove.store.visible_row import VisibleRow, find_visible_row
+
+History = Literal["show"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInstance:
+    """A new instance of a schema, given as `AUTHOR/LOG` or by the name of a registered one."""
+
+    schema: str
+    fields: Mapping[str, Any]
+    access: Any = None
+    expires: str | None = None
+    recipients: Sequence[Any] = ()
+    copied_from: Hash | None = None
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        schema = appender.schema_named(self.schema)
+        identity = caller.require(schema, "create")
+        recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
+        access = parse_access(appender.connection, self.access) if self.access is not None else None
+        return _create(
+            appender,
+            identity,
+            schema,
+            fields=self.fields,
+            access=addressed(access, recipients),
+            expires=parse_expires(self.expires),
+            recipients=recipients,
+            copied_from=self.copied_from,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInstance:
+    """A copy, owned by who asks, of an instance that they can see."""
+
+    instance: Hash
+    access: Any = None
+    expires: str | None = None
+    recipients: Sequence[Any] = ()
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        source = _find_readable(appender, caller, self.instance)
+        identity = caller.require(source.schema, "create")
+        recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
+        access = parse_access(appender.connection, self.access) if self.access is not None else None
+        names = {field.name for field in appender.require_schema(source.schema).fields}
+        return _create(
+            appender,
+            identity,
+            source.schema,
+            fields={name: to_json(value) for name, value in source.fields.items() if name in names},
+            access=addressed(access, recipients),
+            expires=parse_expires(self.expires),
+            recipients=recipients,
+            copied_from=self.instance,
+        )
+
+
+def _create(
+    appender: Appender,
+    identity: IdentityId,
+    schema: SchemaId,
+    *,
+    fields: Mapping[str, Any],
+    access: Access | None,
+    expires: Timestamp | None,
+    recipients: Sequence[IdentityId],
+    copied_from: Hash | None,
+) -> Finish:
+    definition = appender.require_schema(schema)
+    version = SchemaVersion(*schema, definition.version)
+    message = Create(version, read_fields(definition, fields), access, expires, copied_from)
+    author = appender.kept_key(identity).author
+    end = appender.log_of_schema(author, schema) or appender.new_log(author)
+    instance = _sign(appender, end, message, is_public=access is not None and access.mode == "public")
+    appender.share(instance, recipients)
+    return _answer(201, instance, instance, end)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInstance:
+    """One update with what a change of the document `{fields, access, expires}` changes."""
+
+    instance: Hash
+    change: Callable[[dict[str, Any]], Any]
+    history: History = None
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it; without an entry if nothing changes."""
+        state, row, end = _find_own(appender, caller, self.instance, "update")
+        definition = appender.definition(state.create.schema)
+        names = [field.name for field in definition.fields]
+        before: dict[str, Any] = {
+            "fields": dict(zip(names, map(to_json, row.values), strict=True)),
+            "access": render_access(row.access),
+            "expires": to_json(row.expires),
+        }
+        after = self.change(before)
+        if type(after) is not dict or not after.keys() <= before.keys() or type(after.get("fields", {})) is not dict:
+            raise BadInstanceDocument("an instance has fields (an object), access and expires, and nothing else")
+        wanted = dict.fromkeys(names) | after.get("fields", {})
+        changed = {
+            name: value
+            for name, value in wanted.items()
+            if name not in before["fields"] or not is_same(value, before["fields"][name])
+        }
+        current = dict(zip(names, row.values, strict=True))
+        fields = {name: value for name, value in read_fields(definition, changed).items() if value != current[name]}
+        access = self._new_access(appender, row, before["access"], after.get("access"))
+        expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
+        if expires == row.expires:
+            expires = UNSET
+        if not fields and access is None and isinstance(expires, Unset):
+            return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
+        version = SchemaVersion(*state.create.schema, definition.version)
+        message = Update(version, self.instance, fields or UNSET, access, expires)
+        is_public = _is_public_since_create(state) and (access is None or access.mode == "public")
+        entry = _sign(appender, end, message, is_public=is_public)
+        return _answer(200, self.instance, entry, end, changed=True)
+
+    def _new_access(self, appender: Appender, row: Row, before: Any, after: Any) -> Access | None:
+        if is_same(before, after):
+            return None
+        if after is None:
+            raise BadInstanceDocument("a word on access cannot be taken back, only replaced")
+        access = parse_access(appender.connection, after)
+        if access == row.access:
+            return None
+        if self.history is None and is_wider(row.access, access):
+            raise ShowsHistory(
+                "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
+                " and widen the copy",
+                instance=self.instance,
+            )
+        return access
+
+
+def _read_expires(value: Any) -> Timestamp | None:
+    if value is not None and type(value) is not str:
+        raise BadInstanceDocument("expires is a timestamp as text, or null")
+    return parse_expires(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteInstance:
+    """The end of an instance."""
+
+    instance: Hash
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        state, _, end = _find_own(appender, caller, self.instance, "delete")
+        version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
+        entry = _sign(appender, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        return _answer(200, self.instance, entry, end)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInstance:
+    """An instance of one's own, sent to more recipients."""
+
+    instance: Hash
+    recipients: Sequence[Any]
+    entries: ClassVar[int] = 0
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Note whom it is sent to."""
+        _, row, _ = _find_own(appender, caller, self.instance, "update")
+        recipients = find_recipients(appender.connection, list(self.recipients))
+        check_shareable(row.access, recipients)
+        appender.share(self.instance, recipients)
+        return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
+
+
+# What the requests share
+
+
+def _sign(appender: Appender, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
+    payload = encode_message(message) if is_public else encode_salted(message, appender.node.random_bytes)
+    return appender.sign(end, message, payload)
+
+
+def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
+    body = {
+        "instance": instance.hex(),
+        "entry": entry.hex(),
+        "author": end.author.hex(),
+        "log_id": end.log_id,
+        "seq_num": end.height,
+        **facts,
+    }
+    return lambda: Reply(status, body)
+
+
+def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
+    """A living instance of the identity that asks, and the log it is in."""
+    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+    state = appender.instance(instance)
+    if state is None:
+        raise unknown
+    identity = caller.require(state.create.schema, action)
+    key = appender.keys.get(state.create.author)
+    if key is None or key.identity != identity:
+        if _find_visible(appender, identity, state, instance) is None:
+            raise unknown
+        raise ForeignInstance("only the owner of an instance changes it: make a copy of your own instead")
+    appender.require_key(state.create.author, identity)
+    if state.fold is None or state.fold.row is None:
+        raise unknown
+    return state, state.fold.row, appender.end_of(state.create.author, state.create.log_id)
+
+
+def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
+    """An instance as who asks sees it: their own as it is now, another's as the view shows it to them."""
+    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+    state = appender.instance(instance)
+    if state is None:
+        raise unknown
+    schema = state.create.schema
+    identity = caller.require(schema, "read")
+    key = appender.keys.get(state.create.author)
+    if key is not None and key.identity == identity:
+        if state.fold is None or state.fold.row is None:
+            raise unknown
+        names = [field.name for field in appender.definition(schema).fields]
+        return VisibleRow(schema, dict(zip(names, state.fold.row.values, strict=True)))
+    row = _find_visible(appender, identity, state, instance)
+    if row is None:
+        raise unknown
+    return row
+
+
+def _find_visible(appender: Appender, identity: IdentityId, state: InstanceState, instance: Hash) -> VisibleRow | None:
+    view = appender.node.views.views().get(state.create.schema)
+    if view is None:
+        return None
+    own = [key.author for key in appender.keys.values() if key.identity == identity]
+    return appender.node.views.database.read(
+        lambda connection: find_visible_row(connection, view, instance, identity, own, appender.node.clock())
+    )
+
+
+def _is_public_since_create(state: InstanceState) -> bool:
+    """Whether every word on access so far, from the create on, was `public`: then there is nothing to hide."""
+    for number, item in enumerate(state.messages):
+        try:
+            message = decode_message(item.payload) if item.payload is not None else None
+        except InkgroveError:
+            continue
+        access = message.access if isinstance(message, Create | Update) else None
+        if access is not None and access.mode != "public":
+            return False
+        if number == 0 and access is None:
+            return False
+    return True

@@ -1,0 +1,230 @@
+"""Reading views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
+
+What may be seen is one condition of SQL (`store/visibility.py`), the same for lists, counts, relations and single rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadFilter, InkgroveError
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.caller import Caller
+from inkgrove.node.cursor import parse_cursor, render_cursor
+from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.node import Node
+from inkgrove.node.position import render_position
+from inkgrove.node.schemas import Schemas, find_view_on
+from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.store.filters import parse_filter
+from inkgrove.store.following import newest_place
+from inkgrove.store.ingests import count_after
+from inkgrove.store.instance_finding import view_of_instance
+from inkgrove.store.query import ViewRow, count_rows, read_page, read_row, read_rows
+from inkgrove.store.view_store import View, read_views, view_of
+from inkgrove.store.visibility import Reader, reader_on
+
+MAX_PAGE: Final = 1000
+_COUNTED: Final = 10_000
+_schemas: WeakKeyDictionary[Node, Schemas] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of a view, as it stands in the address."""
+
+    where: Sequence[str] = ()
+    sort: Sequence[str] = ()
+    limit: int = 50
+    cursor: str | None = None
+    fields: Sequence[str] | None = None
+    expand: Sequence[str] = ()
+    with_count: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page of rows that the caller may see."""
+
+    view: View
+    rows: Sequence[ViewRow]
+    related: Mapping[str, Mapping[Hash, ViewRow]]
+    """For each relation that was expanded, the rows it points to."""
+    cursor: str | None
+    count: int | None
+    changes: str
+    """The place in the changes of the view that these rows are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedView:
+    """A view as the list shows it."""
+
+    view: View
+    rows: int | None
+    """How many the caller may see; None if nobody asked, or if a service may not read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far the views have come."""
+
+    is_current: bool
+    position: str | None
+    """For those who are signed in: the token that `at_least` takes."""
+    behind: int | None
+    """For administrators: how much they have not seen yet, 10,000 at most."""
+
+
+def schemas_of(node: Node) -> Schemas:
+    """The schemas that a node has folded."""
+    return _schemas.setdefault(node, Schemas(node))
+
+
+def ask(node: Node, caller: Caller, name: str, question: Question) -> Answer:
+    """A page of a view, by `AUTHOR/LOG` or name."""
+
+    def work(connection: Connection) -> Answer:
+        view = find_view_on(connection, name)
+        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        types = dict(view.fields)
+        where = [parse_filter(text, types) for text in question.where]
+        sort = _parse_sort(question.sort)
+        after = None if question.cursor is None else parse_cursor(question.cursor, sort, types)
+        only = _chosen(question, types)
+        page = read_page(
+            connection, view, where=where, sort=sort, limit=question.limit, after=after, reader=reader, only=only
+        )
+        related = {
+            field: _related(node, connection, caller, reader, view, field, page.rows) for field in question.expand
+        }
+        count = count_rows(connection, view, where=where, reader=reader) if question.with_count else None
+        cursor = None if page.after is None else render_cursor(sort, page.after)
+        changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
+        return Answer(view, page.rows, related, cursor, count, changes)
+
+    return node.views.database.read(work)
+
+
+def _parse_sort(texts: Sequence[str]) -> list[tuple[str, bool]]:
+    sort = [(text.removeprefix("-"), text.startswith("-")) for text in texts]
+    if len({name for name, _ in sort}) != len(sort) or len(sort) > 8:
+        raise BadFilter("a view is sorted by at most eight columns, each named once")
+    return sort
+
+
+def _chosen(question: Question, types: Mapping[str, str]) -> set[str] | None:
+    if question.fields is None:
+        return None
+    for name in question.fields:
+        if name not in types:
+            raise BadFilter(f"the view has no field {name[:80]!r}; its fields are: {', '.join(types)}", field=name[:80])
+    return {*question.fields, *question.expand}
+
+
+def _related(
+    node: Node,
+    connection: Connection,
+    caller: Caller,
+    reader: Reader,
+    view: View,
+    field: str,
+    rows: Sequence[ViewRow],
+) -> dict[Hash, ViewRow]:
+    """The rows that a relation points to, as far as the caller may see them."""
+    if dict(view.fields).get(field) not in RELATION_TYPES:
+        raise BadFilter(f"{field[:80]!r} is no relation of this view", field=field[:80])
+    target = relation_schema(node, view, field)
+    if target is None:
+        raise BadFilter(f"the relation {field!r} names no schema", field=field)
+    caller.reader_of(target)
+    shown = view_of(connection, target)
+    if shown is None:
+        return {}
+    wanted: set[Hash] = set()
+    for row in rows:
+        value = row.fields[field]
+        wanted.update([] if value is None else value if isinstance(value, list) else [value])
+    return {row.instance: row for row in read_rows(connection, shown, sorted(wanted), reader)}
+
+
+def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
+    """The schema that a relation of a view points to, at the view's version."""
+    schema = schemas_of(node).read(view.schema_id)
+    if view.version > len(schema.versions):
+        return None
+    found = {item.name: item.schema for item in schema.version(view.version).fields}
+    return found.get(field)
+
+
+def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[ListedView], Freshness]:
+    """Every view of the node, and how far they have come."""
+
+    def work(connection: Connection) -> list[ListedView]:
+        reader = reader_on(connection, caller.identity, node.clock())
+        listed = []
+        for view in read_views(connection).values():
+            may_count = with_count and _may_read(caller, view.schema_id)
+            listed.append(ListedView(view, count_rows(connection, view, reader=reader) if may_count else None))
+        return listed
+
+    return node.views.database.read(work), _freshness(node, caller)
+
+
+def _may_read(caller: Caller, schema_id: SchemaId) -> bool:
+    try:
+        caller.reader_of(schema_id)
+    except InkgroveError:
+        return False
+    return True
+
+
+def _freshness(node: Node, caller: Caller) -> Freshness:
+    _, offset = node.views.progress()
+    behind = node.database.read(lambda connection: count_after(connection, offset, _COUNTED))
+    return Freshness(
+        behind == 0,
+        None if caller.identity is None else render_position(offset),
+        behind if caller.is_administrator and caller.grant is None else None,
+    )
+
+
+# Instances
+
+
+def parse_instance(text: str) -> Hash:
+    """An instance id in an address."""
+    try:
+        return parse_hash(text)
+    except InkgroveError:
+        raise UnknownInstance("no such instance is here, or it may not be seen") from None
+
+
+def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
+    """The row of an instance, if the caller may see it; `connection` is one of the views."""
+    view = view_of_instance(connection, instance)
+    reader = reader_on(connection, caller.identity, node.clock())
+    row = None if view is None else read_row(connection, view, instance, reader)
+    if view is None or row is None:
+        raise UnknownInstance("no such instance is here, or it may not be seen")
+    # Only who may see the row learns that a service lacks the right to read it.
+    caller.reader_of(view.schema_id)
+    return view, row
+
+
+def show_instance(node: Node, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
+    """An instance as it is now."""
+    return node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
+
+
+def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:
+    """Whether the caller may see the row of an instance."""
+    try:
+        show_instance(node, caller, instance)
+    except InkgroveError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""Relations: A -> B accepted means that A follows B (docs/protocol.md section 7).
+
+The moves are pure over (follower, followee), whoever of the two is hosted here. Who was blocked sees that they were
+refused, and cannot ask again; who was refused can.
+"""
+
+from typing import Final, Literal
+
+from sqlalchemy import Connection
+
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.reading import UNSET, Unset
+from inkgrove.node.errors import NotRequested, OwnRelation, UnknownRelation
+from inkgrove.node.node import Node
+from inkgrove.store import relations as store
+from inkgrove.store.relations import ListedRelation, Side, State
+
+Move = Literal["request", "end", "accept", "refuse", "block", "remove"]
+"""`request` and `end` are the follower's, the others the followee's."""
+
+_MOVES: Final[dict[Move, dict[State | None, State | None]]] = {
+    # before -> after; what is not listed is refused
+    "request": {
+        None: "requested",
+        "requested": "requested",
+        "accepted": "accepted",
+        "refused": "requested",
+        "blocked": "blocked",
+    },
+    "end": {"requested": None, "accepted": None, "refused": None, "blocked": "blocked"},
+    "accept": {"requested": "accepted", "accepted": "accepted", "refused": "accepted"},
+    "refuse": {"requested": "refused", "accepted": "refused", "refused": "refused"},
+    "block": {
+        None: "blocked",
+        "requested": "blocked",
+        "accepted": "blocked",
+        "refused": "blocked",
+        "blocked": "blocked",
+    },
+    "remove": {"requested": None, "accepted": None, "refused": None, "blocked": None},
+}
+
+
+def decide(before: State | None, move: Move) -> State | None:
+    """How a relation stands after a move; None: there is none any more."""
+    after = _MOVES[move]
+    if before in after:
+        return after[before]
+    if move in ("accept", "refuse"):
+        raise NotRequested("they have not asked to follow you" if before is None else "you have blocked them")
+    raise UnknownRelation("there is no such relation")
+
+
+def move_relation(
+    node: Node,
+    follower: IdentityId,
+    followee: IdentityId,
+    move: Move,
+    *,
+    group: str | Unset | None = UNSET,
+) -> State | None:
+    """Make a move, and put the relation into a group of the one who makes it; how it stands then."""
+    if follower == followee:
+        raise OwnRelation("you cannot follow yourself")
+
+    def work(connection: Connection) -> State | None:
+        before = store.find_state(connection, follower, followee)
+        after = decide(before, move)
+        if after is None:
+            store.remove(connection, follower, followee)
+            return None
+        if after != before:
+            store.put_state(connection, follower, followee, after, node.clock())
+        if not isinstance(group, Unset):
+            side: Side = "following" if move in ("request", "end") else "followers"
+            store.put_group(connection, follower, followee, side, group)
+        return after
+
+    return node.database.write(work)
+
+
+def shown_state(side: Side, state: State) -> State:
+    """A state as it is told to one side: the follower does not learn of a block."""
+    return "refused" if side == "following" and state == "blocked" else state
+
+
+def list_relations(
+    node: Node, identity: IdentityId, *, after: tuple[Side, IdentityId] | None = None, limit: int = 100
+) -> list[ListedRelation]:
+    """Followers and those followed, ordered by side and the other's id."""
+    return node.database.read(lambda connection: store.list_relations(connection, identity, after=after, limit=limit))

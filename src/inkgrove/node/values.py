@@ -1,0 +1,136 @@
+"""Instances as JSON: fields, access and expiry from what a request says, and back.
+
+docs/protocol.md sections 4, 5 and 8. Timestamps are RFC 3339 text, ids hex, blobs `{hash, size, type}`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadTimestamp
+from inkgrove.core.keys import IdentityId
+from inkgrove.core.limits import MAX_RECIPIENTS
+from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.node.errors import BadInstanceDocument, BadRequest, NotShareable, UnknownIdentity, WouldNotApply
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.migrate import Migration
+from inkgrove.store.identities import find_identity
+
+_MODES: Mapping[str, AccessMode] = {
+    "self": "self",
+    "closed": "closed",
+    "listed": "listed",
+    "relations": "relations",
+    "public": "public",
+}
+_WIDTH = ("self", "closed", "listed", "relations", "public")
+
+
+def to_json(value: Any) -> Any:
+    """A value of a field as JSON."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Timestamp):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_json(item) for item in value]
+    return value
+
+
+def newest_migration(definition: ViewDefinition) -> Migration:
+    """How messages of the newest version are read; raises if it takes none."""
+    migration = definition.migration(definition.version)
+    if isinstance(migration, OutcomeCode):
+        raise WouldNotApply(migration.meaning, outcome=migration.outcome.value, reason=migration.code)
+    return migration
+
+
+def read_fields(definition: ViewDefinition, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields in their kept form and in the order of the schema; raises an `InstanceError` as the pipeline would."""
+    migration = newest_migration(definition)
+    written = migration.read_update(fields)
+    return {name: written[column] for column, name in enumerate(migration.columns) if column in written}
+
+
+def parse_expires(text: str | None) -> Timestamp | None:
+    """When an instance ends."""
+    try:
+        return None if text is None else parse_timestamp(text)
+    except BadTimestamp as err:
+        raise BadTimestamp(f"'expires': {err.message}", key="expires") from err
+
+
+# Access
+
+
+def render_access(access: Access | None) -> dict[str, Any] | None:
+    """The word on who may see an instance, as JSON."""
+    if access is None:
+        return None
+    if access.mode == "closed" or access.to:
+        return {"mode": access.mode, "to": [to.hex() for to in access.to]}
+    return {"mode": access.mode}
+
+
+def parse_access(connection: Connection, value: Any) -> Access:
+    """The word on who may see an instance; `to` may hold names of hosted identities."""
+    if type(value) is not dict or not value.keys() <= {"mode", "to"}:
+        raise BadInstanceDocument("access is an object with mode and, if need be, to")
+    mode = _MODES.get(value["mode"]) if type(value.get("mode")) is str else None
+    if mode is None:
+        raise BadInstanceDocument("the mode of access is self, closed, listed, relations or public")
+    if "to" in value and mode not in ("closed", "listed"):
+        raise BadInstanceDocument(f"access with the mode {mode} takes no `to`")
+    return Access(mode, tuple(find_recipients(connection, value.get("to", []))))
+
+
+def find_recipients(connection: Connection, names: Any) -> list[IdentityId]:
+    """Identities by id, or by the name of one that is hosted here; each once, in the order given."""
+    if type(names) is not list or len(names) > MAX_RECIPIENTS:
+        raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
+    return list(dict.fromkeys(_find_recipient(connection, name) for name in names))
+
+
+def _find_recipient(connection: Connection, name: Any) -> IdentityId:
+    if type(name) is not str:
+        raise BadRequest("a recipient is an id or a name such as jane.haiku.ink")
+    if len(name) == 64:
+        try:
+            return IdentityId.fromhex(name)
+        except ValueError:
+            pass
+    hosted = find_identity(connection, name.lower())
+    if hosted is None:
+        raise UnknownIdentity(f"no identity {name[:80]!r} is hosted here: name others by id", identity=name[:253])
+    return hosted.id
+
+
+def addressed(access: Access | None, recipients: Sequence[IdentityId]) -> Access | None:
+    """The access of a new instance that is sent to some: a closed one that names nobody is for them."""
+    if access is not None and access.mode == "closed" and not access.to:
+        access = Access("closed", tuple(recipients))
+    check_shareable(access, recipients)
+    return access
+
+
+def check_shareable(access: Access | None, recipients: Iterable[IdentityId]) -> None:
+    """Raise unless the recipients may see an instance with this access."""
+    if access is None:
+        return
+    if access.mode == "self" and any(True for _ in recipients):
+        raise NotShareable("the instance is for its owner alone; change its access first, or share a copy")
+    if access.mode == "closed" and (left_out := [to.hex() for to in recipients if to not in access.to]):
+        raise NotShareable("the instance is closed to these identities", recipients=left_out)
+
+
+def is_wider(before: Access | None, after: Access) -> bool:
+    """Whether an access lets somebody see an instance who could not before."""
+    old, new = _WIDTH.index(before.mode if before is not None else "listed"), _WIDTH.index(after.mode)
+    if old == new == _WIDTH.index("closed") and before is not None:
+        return not set(after.to) <= set(before.to)
+    return new > old

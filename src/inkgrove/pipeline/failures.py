@@ -1,0 +1,44 @@
+"""What went wrong, told from what Spark says about it: a task's own error comes back as that error.
+
+Errors cross from tasks to the driver as text only, with every traceback on the way.
+"""
+
+import re
+from pathlib import Path
+
+from inkgrove.core import errors
+from inkgrove.core.errors import InkgroveError, SparkFailed, StoreUnavailable
+from inkgrove.store.database import advice_on
+
+_OURS = re.compile(r"^\s*inkgrove\.core\.errors\.(\w+): (.+)$", re.MULTILINE)
+_DATABASE = re.compile(r"^\s*((?:sqlite3|psycopg)[\w.]*\.\w+): (.+)$", re.MULTILINE)
+_NO_SPACE = "No space left on device"
+_NOISE = ("An error occurred while calling", "An exception was thrown", "Traceback", "[STREAM_FAILED]")
+
+
+def explain(error: Exception, logs: Path) -> InkgroveError:
+    """The error to raise in place of one of Spark's."""
+    text = str(error)
+    # Of several, the last was raised while the ones before it were being handled.
+    for name, message in reversed(_OURS.findall(text)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, InkgroveError):
+            return kind(message.strip())
+    for name, message in reversed(_DATABASE.findall(text)):
+        reason = f"{name.rpartition('.')[2]}: {message.strip()}"
+        advice = advice_on(reason, is_postgresql=name.startswith("psycopg"))
+        return StoreUnavailable(f"a task cannot write what it folded ({reason}): {advice}")
+    if _NO_SPACE in text:
+        return StoreUnavailable("there is no space left for Spark's files: free some space and try again")
+    if isinstance(error, ConnectionError):
+        return SparkFailed(f"Spark's process went away in the middle of the work; its logs are in {logs}")
+    return SparkFailed(f"Spark failed: {first_reason(error)}; its logs are in {logs}")
+
+
+def first_reason(error: Exception) -> str:
+    """What Spark says in its first line that is more than the name of an exception."""
+    for line in str(error).splitlines():
+        text = line.strip().removeprefix(": ")
+        if text and not text.startswith(_NOISE):
+            return text[:300]
+    return type(error).__name__

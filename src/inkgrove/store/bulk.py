@@ -1,0 +1,155 @@
+"""Appends whole runs of entries that were verified elsewhere, without deciding on each (docs/protocol.md section 2).
+
+Whoever verified them looked at the store at some moment. A log that has moved since then is passed over and given
+back, to be taken in with care. A run is in the order of its log and each of its entries links to one before it or to
+one that is held: so whatever part of an import is committed, the store holds nothing without a path to entry 1.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.store.database import execute_many, in_lists, insert_new
+from inkgrove.store.facts import LOCK_LOGS
+from inkgrove.store.ingests import What
+from inkgrove.store.prepare import Content
+from inkgrove.store.registry import number_schemas
+from inkgrove.store.tables import entries, logs, name_of_log
+from inkgrove.store.write import MESSAGE_COLUMNS, find_targets, message_values, move_waiting, note_schemas
+
+_ENTRY_COLUMNS: Final = ("log", "seq_num", "hash", "encoded", *MESSAGE_COLUMNS)
+_INGEST_COLUMNS: Final = ("what", "log", "seq_num")
+_NO_MESSAGE: Final = (None,) * (len(MESSAGE_COLUMNS) - 1)
+_ADVANCE = (
+    update(logs)
+    .where(logs.c.id == bindparam("of_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("height", "held", "ended_at")})
+)
+
+
+class Line(NamedTuple):
+    """A verified entry that is not held."""
+
+    seq_num: int
+    hash: Hash
+    encoded: bytes
+    payload: bytes | None
+    content: Content | None
+    is_end: bool
+
+
+class LogAsSeen(NamedTuple):
+    """A log at the moment of verification; all zero if it was not held."""
+
+    author: PublicKey
+    log_id: int
+    height: int
+    held: int
+
+
+@dataclass(slots=True)
+class Run:
+    """Entries of one log in ascending order."""
+
+    log: LogAsSeen
+    lines: list[Line]
+
+
+def append_clean(connection: Connection, runs: Sequence[Run]) -> list[Run]:
+    """Append runs of different logs; gives back those whose log has moved."""
+    numbers = _lock_unmoved(connection, runs)
+    taken = [run for run in runs if _name(run) in numbers]
+    lines = [(numbers[_name(run)], line) for run in taken for line in run.lines]
+    if lines:
+        _insert_entries(connection, lines)
+        arrived = {
+            (numbers[_name(run)], line.hash): line.seq_num
+            for run in taken
+            for line in run.lines
+            if line.seq_num < run.log.height
+        }
+        move_waiting(connection, arrived)
+        execute_many(connection, _ADVANCE, [
+            {
+                "of_id": numbers[_name(run)],
+                "new_height": max(run.log.height, run.lines[-1].seq_num),
+                "new_held": run.log.held + len(run.lines),
+                "new_ended_at": run.lines[-1].seq_num if run.lines[-1].is_end else None,
+            }
+            for run in taken
+        ])  # fmt: skip
+        happened = [(What.ENTRY.value, log, line.seq_num) for log, line in lines]
+        _insert_rows(connection, "ingests", _INGEST_COLUMNS, happened)
+    return [run for run in runs if _name(run) not in numbers]
+
+
+def _name(run: Run) -> bytes:
+    return name_of_log(run.log.author, run.log.log_id)
+
+
+def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, int]:
+    """The numbers of the logs that are as they were seen; new ones begin."""
+    seen = {_name(run): run.log for run in runs}
+    numbers, found = {}, set()
+    for some in in_lists(sorted(seen)):
+        for name, number, height, held, *standing in connection.execute(LOCK_LOGS, {"names": some}).all():
+            found.add(name)
+            if (height, held) == (seen[name].height, seen[name].held) and not any(standing):
+                numbers[name] = number
+    begun = [
+        {"name": name, "author": log.author, "log_id": log.log_id, "height": 0, "held": 0}
+        for name, log in sorted(seen.items())
+        if name not in found and not log.held
+    ]
+    if begun:
+        made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), begun).all()
+        numbers |= {row.name: row.id for row in made}
+    return numbers
+
+
+def _insert_entries(connection: Connection, lines: Sequence[tuple[int, Line]]) -> None:
+    speaking = [(log, line, line.content) for log, line in lines if line.content is not None]
+    named = {(log, content.schema.schema_id) for log, _, content in speaking if content.schema is not None}
+    schemas = number_schemas(connection, {schema_id for _, schema_id in named})
+    wanted = {(log, content.instance) for log, _, content in speaking if isinstance(content.instance, Hash)}
+    targets = find_targets(connection, ((log, line.seq_num, line.hash) for log, line in lines), wanted)
+    rows = []
+    for log, line in lines:
+        seq_num, entry_hash, encoded, payload, content, _ = line
+        message = message_values(log, seq_num, content, schemas, targets) if content is not None else _NO_MESSAGE
+        rows.append((log, seq_num, entry_hash, encoded, *message, payload))
+    _insert_rows(connection, "entries", _ENTRY_COLUMNS, rows)
+    note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
+
+
+_TYPES: Final = {
+    "what": "varchar", "kind": "varchar", "code": "varchar",
+    "hash": "bytea", "encoded": "bytea", "payload": "bytea", "ref_hash": "bytea",
+}  # fmt: skip
+
+
+def _insert_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    names = ", ".join(f'"{name}"' for name in columns)
+    if connection.dialect.name != "postgresql":
+        places = ", ".join("?" * len(columns))
+        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))
+        return
+    driver: Any = connection.connection.driver_connection
+    with driver.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types([_TYPES.get(name, "int8") for name in columns])
+        for row in rows:
+            copy.write_row(row)
+
+
+def held_among(connection: Connection, hashes: Collection[Hash]) -> dict[Hash, bool]:
+    """Those of the hashes that are of held entries, each with whether its payload is held too."""
+    query = select(entries.c.hash, entries.c.payload.is_not(None).label("has_payload"))
+    return {
+        Hash(row.hash): bool(row.has_payload)
+        for some in in_lists(hashes)
+        for row in connection.execute(query.where(entries.c.hash.in_(some)))
+    }

@@ -1,0 +1,22 @@
+"""Forgets what has run out: sign-ins, codes, tokens, counted attempts, clients that nobody ever used."""
+
+from typing import Final
+
+from sqlalchemy import Connection, delete, exists
+
+from inkgrove.store.node_tables import attempts, clients, codes, grants, sessions, tokens
+
+_DAY: Final = 86_400 * 1_000_000
+KNOWN_ADDRESS: Final = 90 * _DAY
+"""How long an address counts as one from which an identity signs in."""
+UNUSED_CLIENT: Final = 30 * _DAY
+
+
+def forget_expired(connection: Connection, now: int) -> None:
+    """Remove what no look-up would find any more; a used refresh token stays until it would have expired."""
+    connection.execute(delete(sessions).where(sessions.c.expires <= now))
+    connection.execute(delete(codes).where(codes.c.expires <= now - _DAY))  # a replay is noticed for a day
+    connection.execute(delete(tokens).where(tokens.c.expires <= now))
+    connection.execute(delete(attempts).where(attempts.c.since <= now - KNOWN_ADDRESS))
+    unused = ~exists().where(grants.c.client == clients.c.id)
+    connection.execute(delete(clients).where(clients.c.created <= now - UNUSED_CLIENT, unused))

@@ -1,0 +1,84 @@
+"""Who follows whom (docs/protocol.md section 7)."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select, update
+
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.database import insert_new
+from inkgrove.store.node_tables import identities, relations
+
+State = Literal["requested", "accepted", "refused", "blocked"]
+Side = Literal["following", "followers"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRelation:
+    """A relation as one of its two identities sees it."""
+
+    side: Side
+    identity: IdentityId
+    """The other one."""
+    fqdn: str | None
+    """Its name, if it is hosted here."""
+    state: State
+    group: str | None
+    changed: int
+
+
+def find_state(connection: Connection, follower: IdentityId, followee: IdentityId) -> State | None:
+    """How a relation stands; locked for the transaction where the database can."""
+    query = select(relations.c.state).where(_is_it(follower, followee)).with_for_update()
+    state: State | None = connection.scalar(query)
+    return state
+
+
+def put_state(connection: Connection, follower: IdentityId, followee: IdentityId, state: State, now: int) -> None:
+    """Set how a relation stands."""
+    row = {"follower": follower, "followee": followee, "state": state, "changed": now}
+    connection.execute(insert_new(connection, relations), row)
+    connection.execute(update(relations).where(_is_it(follower, followee)).values(state=state, changed=now))
+
+
+def put_group(
+    connection: Connection, follower: IdentityId, followee: IdentityId, side: Side, group: str | None
+) -> None:
+    """Put a relation into a group of the one who sees it on this side."""
+    column = relations.c.follower_group if side == "following" else relations.c.followee_group
+    connection.execute(update(relations).where(_is_it(follower, followee)).values({column: group}))
+
+
+def remove(connection: Connection, follower: IdentityId, followee: IdentityId) -> None:
+    """Forget a relation."""
+    connection.execute(delete(relations).where(_is_it(follower, followee)))
+
+
+def _is_it(follower: IdentityId, followee: IdentityId) -> ColumnElement[bool]:
+    return and_(relations.c.follower == follower, relations.c.followee == followee)
+
+
+def list_relations(
+    connection: Connection, identity: IdentityId, *, after: tuple[Side, IdentityId] | None, limit: int
+) -> list[ListedRelation]:
+    """Both sides of an identity's relations, ordered by side and the other's id."""
+    rows: list[Any] = []
+    for side, own, other, group in (
+        ("followers", relations.c.followee, relations.c.follower, relations.c.followee_group),
+        ("following", relations.c.follower, relations.c.followee, relations.c.follower_group),
+    ):
+        if after is not None and side < after[0]:
+            continue
+        query = (
+            select(literal(side), other, identities.c.fqdn, relations.c.state, group, relations.c.changed)
+            .select_from(relations.outerjoin(identities, identities.c.id == other))
+            .where(own == identity)
+            .order_by(other)
+            .limit(limit - len(rows))
+        )
+        if after is not None and side == after[0]:
+            query = query.where(other > after[1])
+        rows += connection.execute(query).all()
+        if len(rows) == limit:
+            break
+    return [ListedRelation(row[0], IdentityId(row[1]), *row[2:]) for row in rows]

@@ -1,0 +1,211 @@
+"""Living pipelines: each owns its stages, and only one at a time does each kind of work on the views.
+
+A run holds locks that end with its process however it ends: on SQLite locked files beside the views, on PostgreSQL
+advisory locks of a session. So nothing has to be cleaned up after a crash, and nobody mistakes the living for dead.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import IO, Final, Protocol
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
+
+from inkgrove.core.errors import AlreadyRunning, StoreUnavailable
+from inkgrove.store.database import Database
+
+_KEYS: Final = 0x696E6B67
+"""The first half of the key of all our advisory locks; the other half is a kind of work or the number of a run."""
+_LOWEST_NUMBER: Final = 16
+
+
+class Work(IntEnum):
+    """What only one process at a time may do."""
+
+    STREAM = 1
+    REBUILD = 2
+
+
+_MEANING: Final = {Work.STREAM: "keeps these views up to date", Work.REBUILD: "rebuilds a view of this store"}
+
+
+class Run(Protocol):
+    """A living pipeline."""
+
+    number: int
+
+    def begin(self, work: Work) -> None:
+        """Begin a kind of work, or go on with it; raises `AlreadyRunning` if another process does it."""
+
+    def end(self, work: Work) -> None:
+        """Let others begin it."""
+
+    def check(self) -> None:
+        """Make sure that the locks are held; a server that was restarted has forgotten them."""
+
+    def is_dead(self, number: int) -> bool:
+        """Whether the run of that number has ended."""
+
+    def close(self) -> None:
+        """End the run and all its work."""
+
+
+def start_run(database: Database) -> Run:
+    """A new run on the views of a database."""
+    number = secrets.randbelow(2**31 - _LOWEST_NUMBER) + _LOWEST_NUMBER
+    if database.is_postgresql:
+        return _PostgresRun(database, number)
+    return _FileRun(Path(database.url.database or "").parent, number)
+
+
+@contextmanager
+def doing(run: Run, work: Work) -> Iterator[None]:
+    """Do a kind of work that no other process does meanwhile."""
+    run.begin(work)
+    try:
+        yield
+    finally:
+        run.end(work)
+
+
+def _already_running(work: Work, who: str) -> AlreadyRunning:
+    return AlreadyRunning(f"{who} already {_MEANING[work]}: wait for it, or end it first", work=work.name.lower())
+
+
+class _FileRun:
+    def __init__(self, folder: Path, number: int) -> None:
+        self.number = number
+        self._folder = folder
+        self._works: dict[Work, IO[str]] = {}
+        try:
+            # Locked before it has its name: a file that can be found is locked as long as its run lives.
+            nameless = folder / f"inkgrove_run_{number}.new"
+            self._life = nameless.open("w")
+            fcntl.flock(self._life, fcntl.LOCK_EX)
+            nameless.rename(self._path(number))
+        except OSError as err:
+            raise _not_writable(folder, err) from err
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"inkgrove_run_{number}.lock"
+
+    def begin(self, work: Work) -> None:
+        if work in self._works:
+            return
+        path = self._folder / f"inkgrove_{work.name.lower()}.lock"
+        try:
+            file = path.open("a+")
+        except OSError as err:
+            raise _not_writable(self._folder, err) from err
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise _already_running(work, f"process {holder}" if holder else "another process") from err
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        with suppress(OSError):  # a full disk does not make the lock less good
+            file.flush()
+        self._works[work] = file
+
+    def end(self, work: Work) -> None:
+        if file := self._works.pop(work, None):
+            with suppress(OSError):
+                file.close()
+
+    def check(self) -> None:
+        """Locked files stay locked."""
+
+    def is_dead(self, number: int) -> bool:
+        if number == self.number:
+            return False
+        try:
+            with self._path(number).open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._path(number).unlink(missing_ok=True)
+        except FileNotFoundError:
+            return True
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for work in list(self._works):
+            self.end(work)
+        self._path(self.number).unlink(missing_ok=True)
+        self._life.close()
+
+
+def _not_writable(folder: Path, err: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the directory {folder} cannot be used ({err.strerror or err}): check that it may be written and has space",
+        where=str(folder),
+    )
+
+
+class _PostgresRun:
+    def __init__(self, database: Database, number: int) -> None:
+        self.number = number
+        self._database = database
+        self._works: set[Work] = set()
+        self._connection: Connection = self._connect()
+
+    def _connect(self) -> Connection:
+        with self._database.translated():
+            connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            if not _try_lock(connection, self.number):
+                connection.close()
+                raise StoreUnavailable("another process works under this run's number: try again")
+        return connection
+
+    def begin(self, work: Work) -> None:
+        if work in self._works:
+            return
+        with self._database.translated():
+            if not _try_lock(self._connection, work):
+                raise _already_running(work, "another process")
+        self._works.add(work)
+
+    def end(self, work: Work) -> None:
+        if work in self._works:
+            self._works.discard(work)
+            with self._database.translated():
+                self._connection.execute(select(func.pg_advisory_unlock(_KEYS, int(work))))
+
+    def check(self) -> None:
+        try:
+            self._connection.execute(select(1))
+        except DBAPIError:
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = self._connect()
+            works, self._works = self._works, set()
+            for work in works:
+                self.begin(work)
+
+    def is_dead(self, number: int) -> bool:
+        if number == self.number:
+            return False
+        with self._database.translated():
+            is_free = _try_lock(self._connection, number)
+            if is_free:
+                self._connection.execute(select(func.pg_advisory_unlock(_KEYS, number)))
+        return is_free
+
+    def close(self) -> None:
+        # By hand: the server may take a moment to notice that a session has ended.
+        with suppress(DBAPIError):
+            self._connection.execute(select(func.pg_advisory_unlock_all()))
+        self._connection.invalidate()
+        self._connection.close()
+
+
+def _try_lock(connection: Connection, key: int) -> bool:
+    return bool(connection.scalar(select(func.pg_try_advisory_lock(_KEYS, int(key)))))

@@ -1,0 +1,45 @@
+"""One row of a view as one reader may see it (docs/protocol.md section 8)."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, exists, not_, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.cells import cell_decoder
+from inkgrove.store.view_store import View
+from inkgrove.store.view_tables import gone
+from inkgrove.store.visibility import visible_rows
+
+
+class VisibleRow(NamedTuple):
+    """The values of an instance by field, at the version of its view."""
+
+    schema: SchemaId
+    fields: dict[str, Any]
+
+
+def find_visible_row(
+    connection: Connection,
+    view: View,
+    instance: Hash,
+    reader: IdentityId | None,
+    own_keys: Collection[PublicKey],
+    now: int,
+) -> VisibleRow | None:
+    """The row of an instance, if the reader may see it."""
+    if not view.is_built:
+        return None
+    rows = view.table()
+    is_gone = exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)
+    query = select(rows).where(rows.c._instance == instance, visible_rows(rows, reader, own_keys, now), not_(is_gone))
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    cells = row._mapping
+    fields = {
+        name: None if cells[name] is None else cell_decoder(type_name)(cells[name]) for name, type_name in view.fields
+    }
+    return VisibleRow(view.schema_id, fields)

@@ -1,0 +1,52 @@
+"""What other processes do to a node in tests; here, because a spawned process imports it by name."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import uvicorn
+
+from inkgrove.api.app import make_app
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class NodeProcess:
+    """A node in a process of its own."""
+
+    def __init__(self, place: Path | str, home: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "tests.node.publishers", str(place), str(home), str(self.port)]
+        self.process = subprocess.Popen(command, cwd=ROOT)
+        deadline = time.monotonic() + 60
+        while True:
+            assert self.process.poll() is None, "the node did not start"
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, "the node did not start in time"
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it without a word, as the kernel does when memory runs out."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def serve(place: str, home: str, port: int) -> None:
+    node = Node(place, NodeSettings(), home=Path(home))
+    uvicorn.run(make_app(node), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,151 @@
+"""The OpenAPI document is complete, and true: nothing that schemathesis sends gets an answer that it does not name."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inkgrove.api.problems import MEDIA_TYPE, status_of
+from inkgrove.core.errors import InkgroveError
+from tests.support.node_processes import Serving
+from tests.support.nodes import PASSWORD
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "response_headers_conformance"
+)
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    settings = {"registration": "open", "body_seconds": "5", "log_level": "warning"}
+    with Serving(tmp_path_factory.mktemp("openapi"), settings) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def token(serving: Serving) -> str:
+    facts = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
+    assert serving.client.post("/identities", json=facts).status_code == 201
+    found: str = serving.client.post("/sessions", json=facts).json()["token"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def document(serving: Serving) -> dict[str, Any]:
+    found: dict[str, Any] = serving.client.get("/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def schemathesis(serving: Serving, token: str | None, *options: str) -> None:
+    """Runs the real command, deterministically and for a bounded time."""
+    command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{serving.url}/openapi.json"]
+    command += [
+        "--checks",
+        CHECKS,
+        "--seed",
+        "1",
+        "--generation-deterministic",
+        "--max-time",
+        "45",
+        "--max-examples",
+        "15",
+    ]
+    command += ["--phases", "examples,coverage,fuzzing", "--no-shrink", "--warnings", "off"]
+    command += ["--suppress-health-check", "all", *options]
+    if token is not None:
+        command += ["--header", f"Authorization: Bearer {token}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150, cwd=serving.home)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "Traceback" not in serving.log(), serving.log()[-4000:]
+
+
+def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, token: str) -> None:
+    # Signing out would leave nothing but 401 to be seen behind it.
+    schemathesis(serving, token, "--exclude-path", "/sessions/current")
+
+
+def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving) -> None:
+    schemathesis(serving, None, "--max-examples", "5", "--include-tag", "blobs", "--include-path", "/sessions/current")
+
+
+def test_every_operation_documents_what_any_request_can_meet(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    for name, operation in operations(document):
+        statuses = set(operation["responses"])
+        assert {"400", "431", "500", "503"} <= statuses, name
+        if "requestBody" in operation:
+            assert {"408", "413", "415"} <= statuses, name
+        if "security" in operation:
+            assert "401" in statuses, name
+        assert operation["description"], name
+
+
+def test_every_refusal_is_a_problem_with_an_example_of_its_code(document: dict[str, Any]) -> None:
+    known = {error.code: error for error in all_errors(InkgroveError)}
+    for name, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            if int(status) < 400:
+                continue
+            content = answer["content"][MEDIA_TYPE]
+            assert content["schema"] == {"$ref": "#/components/schemas/Problem"}, name
+            assert content["examples"], name
+            for code, example in content["examples"].items():
+                assert example["value"]["code"] == code
+                assert example["value"]["status"] == int(status) == status_of(known[code]), f"{name} {code}"
+                assert f"`{code}`" in answer["description"], name
+
+
+def test_bodies_have_examples(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+            if media_type == "*/*":
+                continue
+            assert "example" in json.dumps(resolved(document, content)), f"{name} {media_type}"
+
+
+def test_security_schemes_are_documented(document: dict[str, Any]) -> None:
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["session"]["scheme"] == "bearer"
+    assert schemes["service"]["flows"]["authorizationCode"]["tokenUrl"] == "/oauth/token"
+    assert document["paths"]["/blobs"]["post"]["security"] == [{}, {"session": []}, {"service": []}]
+    assert "security" not in document["paths"]["/healthz"]["get"]
+
+
+def all_errors(root: type[InkgroveError]) -> Iterator[type[InkgroveError]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from all_errors(kind)
+
+
+def resolved(document: dict[str, Any], content: dict[str, Any]) -> list[Any]:
+    """The content with the schema that it points to."""
+    reference = content.get("schema", {}).get("$ref", "")
+    return [content, document["components"]["schemas"].get(reference.rpartition("/")[2])]
+
+
+def test_problem_without_a_table_entry_is_a_422() -> None:
+    class Odd(InkgroveError):
+        """An error that nobody gave a status."""
+
+        code = "odd.reason"
+
+    assert status_of(Odd) == 422
+
+
+def test_reference_pages_are_what_the_code_says() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "scripts/make_docs.py", "--check"], cwd=root, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout

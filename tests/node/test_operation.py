@@ -1,0 +1,326 @@
+"""Running a node: start, health, metrics, logs without secrets, and an end that loses nothing."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from inkgrove.cli.node_settings import load_node_settings
+from inkgrove.cli.supervisor import Child, supervise
+from inkgrove.core.errors import Usage
+from inkgrove.node.settings import NodeSettings
+from tests.support.node_processes import Serving, free_port
+from tests.support.nodes import PASSWORD, RunningNode
+
+OPEN = {"registration": "open"}
+
+
+def create_and_sign_in(serving: Serving, fqdn: str = "jane.haiku.ink") -> str:
+    facts = {"fqdn": fqdn, "password": PASSWORD}
+    assert serving.client.post("/identities", json=facts).status_code == 201
+    answer = serving.client.post("/sessions", json=facts)
+    assert answer.status_code == 201
+    token: str = answer.json()["token"]
+    return token
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+
+
+# Start and end
+
+
+def test_node_starts_within_two_seconds_of_work_and_without_a_jvm(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home") as serving:
+        # Its own work, whatever else the machine does meanwhile; the clock says the same on an idle one.
+        stat = Path(f"/proc/{serving.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(stat[11]) + int(stat[12])
+        assert ticks / 100 < 2.0
+        children = subprocess.run(["pgrep", "-P", str(serving.pid)], capture_output=True, text=True, check=False)
+        assert children.stdout == ""
+        assert serving.stop() == 0
+
+
+def test_request_under_way_is_answered_before_the_node_ends(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home", OPEN) as serving:
+        token = create_and_sign_in(serving)
+        size, begun = 3_000_000, threading.Event()
+
+        def slowly() -> object:
+            for _ in range(30):
+                yield b"x" * (size // 30)
+                begun.set()
+                time.sleep(0.05)
+
+        answers: list[httpx.Response] = []
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/plain"}
+        thread = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{serving.url}/blobs", content=slowly(), headers=headers))  # type: ignore[arg-type]
+        )
+        thread.start()
+        begun.wait(10)
+        assert serving.stop() == 0
+        thread.join()
+        assert answers[0].status_code == 201
+        blob = answers[0].json()
+    with Serving(tmp_path / "home", OPEN) as again:
+        answer = again.client.get(f"/blobs/{blob['hash']}", headers={"Authorization": f"Bearer {token}"})
+        assert answer.content == b"x" * size
+
+
+def test_taken_port_is_an_error_with_its_code(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home") as serving:
+        command = [
+            sys.executable,
+            "-m",
+            "inkgrove",
+            "serve",
+            "--port",
+            str(serving.port),
+            "--home",
+            str(tmp_path / "b"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert "[serve.port-taken]" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_several_processes_share_the_port_and_count_together(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home", OPEN, arguments=("--workers", "2")) as serving:
+        token = create_and_sign_in(serving)
+        for _ in range(40):
+            # Each on a connection of its own, so that both processes get some.
+            answer = httpx.get(f"{serving.url}/blobs/nothing", headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == 404
+        wanted = 'inkgrove_http_requests_total{method="GET",route="/blobs/{hash}",status="404"} 40.0'
+        assert wanted in httpx.get(f"{serving.url}/metrics").text.splitlines()
+        assert serving.stop() == 0
+
+
+# Up
+
+
+def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home", OPEN, command="up") as serving:
+        wait_until(lambda: "pipeline: running" in serving.log(), 90)
+        create_and_sign_in(serving)
+        # The identity's document passes through the pipeline.
+        wait_until(lambda: serving.client.get("/readyz").json()["view_lag"] == 0, 120)
+        children = subprocess.run(["pgrep", "-P", str(serving.pid)], capture_output=True, text=True, check=True)
+        pids = [int(pid) for pid in children.stdout.split()]
+        assert len(pids) == 2
+        running = re.search(r"node: running \(process (\d+)\)", serving.log())
+        assert running is not None
+        assert int(running.group(1)) in pids
+        subprocess.run(["kill", "-9", running.group(1)], check=True)
+        wait_until(lambda: "node: ended (exit code -9), starts again in 1 s" in serving.log())
+        wait_until(serving.answers)
+        assert serving.stop(signal.SIGINT) == 0
+        for name in ("node", "pipeline"):
+            assert f"{name}: ended\n" in serving.log()
+        assert not serving.answers()
+
+
+def test_up_gives_up_if_something_cannot_start_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    command = [
+        sys.executable,
+        "-m",
+        "inkgrove",
+        "up",
+        "--port",
+        str(free_port()),
+        "--home",
+        str(tmp_path / "file" / "x"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert "could not start" in done.stderr
+
+
+def test_child_that_dies_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
+    told: list[str] = []
+    stop = threading.Event()
+    child = Child("it", [sys.executable, "-c", "import time; time.sleep(0.3); raise SystemExit(3)"], lambda _: True)
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if sum("ended (exit code 3)" in line for line in told) == 3:
+            stop.set()
+
+    assert supervise([child], stop, tell, 5) == 0
+    waits = [line.partition(", ")[2] for line in told if "exit code" in line]
+    assert waits == ["starts again in 1 s", "starts again in 2 s", "starts again in 4 s"]
+
+
+def test_child_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
+    )
+    told: list[str] = []
+    stop = threading.Event()
+    child = Child("it", [sys.executable, "-c", program], lambda seconds: seconds > 0.5)
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if "running" in text:
+            stop.set()
+
+    start = time.monotonic()
+    assert supervise([child], stop, tell, 1) == 0
+    assert told[-1] == "it: did not end in time and was killed"
+    assert time.monotonic() - start < 20
+
+
+# Health and metrics
+
+
+def test_readiness_tells_the_lag_of_the_views(running: RunningNode) -> None:
+    assert running.anybody.get("/healthz").json() == {"status": "ok"}
+    assert running.anybody.get("/readyz").json() == {"status": "ready", "view_lag": 0}
+    running.create("jane.haiku.ink")
+    answer = running.anybody.get("/readyz")
+    assert (answer.status_code, answer.json()["view_lag"]) == (200, 1)
+
+
+def test_node_whose_store_is_gone_is_alive_and_not_ready(tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "home", tmp_path) as running:
+        running.node.store.close()
+        for path in (tmp_path / "home").glob("node.db*"):
+            path.unlink()
+        (tmp_path / "home" / "node.db").write_bytes(b"no database at all, only some text" * 100)
+        assert running.anybody.get("/healthz").status_code == 200
+        answer = running.anybody.get("/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "store.unavailable")
+
+
+def test_metrics_tell_of_requests_store_and_blobs(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    jane.post("/blobs", content=b"12345", headers={"Content-Type": "text/plain"})
+    for path in ("/nothing/1", "/nothing/2"):
+        jane.get(path)
+    lines = running.anybody.get("/metrics").text.splitlines()
+    for wanted in (
+        'inkgrove_http_requests_total{method="POST",route="/identities",status="201"} 1.0',
+        'inkgrove_http_requests_total{method="GET",route="none",status="404"} 2.0',
+        'inkgrove_http_request_seconds_count{method="POST",route="/blobs"} 1.0',
+        "inkgrove_entries 1.0",
+        "inkgrove_view_lag 1.0",
+        "inkgrove_blobs 1.0",
+        "inkgrove_blob_bytes 5.0",
+    ):
+        assert wanted in lines
+
+
+@pytest.mark.parametrize(("setting", "status"), [("local", 200), ("open", 200), ("off", 403)])
+def test_metrics_are_for_whom_the_setting_says(tmp_path: Path, setting: str, status: int) -> None:
+    with RunningNode(tmp_path / "home", tmp_path, NodeSettings(metrics=setting)) as node:  # type: ignore[arg-type]
+        assert node.anybody.get("/metrics").status_code == status
+        far = node.anybody.get("/metrics", headers={"X-Forwarded-For": "203.0.113.7"})
+        assert far.status_code == (200 if setting == "open" else 403)
+
+
+# Logs
+
+
+def test_request_id_is_taken_returned_and_logged(tmp_path: Path) -> None:
+    with Serving(tmp_path / "home") as serving:
+        answer = serving.client.get("/identities/a.ink", headers={"X-Request-Id": "trace-1.a_B"})
+        assert answer.headers["x-request-id"] == "trace-1.a_B"
+        made = serving.client.get("/identities/b.ink", headers={"X-Request-Id": "no good\tid"}).headers["x-request-id"]
+        assert re.fullmatch("[0-9a-f]{16}", made)
+        serving.stop()
+        lines = [json.loads(line) for line in serving.log().splitlines()]
+        requests = {line["request_id"]: line for line in lines if line["event"] == "request"}
+        logged = requests["trace-1.a_B"]
+        assert (logged["method"], logged["path"], logged["status"]) == ("GET", "/identities/a.ink", 404)
+        assert made in requests
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_logs_hold_no_secret(tmp_path: Path, log_format: str) -> None:
+    settings = {**OPEN, "log_format": log_format, "log_level": "debug"}
+    with Serving(tmp_path / "home", settings) as serving:
+        token = create_and_sign_in(serving)
+        bearer = {"Authorization": f"Bearer {token}"}
+        serving.client.get("/blobs/x", headers={**bearer, "Cookie": "session=c00kie-secret"})
+        serving.client.get("/healthz?token=query-secret&code=query-code")
+        serving.client.post("/sessions", json={"fqdn": "jane.haiku.ink", "password": "wrong-secret"})
+        serving.client.post("/sessions", json={"fqdn": "jane.haiku.ink", "password": ["listed-secret"]})
+        serving.client.post(
+            "/sessions", content=b'{"password": "broken-secret"', headers={"Content-Type": "application/json"}
+        )
+        serving.client.get("/blobs/x", headers={"Authorization": "Basic basic-secret"})
+        serving.client.delete("/sessions/current", headers=bearer)
+        serving.stop()
+        log = serving.log()
+        assert log.count("/sessions") >= 4, "requests are logged"
+        vault_key = (tmp_path / "home" / "vault.key").read_text().strip()
+        hidden = [token, PASSWORD, vault_key, "Bearer"]
+        hidden += [
+            "c00kie-secret",
+            "query-secret",
+            "query-code",
+            "wrong-secret",
+            "listed-secret",
+            "broken-secret",
+            "basic-secret",
+        ]
+        assert [secret for secret in hidden if secret in log] == []
+
+
+def test_errors_of_the_database_show_no_values(running: RunningNode) -> None:
+    with pytest.raises(Exception, match="nowhere") as caught, running.node.database.reading() as connection:
+        connection.execute(text("SELECT * FROM nowhere WHERE token = :token"), {"token": "a-secret"})
+    assert "a-secret" not in str(caught.value)
+
+
+def test_mistake_of_the_node_is_a_500_with_the_request_id_and_without_a_traceback(running: RunningNode) -> None:
+    views, running.node.views = running.node.views, None  # type: ignore[assignment]  # as a bug would
+    answer = running.anybody.get("/readyz", headers={"X-Request-Id": "find-me"})
+    assert answer.status_code == 500
+    assert answer.json() == {
+        "type": "urn:inkgrove:error:request.internal",
+        "title": "The node made a mistake; its log tells more under the id of the request.",
+        "status": 500,
+        "code": "request.internal",
+        "detail": "something went wrong inside of the node",
+        "request_id": "find-me",
+    }
+    running.node.views = views
+
+
+# Settings
+
+
+def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    (tmp_path / "inkgrove.toml").write_text('[node]\nport = 1\nhost = "0.0.0.0"\nadministrators = ["a.ink"]\n')
+    environment = {"INKGROVE_NODE_PORT": "2", "INKGROVE_NODE_CORS_ORIGINS": "https://a.ink, https://b.ink"}
+    settings = load_node_settings(tmp_path, {"port": 3, "host": None}, environment)
+    assert (settings.host, settings.port, settings.administrators) == ("0.0.0.0", 3, ("a.ink",))
+    assert settings.cors_origins == ("https://a.ink", "https://b.ink")
+    assert load_node_settings(tmp_path, {}, environment).port == 2
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"INKGROVE_NODE_PROT": "1"}, {"INKGROVE_NODE_PORT": "many"}, {"INKGROVE_NODE_REGISTRATION": "ajar"}],
+)
+def test_unknown_or_wrong_setting_is_an_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    with pytest.raises(Usage):
+        load_node_settings(tmp_path, {}, environment)

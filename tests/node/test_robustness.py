@@ -1,0 +1,268 @@
+"""Requests that no client should send: each gets its 4xx, in bounded time and memory."""
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from inkgrove.api.strict_json import MAX_DEPTH, check_json
+from inkgrove.node.errors import BadJson, TooComplex
+from tests.support.node_processes import Serving
+from tests.support.nodes import PASSWORD
+
+MIB = 1024 * 1024
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    settings = {"registration": "open", "max_body_bytes": str(MIB), "body_seconds": "2", "max_header_bytes": "20000"}
+    with Serving(tmp_path_factory.mktemp("robust"), settings) as node:
+        yield node
+
+
+# Strict JSON
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"{}}",
+        b"{'a': 1}",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": 1, "a": 2}',
+        b'{"b": {"a": 1, "\\u0061": 2}}',
+        b'{"a": "\xff"}',
+        b'\xef\xbb\xbf{"a": 1}',
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a": "\\ud800"}',
+        b'{"\\udc00": 1}',
+        b'{"a": "\\u0000"}',
+        b'{"a": "\x00"}',
+        b'{"a": 01}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b"[1,]",
+        b"\x00",
+    ],
+)
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(BadJson):
+        check_json(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"null",
+        b' {"a": [1, -2.5e3, true, "x"]} ',
+        b'{"a": "\\ud83e\\udda5 \\u00e9 \\\\u0000"}',
+        '{"ä": "🦥"}'.encode(),
+        b"[" * MAX_DEPTH + b"]" * MAX_DEPTH,
+    ],
+)
+def test_json_is_taken(body: bytes) -> None:
+    check_json(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
+        b'{"a":' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1),
+        b"[" * 10_000 + b"]" * 10_000,
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b"[" + b"[]," * 300_000 + b"[]]",
+    ],
+)
+def test_nesting_and_number_of_values_are_bounded(body: bytes) -> None:
+    with pytest.raises(TooComplex):
+        check_json(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "request.bad-json"),
+        (b'{"fqdn": NaN}', "request.bad-json"),
+        (b'{"fqdn": "a.ink", "fqdn": "b.ink"}', "request.bad-json"),
+        (b'{"fqdn": "\xff"}', "request.bad-json"),
+        (b"[" * 10_000 + b"]" * 10_000, "request.too-complex"),
+        (b"[]", "request.invalid"),
+        (b'{"fqdn": "a.ink", "password": "long enough", "age": 3}', "request.invalid"),
+        (b'{"fqdn": 7, "password": []}', "request.invalid"),
+    ],
+)
+def test_malformed_body_is_a_400_with_its_code(serving: Serving, body: bytes, code: str) -> None:
+    answer = serving.client.post("/identities", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", None])
+def test_wrong_content_type_is_a_415(serving: Serving, media_type: str | None) -> None:
+    headers = {"Content-Type": media_type} if media_type else {}
+    body = json.dumps({"fqdn": "jane.haiku.ink", "password": PASSWORD}).encode()
+    answer = serving.client.post("/identities", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "request.unsupported-media-type")
+    assert "application/json" in answer.json()["detail"]
+
+
+# Sizes: time and memory
+
+
+def memory_of(pid: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found.group(1)) * 1024
+
+
+def test_body_of_100_mb_is_refused_in_bounded_time_and_memory(serving: Serving) -> None:
+    serving.client.get("/healthz")
+    before, start = memory_of(serving.pid), time.monotonic()
+    piece = b"x" * MIB
+    for headers in (JSON, {"Content-Type": "text/plain"}):
+        for path in ("/identities", "/sessions"):
+            answer = serving.client.post(path, content=piece * 100, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (413, "request.too-large")
+        # Without a length it is counted while it comes.
+        answer = serving.client.post("/identities", content=(piece for _ in range(100)), headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "request.too-large")
+    assert memory_of(serving.pid) - before < 32 * MIB
+    assert time.monotonic() - start < 30
+
+
+def test_body_just_within_the_limit_takes_bounded_time_and_memory(serving: Serving) -> None:
+    serving.client.get("/healthz")
+    before, start = memory_of(serving.pid), time.monotonic()
+    bodies = [
+        b"[" * MIB,
+        b"[" + b"[]," * (MIB // 3 - 2) + b"[]]",
+        b'{"a":' * (MIB // 5),
+        b"[" + b"1," * (MIB // 2 - 2) + b"1]",
+    ]
+    for body in bodies:
+        answer = serving.client.post("/identities", content=body, headers=JSON)
+        assert answer.status_code == 400
+    assert memory_of(serving.pid) - before < 64 * MIB
+    assert time.monotonic() - start < 20
+
+
+def test_head_of_a_request_is_bounded(serving: Serving) -> None:
+    answer = serving.client.get("/healthz", headers={"X-Long": "x" * 25_000})
+    assert (answer.status_code, answer.json()["code"]) == (431, "request.head-too-large")
+    before = memory_of(serving.pid)
+    with serving.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+        sent = 0
+        with suppress(OSError):  # refused long before all of it is sent
+            while sent < 100 * MIB:
+                sent += connection.send(b"X-Long: " + b"x" * 100_000 + b"\r\n")
+                time.sleep(0.001)
+    assert sent < 50 * MIB
+    assert memory_of(serving.pid) - before < 16 * MIB
+    assert serving.client.get("/healthz").status_code == 200
+
+
+def test_many_requests_on_one_connection_are_not_one_long_head(serving: Serving) -> None:
+    for _ in range(5):
+        assert serving.client.get("/healthz", headers={"X-Long": "x" * 15_000}).status_code == 200
+
+
+# Slowness
+
+
+def read_all(connection: socket.socket) -> bytes:
+    connection.settimeout(10)
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_slow_body_times_out(serving: Serving) -> None:
+    with serving.connect() as connection:
+        head = b"POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        connection.sendall(head)
+        start = time.monotonic()
+        for _ in range(5):
+            connection.sendall(b"{")
+            time.sleep(0.1)
+        answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b'"code":"request.too-slow"' in answer
+        assert time.monotonic() - start < 8
+
+
+def test_slow_head_times_out(serving: Serving) -> None:
+    with serving.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+        answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+    with serving.connect() as connection:
+        assert read_all(connection) == b"", "who says nothing is not kept"
+
+
+# Addresses, methods, origins
+
+
+@pytest.mark.parametrize("path", ["/identities/a%00b", "/identities/jane?x=%00"])
+def test_nul_in_an_address_is_refused(serving: Serving, path: str) -> None:
+    answer = serving.client.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (400, "request.bad-address")
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/identities/%ff%fe", "/blobs/..%2f..%2fetc%2fpasswd", "/identities/" + "x" * 9000]
+)
+def test_what_is_not_there_is_a_404(serving: Serving, path: str) -> None:
+    answer = serving.client.get(path)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_options_and_wrong_methods_say_what_there_is(serving: Serving) -> None:
+    answer = serving.client.options("/identities/jane.haiku.ink")
+    assert (answer.status_code, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+    answer = serving.client.delete("/identities/jane.haiku.ink")
+    assert (answer.status_code, answer.json()["code"]) == (405, "request.method-not-allowed")
+    assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
+    assert serving.client.options("/nothing").status_code == 404
+
+
+def test_head_is_get_without_the_body(serving: Serving) -> None:
+    for path in ("/healthz", "/openapi.json", "/nothing"):
+        got, head = serving.client.get(path), serving.client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b"")
+        assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_pages_of_any_origin_may_call_with_a_token_and_without_cookies(serving: Serving) -> None:
+    origin = {"Origin": "https://app.example"}
+    asks = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "authorization"}
+    answer = serving.client.options("/identities", headers={**origin, **asks})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "PATCH" in answer.headers["access-control-allow-methods"]
+    assert "access-control-allow-credentials" not in answer.headers
+    answer = serving.client.get("/healthz", headers=origin)
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "x-request-id" in answer.headers["access-control-expose-headers"].lower()
+
+
+def test_every_answer_has_security_headers(serving: Serving) -> None:
+    for path in ("/healthz", "/nothing", "/openapi.json"):
+        headers = serving.client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert "server" not in headers

@@ -1,0 +1,305 @@
+"""Importing an archive in any order equals taking its entries in one by one; crashes and bad files do no harm."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core.errors import BadArchive
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.pipeline.archive import ImportReport, import_archive, verify_archive
+from inkgrove.pipeline.archive_files import open_archive, read_slice
+from inkgrove.pipeline.verify import CHECKED_DDL, check_batches, claims_of, judge_logs, keep_without_path, with_links
+from inkgrove.store.decide import Status
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from tests.spark.test_archive import write_archive
+from tests.store.test_verdicts import _offers
+from tests.support.logs import LogBuilder, key
+
+Lines = list[tuple[bytes | None, bytes | None]]
+
+
+def in_order(lines: Lines) -> list[tuple[bytes, bytes | None]]:
+    """The order that an import has, whatever the order of the rows: by place, hash, and the payload first."""
+
+    def place(line: tuple[Any, Any]) -> tuple[Any, ...]:
+        entry = decode_entry(line[0])
+        is_rubbish = line[1] == b"rubbish"
+        return entry.seq_num, bytes(hash_of(line[0])), line[1] is None or is_rubbish, is_rubbish
+
+    return sorted(((data or b"", payload) for data, payload in lines), key=place)
+
+
+def hash_of(data: bytes) -> bytes:
+    return hash_entry(decode_entry(data))
+
+
+def one_by_one(store: LogStore, lines: Lines) -> ImportReport:
+    report = ImportReport(read=len(lines))
+    for line in in_order(lines):
+        (receipt,) = store.ingest([line])
+        if receipt.error is not None:
+            report.rejected[receipt.error.code] += 1
+        elif receipt.status is Status.KNOWN:
+            report.known += 1
+        else:
+            report.appended += 1
+    return report
+
+
+def state(store: LogStore) -> dict[Any, Any]:
+    """Everything a store holds, but for its own numbers."""
+    return {
+        (log.author, log.log_id): (
+            log.height,
+            log.held,
+            log.standing,
+            store.fork_proof(log.author, log.log_id),
+            sorted((item.entry.encoded, item.payload or b"") for item in store.entries_of(log.author, log.log_id)),
+            {
+                seq: sorted(found.items())
+                for seq in [0]
+                for found in [store.owners_of(log.id, range(1, log.height + 1))]
+            },
+        )
+        for log in store.logs().values()
+    }
+
+
+def messages(log: LogBuilder, count: int, rng: random.Random) -> LogBuilder:
+    """Creates, and updates that name them by hash or number."""
+    schema = SchemaVersion(key(9).public, 1, 2)
+    for _ in range(count):
+        if log.entries and rng.random() < 0.6:
+            number = rng.randint(1, len(log.entries))
+            log.append(encode_message(Update(schema, rng.choice([log.hash(number), number]), {"a": 1})))
+        else:
+            log.append(encode_message(Create(schema, {"a": rng.randint(0, 99)})))
+    return log
+
+
+def lines_of(seed: int) -> Lines:
+    rng = random.Random(seed)
+    lines: Lines = []
+    for _ in range(14):
+        lines += [(entry.encoded, payload) for entry, payload in _offers(rng)]
+    for number in range(3):
+        log = messages(LogBuilder(key(100 + number), log_id=rng.choice([1, 300, 2**40])), 30, rng)
+        held = rng.choice([1.0, 0.7])
+        lines += [
+            (entry.encoded, rng.choice([payload, payload, None]))
+            for entry, payload in zip(log.entries, log.payloads, strict=True)
+            if rng.random() < held or entry.seq_num in (1, 4, 13)
+        ]
+    rng.shuffle(lines)
+    return lines
+
+
+def take(spark: SparkSession, store: LogStore, path: Path) -> ImportReport:
+    return import_archive(spark, store, path, path.with_name("rejected.parquet"), lambda _: None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_import_equals_ingest_one_by_one(spark: SparkSession, place: Path | str, tmp_path: Path, seed: int) -> None:
+    lines = lines_of(seed)
+    with open_store(place) as store, open_store(tmp_path / "plain") as plain:
+        if seed % 2:
+            # The store has a part already, in whatever order that came.
+            part = lines[: len(lines) // 3]
+            assert one_by_one(plain, part).read == len(part)
+            store.ingest(in_order(part))
+            assert state(store) == state(plain)
+        expected = one_by_one(plain, lines)
+        found = take(spark, store, write_archive(tmp_path / "archive.parquet", lines))
+        assert found == expected
+        assert found.read == found.appended + found.known + found.rejected.total()
+        assert state(store) == state(plain)
+        offset = store.newest_offset()
+        again = take(spark, store, tmp_path / "archive.parquet")
+        assert again.appended == 0
+        assert store.newest_offset() == offset
+        reasons = pq.read_table(tmp_path / "rejected.parquet")["code"].to_pylist()
+        assert Counter(reasons) == again.rejected
+
+
+def test_every_appended_entry_has_a_position(spark: SparkSession, place: Path | str, tmp_path: Path) -> None:
+    logs = [messages(LogBuilder(key(number)), 50, random.Random(number)) for number in range(1, 5)]
+    lines: Lines = [(e.encoded, p) for log in logs for e, p in zip(log.entries, log.payloads, strict=True)]
+    with open_store(place) as store:
+        take(spark, store, write_archive(tmp_path / "first.parquet", lines[:130]))
+        middle = store.newest_offset()
+        take(spark, store, write_archive(tmp_path / "all.parquet", lines[::-1]))
+        before, _ = store.read_ingests()
+        after, _ = store.read_ingests(middle)
+        assert (len(before), len(after)) == (200, 70)
+        assert {item.hash for item in before} == {hash_of(data or b"") for data, _ in lines}
+
+
+def test_late_entry_gets_the_messages_that_waited_for_it(
+    spark: SparkSession, place: Path | str, tmp_path: Path
+) -> None:
+    schema = SchemaVersion(key(9).public, 1, 2)
+    log = LogBuilder(key(1)).grow(4)
+    log.append(encode_message(Create(schema, {"a": 1})))
+    log.grow(1)
+    log.append(encode_message(Update(schema, log.hash(5), {"a": 2})))
+    log.grow(1)
+    partial = [(log.entry(n).encoded, log.payloads[n - 1]) for n in (1, 4, 8, 7)]
+    with open_store(place) as store:
+        assert [receipt.status for receipt in store.ingest(partial)] == [Status.STORED] * 4
+        (number,) = store.logs()
+        assert store.owners_of(number, [7]) == {log.hash(7): 7}
+        rest: Lines = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+        found = take(spark, store, write_archive(tmp_path / "archive.parquet", rest))
+        assert (found.appended, found.known, dict(found.rejected)) == (4, 4, {})
+        assert store.owners_of(number, [7]) == {log.hash(7): 5}
+
+
+def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(
+    spark: SparkSession, place: Path | str, tmp_path: Path
+) -> None:
+    from inkgrove.store.bulk import Line, LogAsSeen, Run
+
+    log = LogBuilder(key(1)).grow(6)
+    with open_store(place) as store:
+        store.ingest([(entry.encoded, None) for entry in log.entries[:3]])
+        lines = [Line(n, log.hash(n), log.entry(n).encoded, None, None, False) for n in (3, 4)]
+        run = Run(LogAsSeen(key(1).public, 1, 2, 2), lines)
+        assert store.append_clean([run]) == [run]
+        assert store.heights() == {(key(1).public, 1): 3}
+
+
+def test_links_and_forks_are_joins_and_group_bys_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogBuilder(key(1)).grow(20)
+    lines: Lines = [(entry.encoded, None) for entry in log.entries]
+    write_archive(tmp_path / "archive.parquet", lines)
+    checked = spark.read.parquet(str(tmp_path / "archive.parquet")).mapInArrow(check_batches, CHECKED_DDL)
+    placed = checked.repartition(2, "log").persist()
+    placed.count()
+    linked = with_links(placed)
+    judged = plan_above_cache(judge_logs(linked))
+    assert "Aggregate" in judged
+    assert "Exchange" not in judged
+    joined = plan_above_cache(keep_without_path(linked))
+    assert joined.count("Join") == 2
+    for plan in (judged, joined, plan_above_cache(claims_of(linked))):
+        assert "Python" not in plan
+        assert "MapInArrow" not in plan
+    placed.unpersist()
+
+
+def plan_above_cache(frame: Any) -> str:
+    """The plan down to the checked entries, which are cached."""
+    lines, depth = [], None
+    for line in frame._jdf.queryExecution().executedPlan().toString().splitlines():
+        indent = len(line) - len(line.lstrip(" :+-"))
+        if depth is not None and indent > depth:
+            continue
+        depth = indent if "InMemoryTableScan" in line else None
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def test_verdicts_on_logs_do_not_depend_on_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+    whole, forked, cut = LogBuilder(key(1)).grow(9), LogBuilder(key(2)).grow(9), LogBuilder(key(3)).grow(9)
+    lines: Lines = [(entry.encoded, None) for log in (whole, forked) for entry in log.entries]
+    lines += [(forked.fork_at(7).entry(7).encoded, None)]
+    lines += [(cut.entry(number).encoded, None) for number in (1, 2, 6, 7)]
+    random.Random(1).shuffle(lines)
+    with open_store(tmp_path / "home") as store:
+        found = verify_archive(spark, store, open_archive(write_archive(tmp_path / "archive.parquet", lines)))
+        verdicts = {bytes(row["log"][:32]): row["is_clean"] for row in found.logs.collect()}
+        found.release()
+    assert verdicts == {key(1).public: True, key(2).public: False, key(3).public: False}
+
+
+def test_slices_give_every_line_once(tmp_path: Path) -> None:
+    table = pa.table({"entry": [str(n).encode() for n in range(120_001)]}, pa.schema([("entry", pa.binary())]))
+    pq.write_table(table, tmp_path / "big.parquet", row_group_size=110_000)
+    archive = open_archive(tmp_path / "big.parquet")
+    assert [part.rows for part in archive.slices] == [27_500] * 4 + [10_001]
+    found = [
+        int(value)
+        for part in archive.slices
+        for batch in read_slice(part, has_payloads=archive.has_payloads)
+        for value in batch.column("entry").to_pylist()
+    ]
+    assert found == list(range(120_001))
+
+
+def bad_archives(folder: Path) -> dict[str, Path]:
+    whole = write_archive(folder / "whole.parquet", [(b"x" * 1000, None)] * 100).read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.parquet").write_bytes(b"no Parquet at all")
+    (folder / "empty").mkdir()
+    pq.write_table(pa.table({"other": [1]}), folder / "columns.parquet")
+    pq.write_table(pa.table({"entry": ["text"], "payload": [b""]}), folder / "types.parquet")
+    pq.write_table(pa.table({"entry": [b""], "payload": [1]}), folder / "payloads.parquet")
+    damaged = bytearray(whole)
+    damaged[10:60] = bytes(50)
+    (folder / "damaged.parquet").write_bytes(bytes(damaged))
+    names = ("cut.parquet", "text.parquet", "empty", "columns.parquet", "types.parquet", "payloads.parquet")
+    return {name: folder / name for name in (*names, "damaged.parquet")}
+
+
+def test_what_is_no_archive_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with open_store(tmp_path / "home") as store:
+        for name, path in bad_archives(tmp_path).items():
+            with pytest.raises(BadArchive) as caught:
+                take(spark, store, path)
+            assert "\n" not in caught.value.message, name
+            assert path.name in caught.value.message
+            assert store.heights() == {}
+
+
+def test_column_of_payloads_may_be_missing(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogBuilder(key(1)).grow(3)
+    entries = pa.array([entry.encoded for entry in log.entries], pa.large_binary())
+    pq.write_table(pa.table({"entry": entries}), tmp_path / "archive.parquet")
+    with open_store(tmp_path / "home") as store:
+        assert take(spark, store, tmp_path / "archive.parquet").appended == 3
+
+
+def test_killed_import_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    lines: Lines = []
+    for number in range(1, 41):
+        log = LogBuilder(key(number)).grow(600)
+        lines += [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+    random.Random(5).shuffle(lines)
+    archive, home = write_archive(tmp_path / "archive.parquet", lines), tmp_path / "home"
+    with open_store(home) as store:
+        program = "from inkgrove.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "import", str(archive), "--home", str(home), "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+        try:
+            for _ in range(1200):
+                if store.heights() or process.poll() is not None:
+                    break
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+        finally:
+            process.kill()
+            process.wait()
+        time.sleep(1)  # a worker may finish the transaction it is in
+        held = sum(log.held for log in store.logs().values())
+        found = take(spark, store, archive)
+        assert (found.appended, found.known, dict(found.rejected)) == (24_000 - held, held, {})
+        assert (
+            [log.height for log in store.logs().values()] == [log.held for log in store.logs().values()] == [600] * 40
+        )
+        positions = [item.hash for item in store.read_ingests(limit=30_000)[0]]
+        assert len(positions) == len(set(positions)) == 24_000
+        assert 0 < held < 24_000

@@ -1,0 +1,87 @@
+"""The real `inkgrove serve` and `inkgrove up` as processes of their own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Serving:
+    """A command that serves, from `with` to its end."""
+
+    def __init__(
+        self,
+        home: Path,
+        settings: dict[str, str] | None = None,
+        *,
+        command: str = "serve",
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        self.home, self.port = home, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_file = home / f"{command}.log"
+        self._command = [sys.executable, "-m", "inkgrove", command, "--port", str(self.port), "--home", str(home)]
+        self._command += arguments
+        chosen = {f"INKGROVE_NODE_{name.upper()}": value for name, value in (settings or {}).items()}
+        self._environment = {**os.environ, "INKGROVE_NODE_LOG_FORMAT": "json", **chosen}
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        until = time.monotonic() + 60
+        while not self.answers():
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        if self.process.poll() is None:
+            self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.process.pid
+
+    def answers(self) -> bool:
+        """Whether it serves."""
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 60) -> int:
+        """Ask it to end, wait; its exit code."""
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def log(self) -> str:
+        """What it has written."""
+        return self.log_file.read_text()
+
+    def connect(self) -> socket.socket:
+        """A connection to speak HTTP by hand."""
+        return socket.create_connection(("127.0.0.1", self.port))

@@ -1,0 +1,71 @@
+"""Fills the views of a node from the oracle, without Spark: for tests of what is read from them."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, MetaData, insert, update
+
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.node.node import Node
+from inkgrove.node.schemas import Schemas
+from inkgrove.reference import fold
+from inkgrove.reference.view import ReferenceRow
+from inkgrove.store.cells import cell_encoder
+from inkgrove.store.view_store import STREAM, View, read_views, write_progress
+from inkgrove.store.view_tables import row_table, row_table_name, views
+
+
+def build_views(node: Node) -> None:
+    """Build every registered view anew from all that the store holds."""
+    held = [
+        HeldEntry(verify_signed(stored.entry), stored.payload)
+        for author, log_id in node.store.heights()
+        for stored in node.store.entries_of(author, log_id)
+    ]
+    registered = node.store.registered()
+    folded = {view.schema: view for view in fold(held, registered)}
+    node.views.sync(registered)
+    newest = node.store.newest_offset()
+
+    def work(connection: Connection) -> None:
+        for schema_id, view in read_views(connection).items():
+            schema, result = Schemas(node).read(schema_id), folded[schema_id]
+            if not result.version:
+                continue
+            fields = [(field.name, field.type) for field in schema.version(result.version).fields]
+            _build(connection, view, fields, result.rows, result.version, schema.meta.name if schema.meta else None)
+        write_progress(connection, STREAM, 1, newest)
+
+    node.views.database.write(work)
+
+
+def _build(
+    connection: Connection, old: View, fields: Any, rows: list[ReferenceRow], version: int, name: str | None
+) -> None:
+    if old.is_built:
+        old.table().drop(connection)
+    table = row_table(row_table_name(old.id, old.generation + 1), fields, MetaData())
+    table.create(connection)
+    for row in rows:
+        cells = {
+            "_instance": bytes(row.instance),
+            "_author": bytes(row.author),
+            "_log_id": row.log_id,
+            "_seq_num": row.seq_num,
+            "_last_seq_num": row.last_seq_num,
+            "_last_hash": bytes(row.last_hash),
+            "_access": json.dumps({"mode": row.access.mode, "to": [to.hex() for to in row.access.to]})
+            if row.access
+            else None,
+            "_expires": row.expires.microseconds if row.expires else None,
+            "_copied_from": row.copied_from,
+            "_field_seq_nums": json.dumps([row.last_seq_num for _ in fields]),
+        }
+        for field_name, type_name in fields:
+            value, encode = row.fields[field_name], cell_encoder(type_name)
+            cells[field_name] = value if value is None or encode is None else encode(value)
+        connection.execute(insert(table), cells)
+    described = json.dumps([{"name": field, "type": kind, "target": None} for field, kind in fields])
+    facts = {"generation": old.generation + 1, "version": version, "fields": described, "name": name}
+    connection.execute(update(views).where(views.c.id == old.id).values(facts))
