@@ -153,7 +153,7 @@ def all_routes(routes: Iterable[Any]) -> Iterator[APIRoute]:
             yield from all_routes(route.original_router.routes)
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES, ids=" ".join)
+@pytest.mark.parametrize(("method", "path"), ROUTES, ids=map(" ".join, ROUTES))
 def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) -> None:
     route = ROUTES[method, path]
     if route.who is Who.ANYBODY:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.components import require_component
+from tests.support.node_processes import Serving
 from tests.support.pages import Step, matches, read_steps, run_page
-from tests.support.processes import Serving
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sqlalchemy import Connection, MetaData, insert, update
+from sqlalchemy import Connection, insert, update
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
@@ -13,7 +13,7 @@ from inkgrove.reference import fold
 from inkgrove.reference.view import ReferenceRow
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.view_store import STREAM, View, read_views, write_progress
-from inkgrove.store.view_tables import row_table, row_table_name, views
+from inkgrove.store.view_tables import outcomes_of, rows_of, views
 
 
 def build_views(node: Node) -> None:
@@ -27,6 +27,7 @@ def build_views(node: Node) -> None:
     folded = {view.schema: view for view in fold(held, registered)}
     node.views.sync(registered)
     newest = node.store.newest_offset()
+    logs = {(log.author, log.log_id): log.id for log in node.store.logs().values()}
 
     def work(connection: Connection) -> None:
         for schema_id, view in read_views(connection).items():
@@ -34,19 +35,29 @@ def build_views(node: Node) -> None:
             if not result.version:
                 continue
             fields = [(field.name, field.type) for field in schema.version(result.version).fields]
-            _build(connection, view, fields, result.rows, result.version, schema.meta.name if schema.meta else None)
+            _build(
+                connection, view, fields, result.rows, result.version, schema.meta.name if schema.meta else None, logs
+            )
         write_progress(connection, STREAM, 1, newest)
 
     node.views.database.write(work)
 
 
 def _build(
-    connection: Connection, old: View, fields: Any, rows: list[ReferenceRow], version: int, name: str | None
+    connection: Connection,
+    old: View,
+    fields: Any,
+    rows: list[ReferenceRow],
+    version: int,
+    name: str | None,
+    logs: dict[tuple[bytes, int], int],
 ) -> None:
     if old.is_built:
         old.table().drop(connection)
-    table = row_table(row_table_name(old.id, old.generation + 1), fields, MetaData())
+        old.outcomes().drop(connection)
+    table = rows_of(old.id, old.generation + 1, tuple(fields))
     table.create(connection)
+    outcomes_of(old.id, old.generation + 1).create(connection)
     for row in rows:
         cells = {
             "_instance": bytes(row.instance),
@@ -60,6 +71,7 @@ def _build(
             else None,
             "_expires": row.expires.microseconds if row.expires else None,
             "_copied_from": row.copied_from,
+            "_log": logs[row.author, row.log_id],
             "_field_seq_nums": json.dumps([row.last_seq_num for _ in fields]),
         }
         for field_name, type_name in fields:

@@ -12,6 +12,7 @@ from inkgrove.store.database import advice_on
 
 _OURS = re.compile(r"^\s*inkgrove\.core\.errors\.(\w+): (.+)$", re.MULTILINE)
 _DATABASE = re.compile(r"^\s*((?:sqlite3|psycopg)[\w.]*\.\w+): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^((?!pyspark|py4j|org\.|java\.)[\w.]*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 _NO_SPACE = "No space left on device"
 _NOISE = ("An error occurred while calling", "An exception was thrown", "Traceback", "[STREAM_FAILED]")
 
@@ -36,7 +37,10 @@ def explain(error: Exception, logs: Path) -> InkgroveError:
 
 
 def first_reason(error: Exception) -> str:
-    """What Spark says in its first line that is more than the name of an exception."""
+    """What Python says last where it was at fault; else what Spark says first, beyond the name of an exception."""
+    raised = _RAISED.findall(str(error))
+    if raised:
+        return str(raised[-1]).strip()[:300]
     for line in str(error).splitlines():
         text = line.strip().removeprefix(": ")
         if text and not text.startswith(_NOISE):

@@ -175,7 +175,7 @@ class _PostgresStage:
 
 def _postgres_type(declared: str) -> str:
     """The name that the driver knows a column's type by."""
-    name = declared.lower().partition("(")[0]
+    name = declared.lower().partition("(")[0].partition(" collate ")[0]
     return {"bigint": "int8", "integer": "int4", "double precision": "float8", "boolean": "bool"}.get(name, name)
 
 
