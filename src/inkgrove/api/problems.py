@@ -74,6 +74,8 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     federation.MisdirectedRequest: 421,
     federation.SenderUnproved: 403,
     federation.SenderUnreachable: 503,
+    federation.QuotaUsedUp: 429,
+    federation.NoSuchRequest: 404,
     node.RequestTooSlow: 408,
     node.HeadTooLarge: 431,
     node.InternalError: 500,

@@ -475,6 +475,12 @@ class BadParcel(ParcelError):
     code = "parcel.bad"
 
 
+class LacksCreate(ParcelError):
+    """Changes arrived of an instance whose create is not held: send all of it."""
+
+    code = "parcel.lacks-create"
+
+
 # yaml.*
 
 

@@ -197,12 +197,6 @@ class UnknownRecipient(FederationError):
     code = "federation.unknown-recipient"
 
 
-class LacksCreate(FederationError):
-    """Changes arrived of an instance whose create is not held: send all of it."""
-
-    code = "federation.lacks-create"
-
-
 class RequestBoxFull(FederationError):
     """The recipient has as many requests from strangers as the node keeps."""
 
@@ -213,3 +207,9 @@ class QuotaUsedUp(FederationError):
     """The sender has sent as much as this node takes in such a time; try again later."""
 
     code = "federation.quota-used-up"
+
+
+class NoSuchRequest(FederationError):
+    """Nothing of this sender waits in the box of requests."""
+
+    code = "federation.no-such-request"

@@ -8,24 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, func, insert, or_, select
+from sqlalchemy import Connection, or_, select
 
-from inkgrove.core.errors import Forked, InkgroveError, PayloadSizeMismatch
+from inkgrove.core.errors import Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import LacksCreate, RequestBoxFull, UnknownRecipient
-from inkgrove.federation.held import HeldInstance, find_held, owner_of
-from inkgrove.federation.rules import Arrival, Fate, Standing, judge, may_pass_on
+from inkgrove.federation.errors import RequestBoxFull, UnknownRecipient
+from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, encode_delivery, open_parcel
+from inkgrove.messages.instance import Access
+from inkgrove.node.audience import may_pass_on
+from inkgrove.node.blobs import note_references
+from inkgrove.node.held import HeldInstance, find_held, owner_of
+from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
-from inkgrove.store.database import insert_new
 from inkgrove.store.decide import Status
 from inkgrove.store.deliveries import queue, recipients_of, senders_of
-from inkgrove.store.federation_tables import deliveries, request_box
+from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import find_identity
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.node_tables import relations, shares
 from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.publishing import add_shares
+from inkgrove.store.requests import add_request, count_requests, remove_requests
 
 MAX_REQUESTS: Final = 200
 """How many parcels of strangers wait for one recipient."""
@@ -39,8 +44,6 @@ class Receipt:
     recipient: IdentityId
     fate: Fate
     code: str | None = None
-    has: int = 0
-    """The newest message of the instance that is held now."""
 
 
 class _Refused(Exception):
@@ -50,9 +53,8 @@ class _Refused(Exception):
         self.error = error
 
 
-def receive(node: Node, delivery: Delivery, *, is_from_node_of: IdentityId) -> list[Receipt]:
-    """Take in a delivery that was signed by the node of this identity, which must be the one that sends."""
-    assert delivery.via == is_from_node_of
+def receive(node: Node, delivery: Delivery) -> list[Receipt]:
+    """Take in a delivery that was signed by the node of the identity that sends it."""
     return [receipt for parcel in delivery.parcels for receipt in receive_parcel(node, delivery.via, parcel)]
 
 
@@ -60,26 +62,44 @@ def receive_parcel(node: Node, via: IdentityId, parcel: Parcel) -> list[Receipt]
     """Take in one parcel for all its recipients."""
     try:
         create = node.store.entry(parcel.instance)
-        opened = open_parcel(parcel, create.entry.seq_num if create is not None else None)
+        opened = open_parcel(parcel, create.entry if create is not None else None)
         return node.database.write(lambda connection: _receive(connection, node, via, opened))
     except _Refused as refused:
         error = refused.error
     except InkgroveError as err:
         error = err
     if isinstance(error, Forked | PayloadSizeMismatch):
-        # What proves that an author cheats is kept, whoever brings it.
-        node.store.ingest(list(parcel.entries))
+        _keep_evidence(node, parcel)
+    if isinstance(error, LacksCreate):
+        _withdraw(node, via, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients]
+
+
+def _keep_evidence(node: Node, parcel: Parcel) -> None:
+    """What proves that an author cheats is kept, whoever brings it; payloads only where they are the proof."""
+    prepared, _ = prepare(parcel.entries)
+    node.store.ingest([(item.signed, item.payload if item.is_lie else None) for item in prepared])
+
+
+def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
+    """A change without a create, of something that waits as a request: the sender sends all of it, or has ended it."""
+
+    def work(connection: Connection) -> None:
+        for recipient in parcel.recipients:
+            remove_requests(connection, recipient, via, parcel.instance)
+
+    node.database.write(work)
 
 
 def _receive(connection: Connection, node: Node, via: IdentityId, opened: OpenedParcel) -> list[Receipt]:
     parcel = opened.parcel
     held = find_held(connection, parcel.instance)
     if held is None and not opened.has_create:
-        error = LacksCreate("the create of the instance is not held here: send all of it")
-        return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients]
+        raise _Refused(LacksCreate("the create of the instance is not held here: send all of it"))
+    for item in opened.messages:
+        check_author(connection, opened.author, opened.log_id, item.seq_num)
     owner = owner_of(connection, opened.author)
-    arrival = Arrival(opened.access(held.access if held is not None else None), via == owner, opened.is_deletion)
+    arrival = Arrival(_newest_access(opened, held), via == owner, opened.is_deletion)
     accepted, receipts = [], []
     for recipient in parcel.recipients:
         if find_identity(connection, recipient) is None:
@@ -92,21 +112,25 @@ def _receive(connection: Connection, node: Node, via: IdentityId, opened: Opened
         if fate is Fate.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
-        receipts.append(Receipt(parcel.instance, recipient, fate, code, opened.last_seq_num))
+        receipts.append(Receipt(parcel.instance, recipient, fate, code))
     if accepted:
-        _take_in(connection, node, opened, accepted, held)
+        _take_in(connection, node, opened, accepted, arrival.access)
     return receipts
 
 
+def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:
+    """The newest word on who may see the instance; what arrives can be older than what is held."""
+    told = opened.access
+    if held is None or (told is not None and told[0] > held.access_seq):
+        return told[1] if told is not None else None
+    return held.access
+
+
 def _take_in(
-    connection: Connection,
-    node: Node,
-    opened: OpenedParcel,
-    recipients: Sequence[IdentityId],
-    held: HeldInstance | None,
+    connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
 ) -> None:
-    parcel = opened.parcel
-    prepared, rejected = prepare(parcel.entries)
+    instance = opened.parcel.instance
+    prepared, rejected = prepare(opened.parcel.entries)
     for refused in rejected:
         raise _Refused(refused.error)
     is_news = False
@@ -114,20 +138,20 @@ def _take_in(
         if receipt.error is not None:
             raise _Refused(receipt.error)
         is_news |= receipt.status in (Status.STORED, Status.COMPLETED)
-    now = node.clock()
-    rows = [{"instance": parcel.instance, "identity": recipient, "shared": now} for recipient in recipients]
-    connection.execute(insert_new(connection, shares), rows)
-    if is_news and held is not None:
-        forward(connection, parcel.instance, opened.last_seq_num, opened.access(held.access), opened.is_deletion, now)
+    if not opened.is_deletion:  # that it has ended lets nobody see it who did not
+        add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
+    if is_news:
+        for item in opened.messages:
+            note_references(node, connection, instance, item.message, opened.author)
+        if opened.is_deletion or may_pass_on(access):
+            _forward(connection, instance, opened.last_seq_num, node.clock())
 
 
-def forward(connection: Connection, instance: Hash, last_seq: int, access: object, is_deletion: bool, now: int) -> None:
+def _forward(connection: Connection, instance: Hash, last_seq: int, now: int) -> None:
     """Send on what arrived to those whom identities of this node passed the instance to.
 
     Only what is news is sent on, so that nothing goes round in circles.
     """
-    if not is_deletion and not may_pass_on(access):  # type: ignore[arg-type]
-        return
     for via in senders_of(connection, instance):
         queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
 
@@ -157,23 +181,9 @@ def _standing(
 
 def _keep_request(connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, parcel: Parcel) -> bool:
     """Put a stranger's parcel aside; False if the box is full."""
-    count = select(func.count()).select_from(request_box).where(request_box.c.recipient == recipient)
-    if (connection.scalar(count) or 0) >= MAX_REQUESTS:
+    remove_requests(connection, recipient, via, parcel.instance)
+    if count_requests(connection, recipient) >= MAX_REQUESTS:
         return False
     alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
-    row = {
-        "recipient": recipient,
-        "via": via,
-        "instance": parcel.instance,
-        "parcel": encode_delivery(alone),
-        "arrived": node.clock(),
-    }
-    connection.execute(
-        request_box.delete().where(
-            request_box.c.recipient == recipient,
-            request_box.c.via == via,
-            request_box.c.instance == parcel.instance,
-        )
-    )
-    connection.execute(insert(request_box), row)
+    add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
     return True

@@ -6,25 +6,30 @@ steps the process may end, and the next one goes on: the receiver recognises wha
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from random import random
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadAnswer, FederationError, LacksCreate
-from inkgrove.federation.fetch import Answer, Request, Transport
-from inkgrove.federation.held import find_held, owner_of, pack
-from inkgrove.federation.rules import may_pass_on, may_receive
+from inkgrove.federation.calls import signed_call
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import BadAnswer, FederationError, NotAddressed
+from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.node.held import find_held, pack
 from inkgrove.node.node import Node
+from inkgrove.node.sending import is_due_to
 from inkgrove.store.deliveries import (
     Due,
+    State,
     Trouble,
     clear_trouble,
     due_to,
@@ -35,6 +40,7 @@ from inkgrove.store.deliveries import (
     troubles,
     waiting_recipients,
 )
+from inkgrove.store.identities import find_identity
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/deliveries"
@@ -44,15 +50,21 @@ _LONGEST_WAIT: Final = 3600.0
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _AT_ONCE: Final = 32
 """How many nodes are served at the same time."""
+_BREATH_SECONDS: Final = 0.05
+"""A node that publishes without a pause does not look for deliveries after each."""
+_SUSPECT_SECONDS: Final = 30
+_FOR_GOOD: Final = (400, 413, 415, 422)
+"""Answers that trying again does not change."""
 
-Sign = Callable[[Request, IdentityId], Request]
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+log = structlog.get_logger("inkgrove.outbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """What goes to a node in one request."""
 
+    sender: str
+    """The FQDN of the identity that sends."""
     dues: Sequence[Due]
     body: bytes
     reached: Mapping[int, int]
@@ -60,26 +72,27 @@ class Letter:
 
 
 class Outbox:
-    """Delivers until it is stopped; `step` does one round, for simulations."""
+    """Delivers until it is stopped; `step` does one round, for simulations. Belongs to one event loop."""
 
     def __init__(
         self,
         node: Node,
         transport: Transport,
         discovery: Discovery,
-        sign: Sign,
         *,
-        random: Callable[[], float],
-        run_blocking: RunBlocking = asyncio.to_thread,
+        random: Callable[[], float] = random,
+        run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
         self._transport = transport
         self._discovery = discovery
-        self._sign = sign
         self._random = random
         self._run_blocking = run_blocking
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._busy: set[str] = set()
+        self._located: dict[IdentityId, KnownIdentity] = {}
+        self._suspects: set[IdentityId] = set()
+        """Those whose node did not answer as it should: it may be elsewhere by now."""
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -92,70 +105,104 @@ class Outbox:
         try:
             while True:
                 self._wake.clear()
-                for target, recipients in (await self.due_targets()).items():
-                    task = asyncio.create_task(self.serve(target, recipients))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
                 try:
+                    for work in await self._find_work():
+                        task = asyncio.create_task(work)
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                except InkgroveError as error:  # the store is away for a moment
+                    log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
+                await asyncio.sleep(_BREATH_SECONDS)
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), idle_seconds)
-                except TimeoutError:
-                    continue
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Serve every queue that is due, one after the other."""
-        for target, recipients in (await self.due_targets()).items():
-            await self.serve(target, recipients)
+        """Find every recipient and serve every queue that is due, one after the other."""
+        for _ in range(2):  # first where they are, then what is due to them
+            for work in await self._find_work():
+                await work
 
-    async def due_targets(self) -> dict[str, list[KnownIdentity]]:
-        """The queues that are due and not under way: a node by its key, with the recipients there."""
+    async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
+        """What is to be done now and not under way: recipients to be located, nodes to be served."""
         waiting, stopped = await self._run_blocking(
             lambda: self.node.database.read(lambda c: (waiting_recipients(c), troubles(c)))
         )
         now = self.node.clock()
-        found: dict[str, list[KnownIdentity]] = defaultdict(list)
-        for recipient in waiting:
-            alone = f"identity {recipient.hex()}"
-            if alone in stopped and stopped[alone].next_try > now:
-                continue
-            try:
-                known = await self._discovery.find_by_id(recipient)
-            except FederationError as error:
-                await self._fail(alone, [recipient], error, stopped.get(alone))
-                continue
-            target = f"node {known.node_key.hex()}"
-            if target in self._busy or (target in stopped and stopped[target].next_try > now):
-                continue
-            found[target].append(known)
-        return dict(found)
 
-    async def serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
+        def is_free(target: str) -> bool:
+            return target not in self._busy and not (target in stopped and stopped[target].next_try > now)
+
+        work: list[Coroutine[Any, Any, None]] = []
+        nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
+        for recipient in waiting:
+            known = self._located.get(recipient)
+            if known is None or known.expires <= now:
+                if is_free(alone := f"identity {recipient.hex()}"):
+                    self._busy.add(alone)
+                    work.append(self._locate(alone, recipient, stopped.get(alone)))
+            elif is_free(target := f"node {known.node_key.hex()}"):
+                nodes[target].append(known)
+        self._busy |= nodes.keys()
+        return work + [self._serve(target, known) for target, known in nodes.items()]
+
+    async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
+        """Find the node of a recipient: whoever takes long to be found delays nobody else."""
+        try:
+            known = await self._discovery.find_by_id(recipient)
+            if recipient in self._suspects:
+                since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
+                known = await self._discovery.find(known.fqdn, fetched_since=since)
+                self._suspects.discard(recipient)
+            self._located[recipient] = known
+            if before is not None:
+                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
+        except FederationError as error:
+            await self._fail(alone, [recipient], error, before)
+        finally:
+            self._busy.discard(alone)
+            self.wake()
+
+    async def _serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
         """Send one node what is due, request after request, until nothing is or one fails."""
-        if target in self._busy:
-            return
-        self._busy.add(target)
         ids = [known.id for known in recipients]
         try:
             async with self._slots:
                 while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
-                    if letter.body and not await self._send(target, recipients[0].endpoint, letter):
+                    if letter.body and not await self._send(target, recipients, letter):
                         return
+        except InkgroveError as error:
+            log.warning("a delivery was interrupted", target=target, code=error.code, reason=error.message)
         finally:
             self._busy.discard(target)
 
-    async def _send(self, target: str, endpoint: str, letter: Letter) -> bool:
-        request = Request("POST", endpoint.rstrip("/") + PATH, (("content-type", MEDIA_TYPE),), letter.body)
-        via = letter.dues[0].via
-        recipients = sorted({due.recipient for due in letter.dues})
+    async def _send(self, target: str, recipients: Sequence[KnownIdentity], letter: Letter) -> bool:
         try:
-            answer = await self._transport.send(await self._run_blocking(lambda: self._sign(request, via)))
+            request = await self._run_blocking(
+                lambda: signed_call(
+                    self.node,
+                    recipients[0],
+                    "POST",
+                    PATH,
+                    sender=letter.sender,
+                    body=letter.body,
+                    content_type=MEDIA_TYPE,
+                )
+            )
+            answer = await self._transport.send(request)
+            if answer.status in _FOR_GOOD:
+                await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
+                return True
             receipts = read_receipts(answer)
         except FederationError as error:
+            for known in recipients:
+                self._located.pop(known.id, None)
+                self._suspects.add(known.id)
             stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
-            await self._fail(target, recipients, error, stopped.get(target))
+            await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
             return False
         await self._run_blocking(lambda: self._settle(target, letter, receipts))
         return True
@@ -171,26 +218,26 @@ class Outbox:
         if not dues:
             return None
         now = self.node.clock()
+        sender = find_identity(connection, dues[0].via)
+        instances = {instance: find_held(connection, instance) for instance in {due.instance for due in dues}}
         groups: dict[tuple[Hash, int, bool], list[Due]] = defaultdict(list)
         for due in dues:
-            held = find_held(connection, due.instance)
-            if held is None:
+            held = instances[due.instance]
+            if held is None or sender is None:
                 settle(connection, due, "given-up", code="federation.nothing-held", now=now)
-                continue
-            is_owner = owner_of(connection, held.author) == due.via
-            is_allowed = (
-                may_receive(held.access, due.recipient, is_deletion=False) if is_owner else may_pass_on(held.access)
-            )
-            if not is_allowed and (not held.is_deleted or due.delivered == 0):
-                settle(connection, due, "refused", code="federation.not-addressed", now=now)
-                continue
-            groups[due.instance, due.delivered, not is_allowed].append(due)
+            elif held.is_deleted and due.delivered < held.last_seq:
+                # The end is told to whoever may have it, and nobody gets anything else any more.
+                groups[due.instance, 0, True].append(due)
+            elif is_due_to(connection, held, due.via, due.recipient):
+                groups[due.instance, due.delivered, False].append(due)
+            else:
+                settle(connection, due, "refused", code=NotAddressed.code, now=now)
         parcels: list[Parcel] = []
         sent: list[Due] = []
         reached: dict[int, int] = {}
         size = 0
         for (instance, delivered, deletions_only), members in groups.items():
-            held = find_held(connection, instance)
+            held = instances[instance]
             assert held is not None
             to = [due.recipient for due in members]
             parcel = pack(connection, held, to, after=delivered, deletions_only=deletions_only)
@@ -205,8 +252,10 @@ class Outbox:
             sent += members
             reached |= {due.place: held.last_seq for due in members}
             size += weight
-        body = encode_delivery(Delivery(dues[0].via, parcels)) if parcels else b""
-        return Letter(sent or dues, body, reached)
+        if not parcels:
+            return Letter("", dues, b"", {})
+        assert sender is not None
+        return Letter(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
 
     # What came of it
 
@@ -224,8 +273,19 @@ class Outbox:
                 elif receipt["fate"] == "refused":
                     settle(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
-                    state = "delivered" if receipt["fate"] == "accepted" else "held"
-                    settle(connection, due, state, delivered=letter.reached[due.place], now=now)  # type: ignore[arg-type]
+                    state: State = "delivered" if receipt["fate"] == "accepted" else "held"
+                    settle(connection, due, state, delivered=letter.reached[due.place], now=now)
+
+        self.node.database.write(work)
+
+    def _refuse(self, target: str, letter: Letter, code: str) -> None:
+        """The node understood the request and will never take it: it must not stand in the way of the next one."""
+        now = self.node.clock()
+
+        def work(connection: Connection) -> None:
+            clear_trouble(connection, target)
+            for due in letter.dues:
+                settle(connection, due, "refused", code=code, now=now)
 
         self.node.database.write(work)
 

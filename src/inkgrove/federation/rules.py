@@ -1,7 +1,6 @@
-"""Who gets an instance, and what a receiver makes of it: pure decisions (docs/protocol.md section 8).
+"""What a receiver makes of an instance that arrives: pure decisions (docs/protocol.md section 8).
 
-The newest held word on access counts. Narrowing recalls nothing, but what is said later goes only to those who may
-still see it; that an instance has ended is told to everyone who has a copy by us.
+Whom a sender sends to is decided in `node/audience.py`; nobody relies on the other side having done so.
 """
 
 from dataclasses import dataclass
@@ -10,36 +9,14 @@ from enum import StrEnum
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import Blocked, FederationError, NotAddressed, NotToBePassedOn
 from inkgrove.messages.instance import Access
-
-
-def may_pass_on(access: Access | None) -> bool:
-    """Whether somebody other than the owner may send the instance to others."""
-    return access is None or access.mode not in ("self", "closed")
-
-
-def may_receive(access: Access | None, recipient: IdentityId, *, is_deletion: bool) -> bool:
-    """Whether what was said last goes to somebody whom the owner sent the instance to, or who follows the owner."""
-    if is_deletion:
-        return True
-    match access.mode if access is not None else "listed":
-        case "self":
-            return False
-        case "closed":
-            return access is not None and recipient in access.to
-        case _:
-            return True
-
-
-def is_pushed_to_followers(access: Access | None) -> bool:
-    """Whether every accepted follower gets it unasked."""
-    return access is not None and access.mode in ("relations", "public")
+from inkgrove.node.audience import mode_of
 
 
 class Standing(StrEnum):
     """What a recipient is to the one who sends."""
 
     KNOWN = "known"
-    """They follow the sender or the owner, or have the instance already."""
+    """There is an accepted relation with the sender or the owner, they have the instance, or wrote to the sender."""
     STRANGER = "stranger"
     BLOCKED = "blocked"
     """They do not want to hear of the sender or the owner."""
@@ -67,7 +44,7 @@ class Arrival:
 
 def judge(arrival: Arrival, recipient: IdentityId, standing: Standing) -> tuple[Fate, FederationError | None]:
     """Whether a recipient takes a parcel."""
-    mode = arrival.access.mode if arrival.access is not None else "listed"
+    mode = mode_of(arrival.access)
     if standing is Standing.BLOCKED:
         return Fate.REFUSED, Blocked("the recipient does not take anything from there")
     if mode == "self" and not arrival.is_deletion:

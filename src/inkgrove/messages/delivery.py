@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import BadParcel, InkgroveError
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
@@ -77,12 +77,13 @@ class OpenedParcel:
         """The newest message's place."""
         return self.messages[-1].seq_num
 
-    def access(self, held: Access | None) -> Access | None:
-        """The newest word on who may see the instance, given the one that is held."""
+    @property
+    def access(self) -> tuple[int, Access] | None:
+        """The newest word in it on who may see the instance, and its place."""
         for item in reversed(self.messages):
             if not isinstance(item.message, Delete) and item.message.access is not None:
-                return item.message.access
-        return held
+                return item.seq_num, item.message.access
+        return None
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -134,20 +135,24 @@ def _bytes(value: Any, length: int | None = None) -> bytes:
     return value
 
 
-def open_parcel(parcel: Parcel, create_seq: int | None) -> OpenedParcel:
-    """Check a parcel; `create_seq` is the place of the instance's create if that is held already."""
+def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
+    """Check a parcel; `create` is the entry that the instance begins with, if that is held already."""
     signed = [verify_signed(decode_entry(entry)) for entry, _ in parcel.entries]
     places = {(item.entry.author, item.entry.log_id) for item in signed}
     if len(places) != 1:
         raise BadParcel("the entries of a parcel are of one log")
+    ((author, log_id),) = places
+    if log_id == 0:
+        raise BadParcel("log 0 is about an identity: it is read from its own node, never sent")
+    if create is not None and (create.author, create.log_id) != (author, log_id):
+        raise BadParcel("the instance is in another log: only its author says something about it")
     seq_nums = [item.entry.seq_num for item in signed]
     if any(earlier >= later for earlier, later in pairwise(seq_nums)):
         raise BadParcel("the entries of a parcel come in their order, each once")
-    messages = _read_messages(parcel, signed, create_seq)
+    messages = _read_messages(parcel, signed, create.seq_num if create is not None else None)
     pools = set(union_of_pools([item.seq_num for item in messages]))
     if not pools.issuperset(seq_nums):
         raise BadParcel("the parcel holds entries that prove nothing about its instance")
-    ((author, log_id),) = places
     return OpenedParcel(parcel, author, log_id, messages)
 
 
@@ -163,7 +168,11 @@ def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: in
             if item.hash != parcel.instance:
                 raise BadParcel(f"entry {seq_num} is the create of another instance")
             create_seq = seq_num
-        elif not isinstance(message, Update | Delete) or message.instance not in (parcel.instance, create_seq):
+        elif not isinstance(message, Update | Delete):
+            raise BadParcel(f"entry {seq_num} is no message of an instance")
+        elif create_seq is None:
+            raise LacksCreate("the create of the instance is neither held here nor in the parcel: send all of it")
+        elif message.instance not in (parcel.instance, create_seq) or seq_num <= create_seq:
             raise BadParcel(f"entry {seq_num} is no message of the parcel's instance")
         messages.append(ParcelMessage(seq_num, item.hash, message))
     if not messages:

@@ -25,6 +25,7 @@ from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSc
 from inkgrove.node.identity_log import newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
+from inkgrove.node.sending import hosted_among, queue_own
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceFold
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
@@ -128,6 +129,8 @@ class Appender:
         self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
         self._shares: list[tuple[Hash, IdentityId]] = []
+        self._told: dict[Hash, None] = {}
+        """Instances of which there is something to tell, in order."""
 
     # Keys
 
@@ -280,12 +283,14 @@ class Appender:
                 end.schemas |= {schema}
                 self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
+            self._told[signed.hash] = None
             if message.access is not None:
                 self.share(signed.hash, message.access.to)
         elif isinstance(message, Update | Delete):
             instance = self.instance_named(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
+            self._told[instance] = None
             if isinstance(message, Delete):
                 self._deleted.add(instance)
             elif message.access is not None:
@@ -372,6 +377,19 @@ class Appender:
     def share(self, instance: Hash, recipients: Iterable[IdentityId]) -> None:
         """Note whom an instance is sent to."""
         self._shares += [(instance, identity) for identity in recipients]
+        self._told[instance] = None
+
+    def share_hosted(self, instance: Hash, recipients: Collection[IdentityId]) -> None:
+        """Note whom somebody else's instance is passed on to on this node; its owner need not know of the others."""
+        hosted = hosted_among(self.connection, recipients)
+        self._shares += [(instance, identity) for identity in recipients if identity in hosted]
+
+    def finish(self) -> None:
+        """Write everything, and queue what other nodes are to get."""
+        self.flush()
+        publishers = {key.identity for key in self.keys.values()}
+        queue_own(self.connection, self._told, publishers, self.node.clock())
+        self._told = {}
 
     def flush(self) -> None:
         """Write what is pending; the transaction stays open."""

@@ -10,6 +10,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.log_fold import LogMessage
@@ -22,6 +23,7 @@ class HeldInstance:
     """An instance whose create is held with its payload."""
 
     instance: Hash
+    schema: SchemaId
     author: PublicKey
     log: int
     """The store's own number of its log."""
@@ -29,6 +31,8 @@ class HeldInstance:
     create_seq: int
     access: Access | None
     """The newest word."""
+    access_seq: int
+    """Where that was said; 0 if nothing was."""
     is_deleted: bool
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
@@ -48,7 +52,13 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
     log = find_log(connection, entry.author, entry.log_id)
     assert log is not None
     key = InstanceKey(log.id, entry.seq_num)
-    access, is_deleted, messages = None, False, []
+    access, access_seq, is_deleted, messages = None, 0, False, []
+    try:
+        create = decode_message(stored.payload)
+    except InkgroveError:
+        return None
+    if not isinstance(create, Create):
+        return None
     for item in messages_of(connection, [key])[key]:
         if item.invalid_code is not None or item.payload is None:
             continue
@@ -56,13 +66,22 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
             message = decode_message(item.payload)
         except InkgroveError:
             continue
-        if item.hash == instance and not isinstance(message, Create):
-            return None
-        if isinstance(message, Create | Update):
-            access = message.access or access
+        if isinstance(message, Create | Update) and message.access is not None:
+            access, access_seq = message.access, item.seq_num
         is_deleted |= isinstance(message, Delete)
         messages.append(item)
-    return HeldInstance(instance, entry.author, log.id, log.height, entry.seq_num, access, is_deleted, messages)
+    return HeldInstance(
+        instance,
+        create.schema.schema_id,
+        entry.author,
+        log.id,
+        log.height,
+        entry.seq_num,
+        access,
+        access_seq,
+        is_deleted,
+        messages,
+    )
 
 
 def owner_of(connection: Connection, author: PublicKey) -> IdentityId:
