@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.store.deliveries import count_waiting
+from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.outbox import PATH
+from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.store.deliveries import count_waiting, troubles
+from inkgrove.store.identities import keys_of
+from inkgrove.store.peers import find_known
+from inkgrove.store.relations import put_state
 from tests.support.federated import Federation, federation, states, until, wait_for
-from tests.support.nodes import Person
-from tests.support.publishing import create, make_schema, refusal
+from tests.support.logs import LogBuilder
+from tests.support.nodes import Person, RunningNode
+from tests.support.publishing import create, make_schema, refusal, schema_id
 
 
 @dataclass
@@ -176,6 +187,144 @@ def test_name_that_leads_nowhere_is_refused_before_anything_is_published(world: 
     )
     assert refusal(answer) == (404, "identity.unknown")
     assert answer.json()["reason"] == "federation.unreachable"
+
+
+# Nodes that do not keep to the rules
+
+
+def test_receiver_refuses_a_closed_instance_that_is_passed_on(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["john.b.ink"]})
+    wait_for(world.jane, mail, john_b="delivered")
+    refused = ("refused", "federation.not-to-be-passed-on")
+    assert world.them.fate(world.john, world.bob, world.them.pack("b", mail)) == refused
+    assert world.held(mail) == [1, 1, None, None]
+
+
+def test_receiver_refuses_a_closed_instance_for_others_from_the_owner_too(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["john.b.ink"]})
+    refused = ("refused", "federation.not-addressed")
+    assert world.them.fate(world.jane, world.bob, world.them.pack("a", mail)) == refused
+    assert world.held(mail)[3] is None
+
+
+def test_word_that_is_older_than_the_one_held_does_not_count(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink", "bob.d.ink"])
+    wait_for(world.jane, mail, john_b="delivered", bob_d="delivered")
+    world.change(mail, access={"mode": "closed", "to": ["john.b.ink", "bob.d.ink"]})
+    until(lambda: world.held(mail) == [2, 2, None, 2])
+    carol = world.them.person("carol", "d")
+    world.them.acquaint(world.john, carol)
+    old = world.them.pack("b", mail, last=1)  # as if nothing had been said
+    assert world.them.fate(world.john, carol, old) == ("refused", "federation.not-to-be-passed-on")
+    assert world.them.shares("d", mail) == {world.bob.id}
+
+
+def test_delivery_that_comes_twice_changes_nothing(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    before = world.them.count_entries("b")
+    for _ in range(2):
+        assert world.them.fate(world.jane, world.john, world.them.pack("a", mail)) == ("accepted", None)
+    assert world.them.count_entries("b") == before
+    assert count(world, "b") == 0
+
+
+def test_forged_entries_are_refused_and_nothing_is_stored(world: World) -> None:
+    first = world.mail()
+    mail = world.mail()
+    good, other = world.them.pack("a", mail), world.them.pack("a", first)
+    before = world.them.count_entries("b")
+    entries = list(good.entries)
+    last, payload = entries[-1]
+    assert payload is not None
+    bent = last[:-1] + bytes([last[-1] ^ 1])
+    for forged, code in (
+        ([*entries[:-1], (bent, payload)], "entry.bad-signature"),
+        ([*entries[:-1], (last, payload + b" ")], "payload.hash-mismatch"),
+        ([entries[-1]], "entry.no-path-to-first"),
+        ([*other.entries, *entries[1:]], "parcel.bad"),
+    ):
+        parcel = Parcel(good.instance, (), forged)
+        assert world.them.fate(world.jane, world.john, parcel) == ("refused", code)
+    assert world.them.count_entries("b") == before
+    assert world.them.shares("b", mail) == set()
+
+
+def test_foreign_entries_cannot_touch_an_instance(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    carol = world.them.person("carol", "b")
+    world.them.acquaint(world.bob, carol)
+    log = LogBuilder(world.them.nodes["d"].node.secret_key(world.bob.key), log_id=1)
+    version = SchemaVersion(*schema_id(world.schema), 2)
+    log.append(encode_message(Update(version, parse_hash(mail), {"subject": "Mine"}, Access("public"))))
+    parcel = Parcel(parse_hash(mail), (), [(log.entry(1).encoded, log.payloads[0])])
+    before = world.them.count_entries("b")
+    assert world.them.fate(world.bob, carol, parcel) == ("refused", "parcel.bad")
+    assert world.them.shares("b", mail) == {world.john.id}
+    assert world.them.count_entries("b") == before
+
+
+def test_key_cannot_be_substituted_by_posting_an_identity(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    node = world.them.nodes["b"].node
+    before = node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id)))
+    log = LogBuilder(world.them.nodes["d"].node.secret_key(world.bob.key), log_id=0)
+    log.append(encode_message(IdentityDocument("jane.a.ink", "https://bob.d.ink")))
+    parcel = Parcel(log.hash(1), (), [(log.entry(1).encoded, log.payloads[0])])
+    assert world.them.fate(world.bob, world.john, parcel) == ("refused", "parcel.bad")
+    assert node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id))) == before
+    assert node.store.entry(log.hash(1)) is None
+
+
+def test_nobody_delivers_in_the_name_of_another(world: World) -> None:
+    mail = world.mail()
+    parcel = world.them.pack("a", mail)
+    delivery = Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)])
+    answer = world.them.send_as(world.bob, world.john, delivery)
+    assert (answer.status, b"federation.sender-unproved" in answer.body) == (403, True)
+    assert world.held(mail)[1] is None
+
+
+def test_delivery_without_a_signature_is_refused(world: World) -> None:
+    mail = world.mail()
+    parcel = world.them.pack("a", mail)
+    body = encode_delivery(Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)]))
+    headers = {"Content-Type": MEDIA_TYPE, "Host": "john.b.ink"}
+    answer = world.them.nodes["b"].anybody.post(PATH, content=body, headers=headers)
+    assert refusal(answer) == (401, "federation.signature-missing")
+    assert world.held(mail)[1] is None
+
+
+def test_rubbish_is_refused_with_a_code(world: World) -> None:
+    answer = world.them.send_as(world.jane, world.john, b"rubbish")
+    assert (answer.status, b"parcel.bad" in answer.body) == (422, True)
+
+
+def test_blocked_sender_is_refused(world: World) -> None:
+    node = world.them.nodes["b"].node
+    node.database.write(lambda c: put_state(c, world.jane.id, world.john.id, "blocked", 0))
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="refused")
+    assert world.held(mail)[1] is None
+
+
+def test_what_waits_for_a_node_that_is_away_is_delivered_when_it_is_back(tmp_path: Path) -> None:
+    with federation(tmp_path, "ab") as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        them.acquaint(jane, john)
+        schema = make_schema(jane)
+        first = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        wait_for(jane, first, john_b="delivered")
+        away = them.nodes["b"]
+        away.__exit__()
+        second = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        until(lambda: them.nodes["a"].node.database.read(troubles))
+        assert states(jane, second) == {"john.b.ink": "waiting"}
+        them.nodes["b"] = them.stack.enter_context(RunningNode(away.place, away.home, away.settings, away.port))
+        wait_for(jane, second, john_b="delivered")
+        assert them.payloads("b", second) == 1
 
 
 def count(world: World, letter: str) -> int:

@@ -4,17 +4,26 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core.hashing import Hash, parse_hash
+from sqlalchemy import Connection
+
+from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.held import find_held
+from inkgrove.federation.calls import call
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.fetch import Answer, HttpTransport
+from inkgrove.federation.outbox import PATH, read_receipts
+from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.node.held import find_held, pack
+from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
 from tests.support.nodes import Person, RunningNode
+from tests.support.peers import run
 
 PATIENCE = 15.0
 
@@ -62,9 +71,47 @@ class Federation:
         held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
         return len(held.messages) if held is not None else None
 
+    def count_entries(self, letter: str) -> int:
+        """How many entries a node holds, those of identities aside, which it looks up by itself."""
+        logs = self.nodes[letter].node.store.logs().values()
+        return sum(state.held for state in logs if state.log_id != IDENTITY_LOG)
+
     def is_deleted(self, letter: str, instance: str) -> bool:
         held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
         return held is not None and held.is_deleted
+
+    def send_as(self, sender: Person, to: Person, body: Delivery | bytes) -> Answer:
+        """What a node could send if it wanted to: any delivery, signed by the sender's node."""
+        node = self.nodes[node_of(sender)].node
+        content = body if isinstance(body, bytes) else encode_delivery(body)
+
+        async def work() -> Answer:
+            async with HttpTransport(node.settings) as transport:
+                known = await Discovery(node, transport).find(to.fqdn)
+                return await call(
+                    node, transport, known, "POST", PATH, sender=sender.fqdn, body=content, content_type=MEDIA_TYPE
+                )
+
+        return run(work())
+
+    def fate(self, sender: Person, to: Person, parcel: Parcel) -> tuple[str, str | None]:
+        """What becomes of a parcel at the node of its recipient, and with which code."""
+        answer = self.send_as(sender, to, Delivery(sender.id, [Parcel(parcel.instance, (to.id,), parcel.entries)]))
+        (receipt,) = read_receipts(answer).values()
+        return receipt["fate"], receipt.get("code")
+
+    def pack(self, letter: str, instance: str, last: int | None = None) -> Parcel:
+        """Everything that a node holds of an instance, up to a message."""
+
+        def work(connection: Connection) -> Parcel:
+            held = find_held(connection, parse_hash(instance))
+            assert held is not None
+            some = replace(held, messages=held.messages[:last])
+            packed = pack(connection, some, [], after=0, deletions_only=False)
+            assert packed is not None
+            return packed
+
+        return self.nodes[letter].node.database.read(work)
 
     def shares(self, letter: str, instance: str) -> set[IdentityId]:
         return set(self.nodes[letter].node.database.read(lambda c: shares_of(c, parse_hash(instance))))
@@ -89,10 +136,6 @@ def wait_for(person: Person, instance: str, **wanted: str) -> None:
         until(lambda: states(person, instance) == expected)
     except AssertionError:
         raise AssertionError(person.get(f"/instances/{instance}/deliveries").text) from None
-
-
-def hash_of(text: str) -> Hash:
-    return parse_hash(text)
 
 
 @contextmanager
