@@ -78,6 +78,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ),
     # Other nodes sign their requests; a token is nothing to them.
     ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
     ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),

@@ -8,19 +8,20 @@ from starlette.concurrency import run_in_threadpool
 from inkgrove.api.auth import get_node
 from inkgrove.api.problems import responses
 from inkgrove.core import errors as core
-from inkgrove.federation import errors
+from inkgrove.federation import errors, relations
 from inkgrove.federation.errors import SenderUnproved
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.inbox import receive
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.senders import received_request
 from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, decode_delivery, encode_receipts
+from inkgrove.node.errors import NotRequested
 from inkgrove.node.node import Node
 from inkgrove.store.peers import KnownIdentity
 
 router = APIRouter(tags=["federation"])
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
 _SIGNED = (
     errors.SignatureMissing,
     errors.SignatureIncomplete,
@@ -90,3 +91,20 @@ def _receive(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
             for receipt in receive(node, delivery)
         ]
     )
+
+
+@router.post(
+    relations.PATH,
+    response_class=Response,
+    responses={
+        200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: _BINARY}},
+        **responses(*_SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: _BINARY}}},
+)
+async def hear_of_relation(request: Request) -> Response:
+    """Take in what an identity elsewhere asks or answers about following; it signs the request."""
+    body = await request.body()
+    sender = await admit(request, body)
+    answer = await run_in_threadpool(relations.hear, get_node(request), sender, body)
+    return Response(answer, media_type=relations.MEDIA_TYPE)

@@ -76,6 +76,8 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     federation.SenderUnreachable: 503,
     federation.QuotaUsedUp: 429,
     federation.NoSuchRequest: 404,
+    federation.UnknownRecipient: 404,
+    federation.BadMove: 422,
     node.RequestTooSlow: 408,
     node.HeadTooLarge: 431,
     node.InternalError: 500,

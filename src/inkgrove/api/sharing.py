@@ -62,7 +62,7 @@ class WaitingRequests(BaseModel):
 class DecisionBody(Strict):
     """What becomes of a stranger's request."""
 
-    decision: Literal["accept", "refuse"]
+    decision: Annotated[Literal["accept", "refuse"], Field(examples=["accept"])]
 
 
 class Taken(BaseModel):

@@ -213,3 +213,9 @@ class NoSuchRequest(FederationError):
     """Nothing of this sender waits in the box of requests."""
 
     code = "federation.no-such-request"
+
+
+class BadMove(FederationError):
+    """The message about a relation is malformed."""
+
+    code = "federation.bad-move"
