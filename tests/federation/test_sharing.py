@@ -1,5 +1,7 @@
 """Sharing between real nodes over HTTP: everybody gets exactly what they should."""
 
+import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from inkgrove.store.deliveries import count_waiting, troubles
 from inkgrove.store.identities import keys_of
 from inkgrove.store.peers import find_known
 from inkgrove.store.relations import put_state
+from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, states, until, wait_for
 from tests.support.logs import LogBuilder
 from tests.support.nodes import Person, RunningNode
@@ -179,6 +182,37 @@ def test_dead_node_delays_nobody(world: World) -> None:
     mail = world.mail(recipients=[dead, "john.b.ink"])
     until(lambda: world.held(mail)[1] == 1)
     until(lambda: states(world.jane, mail) == {None: "waiting", "john.b.ink": "delivered"})
+
+
+def test_node_that_never_answers_delays_nobody(tmp_path: Path) -> None:
+    with federation(tmp_path, "abe") as them, socket.socket() as mute:
+        jane, john, eve = them.person("jane", "a"), them.person("john", "b"), them.person("eve", "e")
+        them.acquaint(jane, john, eve)
+        schema = make_schema(jane)
+        first = create(jane, schema, recipients=["john.b.ink", "eve.e.ink"])["instance"]
+        wait_for(jane, first, john_b="delivered", eve_e="delivered")
+        them.nodes["e"].__exit__()
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        mute.bind(("127.0.0.1", them.nodes["e"].port))
+        mute.listen()
+        begun = time.monotonic()
+        for _ in range(3):
+            mail = create(jane, schema, recipients=["eve.e.ink", "john.b.ink"])["instance"]
+            wait_for(jane, mail, john_b="delivered", eve_e="waiting")
+        assert time.monotonic() - begun < 5  # a request to eve's node is given 20 s
+
+
+def test_sharing_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
+    places = {letter: postgres.create_database(f"sharing_{letter}") for letter in "ab"}
+    with federation(tmp_path, "ab", places) as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        mail = create(jane, make_schema(jane), recipients=["john.b.ink"])["instance"]
+        wait_for(jane, mail, john_b="held")
+        path = f"/me/requests/{jane.id.hex()}"
+        assert john.post(path, json={"decision": "accept"}).json() == {"instances": [mail]}
+        assert jane.delete(f"/instances/{mail}").status_code == 200
+        wait_for(jane, mail, john_b="delivered")
+        assert them.is_deleted("b", mail)
 
 
 def test_name_that_leads_nowhere_is_refused_before_anything_is_published(world: World) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,8 +139,8 @@ def wait_for(person: Person, instance: str, **wanted: str) -> None:
 
 
 @contextmanager
-def federation(tmp_path: Path, letters: str) -> Iterator[Federation]:
-    """One node for each letter, all on SQLite."""
+def federation(tmp_path: Path, letters: str, places: Mapping[str, str] | None = None) -> Iterator[Federation]:
+    """One node for each letter, on SQLite unless places are given."""
     ports = {letter: free_port() for letter in letters}
     resolve = tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
     with ExitStack() as stack:
@@ -149,5 +149,5 @@ def federation(tmp_path: Path, letters: str) -> Iterator[Federation]:
             home = tmp_path / letter
             home.mkdir()
             settings = NodeSettings(registration="open", resolve=(*resolve, f"*.dead.ink=127.0.0.1:{free_port()}"))
-            nodes[letter] = stack.enter_context(RunningNode(home, home, settings, port))
+            nodes[letter] = stack.enter_context(RunningNode((places or {}).get(letter, home), home, settings, port))
         yield Federation(nodes, stack)
