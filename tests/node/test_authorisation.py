@@ -19,6 +19,7 @@ from tests.support.plain_views import build_views
 from tests.support.services import BACK, Service
 
 SCHEMA = f"{key(7).public.hex()}/1"
+UNKNOWN = "0040" + "ab" * 64
 
 
 class Who(Enum):
@@ -77,6 +78,17 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("DELETE", "/me/services/{client}"): Route(Who.IDENTITY, path="/me/services/{client}", as_john=404),
     ("GET", "/me/accesses"): Route(Who.IDENTITY),
     ("GET", "/me/relations"): Route(Who.SCOPE),
+    ("GET", "/me/requests"): Route(Who.IDENTITY),
+    ("POST", "/me/requests/{via}"): Route(
+        Who.IDENTITY, {"decision": "refuse"}, path=f"/me/requests/{'ab' * 32}", right={404}
+    ),
+    ("GET", "/instances/{instance}/deliveries"): Route(Who.TOKEN, path=f"/instances/{UNKNOWN}/deliveries", right={404}),
+    ("POST", "/instances/{instance}/pass-on"): Route(
+        Who.TOKEN, {"recipients": ["{john}"]}, path=f"/instances/{UNKNOWN}/pass-on", right={404}
+    ),
+    # Other nodes sign their requests; a token is nothing to them.
+    ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
     ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),

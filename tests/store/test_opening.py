@@ -16,6 +16,7 @@ from sqlalchemy import column, table, update
 
 from inkgrove.core.errors import StoreTooNew, StoreUnavailable
 from inkgrove.store.database import Database, parse_place
+from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import identities
 from inkgrove.store.opening import NEWEST, open_store
@@ -84,6 +85,7 @@ def test_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
     database = Database(parse_place(place))
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
+        assert deliveries.metadata is identities.metadata  # both modules are loaded
         differences = compare_metadata(context, identities.metadata)
     database.close()
     assert differences == []

@@ -30,11 +30,13 @@ class RunningNode:
     settings: NodeSettings = field(
         default_factory=lambda: NodeSettings(registration="open", administrators=("admin.haiku.ink",))
     )
+    port: int = 0
+    """A free one, unless others must know it beforehand."""
 
     def __enter__(self) -> Self:
         configure_logs(NodeSettings(log_level="warning"))
         self.node = Node(self.place, self.settings, home=self.home)
-        self.server = uvicorn.Server(make_config(make_app(self.node), replace(self.settings, port=0)))
+        self.server = uvicorn.Server(make_config(make_app(self.node), replace(self.settings, port=self.port)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 10

@@ -20,6 +20,7 @@ from inkgrove.api import (
     changes,
     consent,
     entries,
+    federation,
     identities,
     instances,
     operation,
@@ -27,6 +28,7 @@ from inkgrove.api import (
     relations,
     schemas,
     services,
+    sharing,
     views,
 )
 from inkgrove.api.bodies import BodyLimits, check_media_type
@@ -38,6 +40,7 @@ from inkgrove.api.openapi import set_openapi
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
+from inkgrove.federation.federation import Federation
 from inkgrove.node.blob_collection import collect_if_alone
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
@@ -50,6 +53,8 @@ ROUTERS: Final = (
     relations.router,
     schemas.router,
     instances.router,
+    sharing.router,
+    federation.router,
     entries.router,
     views.router,
     changes.router,
@@ -67,16 +72,19 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         _tell_when_stopping(node)
-        collection = asyncio.create_task(_collect_blobs(node))
+        app.state.federation = Federation(node)
+        tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
         try:
             yield
         finally:
             # Every request has been answered by now.
             node.stopping.set()
             await app.state.watch.close()
-            collection.cancel()
-            with suppress(asyncio.CancelledError):
-                await collection
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            await app.state.federation.close()
             if closes_node:
                 node.close()
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from inkgrove.api.problems import media_type_of, responses
 from inkgrove.api.publishing import Strict, body_of, instance_of, publish, read_body, read_json
+from inkgrove.api.recipients import find_elsewhere, names_in
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
@@ -20,7 +21,7 @@ router = APIRouter(tags=["publishing"])
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 _INSTANCE = "0040" + "5f1d" * 32
 _AUTHOR = "8f" * 32
-_IDEMPOTENCY = {
+IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
@@ -100,7 +101,7 @@ class Shared(BaseModel):
     position: str
 
 
-_REFUSED = (
+REFUSED = (
     errors.SignInRequired,
     errors.BadToken,
     errors.OutOfScope,
@@ -114,7 +115,7 @@ _REFUSED = (
     core.Forked,
 )
 _CONTENT = (core.UnknownField, core.WrongType, core.FailedValidation, core.PayloadTooLarge, errors.WouldNotApply)
-_ADDRESSED = (errors.UnknownIdentity, errors.BadInstanceDocument, errors.NotShareable)
+ADDRESSED = (errors.UnknownIdentity, errors.BadInstanceDocument, errors.NotShareable)
 _CHANGED = (errors.UnknownInstance, errors.ForeignInstance, errors.RevokedKey)
 _SCHEMA = (errors.UnknownView, errors.AmbiguousName, errors.UnknownSchemaLog)
 
@@ -123,15 +124,20 @@ _SCHEMA = (errors.UnknownView, errors.AmbiguousName, errors.UnknownSchemaLog)
     "/instances",
     status_code=201,
     response_model=Published,
-    responses=responses(*_REFUSED, *_CONTENT, *_ADDRESSED, *_SCHEMA),
-    openapi_extra={**body_of(NewInstance), "parameters": [_IDEMPOTENCY]},
+    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA),
+    openapi_extra={**body_of(NewInstance), "parameters": [IDEMPOTENCY]},
 )
 async def create_instance(request: Request) -> Response:
     """Create an instance: the node checks it against the newest version of the schema, signs and stores it."""
     body = await read_body(request, NewInstance)
     access = body.access.plain() if body.access is not None else None
+    await find_elsewhere(request, [*body.recipients, *_named(body.access)])
     work = CreateInstance(body.schema_, body.fields, access, body.expires, body.recipients, _source(body.copied_from))
     return await publish(request, work)
+
+
+def _named(access: AccessBody | None) -> list[str]:
+    return access.to or [] if access is not None else []
 
 
 def _source(text: str | None) -> Hash | None:
@@ -150,9 +156,9 @@ History = Annotated[
     "/instances/{instance}",
     response_model=Published,
     responses=responses(
-        *_REFUSED,
+        *REFUSED,
         *_CONTENT,
-        *_ADDRESSED,
+        *ADDRESSED,
         *_CHANGED,
         errors.BadPatch,
         errors.PatchFailed,
@@ -160,7 +166,7 @@ History = Annotated[
         errors.UnsupportedMediaType,
     ),
     openapi_extra={
-        "parameters": [_IDEMPOTENCY],
+        "parameters": [IDEMPOTENCY],
         "requestBody": {
             "required": True,
             "content": {
@@ -179,21 +185,36 @@ async def patch_instance(request: Request, instance: str, history: History = Non
     if media_type not in (JSON_PATCH, MERGE_PATCH):
         raise UnsupportedMediaType(f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
     patch = read_json(await request.body())
+    await find_elsewhere(request, _named_in_patch(patch))
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
     return await publish(
         request, ChangeInstance(instance_of(instance), lambda document: apply(document, patch), history)
     )
 
 
+def _named_in_patch(patch: Any) -> list[str]:
+    """What may be names of recipients: whatever the patch says about access."""
+    if isinstance(patch, dict):
+        return names_in(patch.get("access"))
+    steps = patch if isinstance(patch, list) else []
+    return [
+        name
+        for step in steps
+        if isinstance(step, dict) and str(step.get("path")).startswith("/access")
+        for name in names_in(step.get("value"))
+    ]
+
+
 @router.put(
     "/instances/{instance}",
     response_model=Published,
-    responses=responses(*_REFUSED, *_CONTENT, *_ADDRESSED, *_CHANGED, errors.ShowsHistory),
-    openapi_extra={**body_of(WholeInstance), "parameters": [_IDEMPOTENCY]},
+    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, errors.ShowsHistory),
+    openapi_extra={**body_of(WholeInstance), "parameters": [IDEMPOTENCY]},
 )
 async def replace_instance(request: Request, instance: str, history: History = None) -> Response:
     """Give an instance new values for all its fields; one signed update with what changes."""
     body = await read_body(request, WholeInstance)
+    await find_elsewhere(request, _named(body.access))
     access = body.access.plain() if body.access is not None else None
 
     def replace(document: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +226,8 @@ async def replace_instance(request: Request, instance: str, history: History = N
 @router.delete(
     "/instances/{instance}",
     response_model=Published,
-    responses=responses(*_REFUSED, *_CHANGED),
-    openapi_extra={"parameters": [_IDEMPOTENCY]},
+    responses=responses(*REFUSED, *_CHANGED),
+    openapi_extra={"parameters": [IDEMPOTENCY]},
 )
 async def delete_instance(request: Request, instance: str) -> Response:
     """End an instance; its entries stay."""
@@ -217,12 +238,13 @@ async def delete_instance(request: Request, instance: str) -> Response:
     "/instances/{instance}/copy",
     status_code=201,
     response_model=Published,
-    responses=responses(*_REFUSED, *_CONTENT, *_ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog),
-    openapi_extra={**body_of(NewCopy), "parameters": [_IDEMPOTENCY]},
+    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog),
+    openapi_extra={**body_of(NewCopy), "parameters": [IDEMPOTENCY]},
 )
 async def copy_instance(request: Request, instance: str) -> Response:
     """Make a copy of an instance that one can see; the copy is one's own and names its source."""
     body = await read_body(request, NewCopy)
+    await find_elsewhere(request, [*body.recipients, *_named(body.access)])
     access = body.access.plain() if body.access is not None else None
     return await publish(request, CopyInstance(instance_of(instance), access, body.expires, body.recipients))
 
@@ -230,10 +252,11 @@ async def copy_instance(request: Request, instance: str) -> Response:
 @router.post(
     "/instances/{instance}/share",
     response_model=Shared,
-    responses=responses(*_REFUSED, *_ADDRESSED, *_CHANGED),
-    openapi_extra={**body_of(NewRecipients), "parameters": [_IDEMPOTENCY]},
+    responses=responses(*REFUSED, *ADDRESSED, *_CHANGED),
+    openapi_extra={**body_of(NewRecipients), "parameters": [IDEMPOTENCY]},
 )
 async def share_instance(request: Request, instance: str) -> Response:
-    """Send an instance of one's own to more identities, by id or by the name of one that is hosted here."""
+    """Send an instance of one's own to more identities, by id or by name, wherever they are hosted."""
     body = await read_body(request, NewRecipients)
+    await find_elsewhere(request, body.recipients)
     return await publish(request, ShareInstance(instance_of(instance), body.recipients))

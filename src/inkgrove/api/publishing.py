@@ -93,7 +93,9 @@ async def publish(request: Request, work: Work) -> Response:
         if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
             raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
         job = Job(require_token(request), work, key, await _whole_request(request))
-    return answer(await writer_of(request).ask(job))
+    reply = await writer_of(request).ask(job)
+    request.app.state.federation.outbox.wake()
+    return answer(reply)
 
 
 async def _whole_request(request: Request) -> bytes:

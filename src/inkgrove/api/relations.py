@@ -1,14 +1,19 @@
 """Routes of relations: who follows whom."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query, Response
+from anyio import from_thread
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.federation import federation_of
 from inkgrove.api.models import Strict
 from inkgrove.api.problems import responses
 from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
+from inkgrove.federation.relations import tell
 from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import errors, relations
@@ -16,6 +21,7 @@ from inkgrove.node.accesses import record
 from inkgrove.node.caller import RELATIONS_READ, Caller
 from inkgrove.node.identities import parse_identity_name, show_identity
 from inkgrove.node.node import Node
+from inkgrove.store.peers import KnownIdentity, find_known
 from inkgrove.store.relations import Side, State
 
 router = APIRouter(tags=["relations"])
@@ -69,12 +75,52 @@ class StateAnswer(BaseModel):
 
 _MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
 _REFUSALS = responses(
-    errors.SignInRequired, errors.NotAllowed, errors.UnknownIdentity, errors.NotRequested, errors.OwnRelation
+    errors.SignInRequired,
+    errors.NotAllowed,
+    errors.UnknownIdentity,
+    errors.NotRequested,
+    errors.OwnRelation,
+    BadAnswer,
+    PeerTimeout,
 )
 
 
-def _identity(node: Node, name: str) -> IdentityId:
-    return show_identity(node, parse_identity_name(name)).id
+class _Other:
+    """The other side of a relation, on this node or elsewhere."""
+
+    def __init__(self, request: Request, node: Node, name: str, *, must_answer: bool) -> None:
+        self._node = node
+        self._federation = federation_of(request)
+        self._known: KnownIdentity | None = None
+        wanted = parse_identity_name(name)
+        try:
+            self.id = show_identity(node, wanted).id
+        except errors.UnknownIdentity as err:
+            self._known = self._find(wanted, err, must_answer=must_answer)
+            self.id = self._known.id
+
+    def _find(self, name: str | IdentityId, unknown: errors.UnknownIdentity, *, must_answer: bool) -> KnownIdentity:
+        known = self._node.database.read(lambda connection: find_known(connection, name))
+        if known is not None and not must_answer:
+            return known
+        discovery = self._federation.discovery
+        try:
+            if isinstance(name, str):
+                return from_thread.run(discovery.find, name)
+            return from_thread.run(discovery.find_by_id, name)
+        except FederationError as err:
+            raise errors.UnknownIdentity(f"{unknown.message}: {err.message}", reason=err.code) from err
+
+    def tell(self, me: IdentityId, move: relations.Move) -> State | None:
+        """Let the other node know; how the relation stands there, None if it is on this very node or there is none."""
+        if self._known is None:
+            return None
+        return from_thread.run(tell, self._node, self._federation.transport, me, self._known, move)
+
+    def try_to_tell(self, me: IdentityId, move: relations.Move) -> None:
+        """The same where the move counts whether the other knows or not."""
+        with suppress(FederationError):
+            self.tell(me, move)
 
 
 def _group(body: Strict | None, group: str | None) -> str | Unset | None:
@@ -119,12 +165,19 @@ def _reader(caller: Caller) -> IdentityId:
 
 
 @router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
-def follow(node: NodeDependency, caller: CallerDependency, name: str, body: Following | None = None) -> dict[str, Any]:
-    """Ask to follow somebody, by name or id."""
+def follow(
+    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Following | None = None
+) -> dict[str, Any]:
+    """Ask to follow somebody, by name or id, wherever they are; asking again brings both nodes in line."""
     me = caller.require_identity()
     group = _group(body, body.group if body is not None else None)
-    state = relations.move_relation(node, me, _identity(node, name), "request", group=group)
+    other = _Other(request, node, name, must_answer=True)
+    state = relations.move_relation(node, me, other.id, "request", group=group)
     assert state is not None
+    there = other.tell(me, "request")
+    if there in ("accepted", "refused") and there != state:
+        state = relations.move_relation(node, me, other.id, "accept" if there == "accepted" else "refuse")
+        assert state is not None
     return {"state": relations.shown_state("following", state)}
 
 
@@ -133,18 +186,26 @@ def follow(node: NodeDependency, caller: CallerDependency, name: str, body: Foll
     status_code=204,
     responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
 )
-def unfollow(node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Follow somebody no longer."""
-    relations.move_relation(node, caller.require_identity(), _identity(node, name), "end")
+    me = caller.require_identity()
+    other = _Other(request, node, name, must_answer=False)
+    relations.move_relation(node, me, other.id, "end")
+    other.try_to_tell(me, "end")
     return Response(status_code=204)
 
 
 @router.put("/me/followers/{name}", response_model=StateAnswer, responses=_REFUSALS)
-def answer_follower(node: NodeDependency, caller: CallerDependency, name: str, body: Follower) -> dict[str, Any]:
+def answer_follower(
+    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Follower
+) -> dict[str, Any]:
     """Accept, refuse or block somebody who asked to follow; put them into a group."""
     me = caller.require_identity()
     move = _MOVES[body.state]
-    return {"state": relations.move_relation(node, _identity(node, name), me, move, group=_group(body, body.group))}
+    other = _Other(request, node, name, must_answer=False)
+    state = relations.move_relation(node, other.id, me, move, group=_group(body, body.group))
+    other.try_to_tell(me, move)
+    return {"state": state}
 
 
 @router.delete(
@@ -152,7 +213,10 @@ def answer_follower(node: NodeDependency, caller: CallerDependency, name: str, b
     status_code=204,
     responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
 )
-def remove_follower(node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+def remove_follower(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Let somebody follow no longer, or lift a block: they can ask again."""
-    relations.move_relation(node, _identity(node, name), caller.require_identity(), "remove")
+    me = caller.require_identity()
+    other = _Other(request, node, name, must_answer=False)
+    relations.move_relation(node, other.id, me, "remove")
+    other.try_to_tell(me, "remove")
     return Response(status_code=204)

@@ -10,6 +10,7 @@
     ├── LimitError       limit.*     a value that stores and tables cannot hold
     ├── CborError        cbor.*      the strict CBOR profile
     ├── MessageError     message.*   the content of one message
+    ├── ParcelError      parcel.*    instances on their way between nodes
     ├── YamlError        yaml.*      messages written as YAML
     ├── SchemaError      schema.*    a schema message against the versions before it
     ├── InstanceError    instance.*  an instance message against its schema
@@ -457,6 +458,27 @@ class BadTimestamp(MessageError):
     """A text is not a timestamp with an offset, at most 6 fraction digits, in the years 0001-9999."""
 
     code = "message.bad-timestamp"
+
+
+# parcel.*
+
+
+class ParcelError(InkgroveError):
+    """Instances on their way between nodes."""
+
+    code = "parcel"
+
+
+class BadParcel(ParcelError):
+    """The parcel is malformed, or holds more or other things than one instance and its proof."""
+
+    code = "parcel.bad"
+
+
+class LacksCreate(ParcelError):
+    """Changes arrived of an instance whose create is not held: send all of it."""
+
+    code = "parcel.lacks-create"
 
 
 # yaml.*

@@ -168,3 +168,54 @@ class SenderUnreachable(FederationError):
     """The node that signed the request cannot be asked for its key at the moment."""
 
     code = "federation.sender-unreachable"
+
+
+# Taking in what others send
+
+
+class Blocked(FederationError):
+    """The recipient takes nothing from this sender."""
+
+    code = "federation.blocked"
+
+
+class NotToBePassedOn(FederationError):
+    """The owner's word on access does not let anybody else send this instance."""
+
+    code = "federation.not-to-be-passed-on"
+
+
+class NotAddressed(FederationError):
+    """The instance is closed and the recipient is not among those it names."""
+
+    code = "federation.not-addressed"
+
+
+class UnknownRecipient(FederationError):
+    """The recipient is not hosted on this node."""
+
+    code = "federation.unknown-recipient"
+
+
+class RequestBoxFull(FederationError):
+    """The recipient has as many requests from strangers as the node keeps."""
+
+    code = "federation.request-box-full"
+
+
+class QuotaUsedUp(FederationError):
+    """The sender has sent as much as this node takes in such a time; try again later."""
+
+    code = "federation.quota-used-up"
+
+
+class NoSuchRequest(FederationError):
+    """Nothing of this sender waits in the box of requests."""
+
+    code = "federation.no-such-request"
+
+
+class BadMove(FederationError):
+    """The message about a relation is malformed."""
+
+    code = "federation.bad-move"

@@ -26,6 +26,7 @@ from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSc
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
+from inkgrove.node.sending import hosted_among, queue_own
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceFold
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
@@ -133,6 +134,8 @@ class Appender:
         self._said: list[tuple[Hash, PublicKey, InstanceMessage]] = []
         """Messages that begin or end references to blobs."""
         self._identity_logs: set[PublicKey] = set()
+        self._told: dict[Hash, None] = {}
+        """Instances of which there is something to tell, in order."""
 
     # Keys
 
@@ -288,6 +291,7 @@ class Appender:
                 end.schemas |= {schema}
                 self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
+            self._told[signed.hash] = None
             if message.access is not None:
                 self.share(signed.hash, message.access.to)
         elif isinstance(message, Update | Delete):
@@ -295,6 +299,7 @@ class Appender:
             assert instance is not None
             self._changed.add(instance)
             self._note(instance, entry.author, message)
+            self._told[instance] = None
             if isinstance(message, Delete):
                 self._deleted.add(instance)
             elif message.access is not None:
@@ -381,6 +386,19 @@ class Appender:
     def share(self, instance: Hash, recipients: Iterable[IdentityId]) -> None:
         """Note whom an instance is sent to."""
         self._shares += [(instance, identity) for identity in recipients]
+        self._told[instance] = None
+
+    def share_hosted(self, instance: Hash, recipients: Collection[IdentityId]) -> None:
+        """Note whom somebody else's instance is passed on to on this node; its owner need not know of the others."""
+        hosted = hosted_among(self.connection, recipients)
+        self._shares += [(instance, identity) for identity in recipients if identity in hosted]
+
+    def finish(self) -> None:
+        """Write everything, and queue what other nodes are to get."""
+        self.flush()
+        publishers = {key.identity for key in self.keys.values()}
+        queue_own(self.connection, self._told, publishers, self.node.clock())
+        self._told = {}
 
     def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage) -> None:
         if isinstance(message, Delete) or blobs_in(message):

@@ -17,9 +17,12 @@ from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.messages.salt import encode_salted
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.appending import Appender, InstanceState, LogEnd
+from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
-from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, ShowsHistory, UnknownInstance
+from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, NotShareable, ShowsHistory, UnknownInstance
+from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.patch import is_same
+from inkgrove.node.sending import is_follower, queue_passed_on, was_sent
 from inkgrove.node.values import (
     addressed,
     check_shareable,
@@ -212,6 +215,40 @@ class ShareInstance:
         recipients = find_recipients(appender.connection, list(self.recipients))
         check_shareable(row.access, recipients)
         appender.share(self.instance, recipients)
+        return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
+
+
+@dataclass(frozen=True, slots=True)
+class PassOnInstance:
+    """An instance of somebody else, sent to more recipients by one who has it."""
+
+    instance: Hash
+    recipients: Sequence[Any]
+    entries: ClassVar[int] = 0
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Note whom it is sent to, and what other nodes are to get."""
+        appender.flush()
+        connection = appender.connection
+        held = find_held(connection, self.instance)
+        unknown = UnknownInstance(f"no instance {self.instance.hex()[:140]} is here, or it may not be seen")
+        if held is None or held.is_deleted:
+            raise unknown
+        identity = caller.require(held.schema, "create")  # it goes out in the name of the identity, as a copy would
+        owner = owner_of(connection, held.author)
+        if owner == identity:
+            return ShareInstance(self.instance, self.recipients).plan(appender, caller)
+        sent = was_sent(connection, self.instance, identity)
+        if (
+            not may_receive(held.access, identity, was_sent=sent, is_follower=is_follower(connection, identity, owner))
+            and mode_of(held.access) != "public"
+        ):
+            raise unknown
+        if not may_pass_on(held.access):
+            raise NotShareable("the owner lets nobody pass this instance on")
+        recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
+        appender.share_hosted(self.instance, recipients)
+        queue_passed_on(connection, held, identity, recipients, appender.node.clock())
         return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
 
 

@@ -51,6 +51,9 @@ class NodeSettings:
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
+    give_up_seconds: int = field(
+        default=7 * 86_400, metadata={"about": "How long deliveries to a node that does not answer are tried."}
+    )
     resolve: tuple[str, ...] = field(
         default=(),
         metadata={
@@ -70,6 +73,9 @@ class NodeSettings:
     )
     discovery_seconds: int = field(
         default=3600, metadata={"about": "How long it is believed what was found out about an identity elsewhere."}
+    )
+    peer_bytes_per_minute: int = field(
+        default=64 * 1024 * 1024, metadata={"about": "How much another node may deliver to this one in a minute."}
     )
     blob_grace_seconds: int = field(
         default=86_400, metadata={"about": "How long a blob that nothing refers to is kept."}

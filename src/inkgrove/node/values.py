@@ -18,6 +18,7 @@ from inkgrove.node.errors import BadInstanceDocument, BadRequest, NotShareable, 
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 from inkgrove.store.identities import find_identity
+from inkgrove.store.peers import find_known
 
 _MODES: Mapping[str, AccessMode] = {
     "self": "self",
@@ -78,7 +79,7 @@ def render_access(access: Access | None) -> dict[str, Any] | None:
 
 
 def parse_access(connection: Connection, value: Any) -> Access:
-    """The word on who may see an instance; `to` may hold names of hosted identities."""
+    """The word on who may see an instance; `to` may hold names."""
     if type(value) is not dict or not value.keys() <= {"mode", "to"}:
         raise BadInstanceDocument("access is an object with mode and, if need be, to")
     mode = _MODES.get(value["mode"]) if type(value.get("mode")) is str else None
@@ -90,7 +91,7 @@ def parse_access(connection: Connection, value: Any) -> Access:
 
 
 def find_recipients(connection: Connection, names: Any) -> list[IdentityId]:
-    """Identities by id, or by the name of one that is hosted here; each once, in the order given."""
+    """Identities by id, or by a name that is hosted here or was found elsewhere; each once, in the order given."""
     if type(names) is not list or len(names) > MAX_RECIPIENTS:
         raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     return list(dict.fromkeys(_find_recipient(connection, name) for name in names))
@@ -104,10 +105,11 @@ def _find_recipient(connection: Connection, name: Any) -> IdentityId:
             return IdentityId.fromhex(name)
         except ValueError:
             pass
-    hosted = find_identity(connection, name.lower())
-    if hosted is None:
-        raise UnknownIdentity(f"no identity {name[:80]!r} is hosted here: name others by id", identity=name[:253])
-    return hosted.id
+    name = name.lower()
+    found = find_identity(connection, name) or (find_known(connection, name) if name.isprintable() else None)
+    if found is None:
+        raise UnknownIdentity(f"no identity {name[:80]!r} is known here", identity=name[:253])
+    return found.id
 
 
 def addressed(access: Access | None, recipients: Sequence[IdentityId]) -> Access | None:

@@ -203,7 +203,7 @@ class Writer:
                 repeats.note(job, number)
             except InkgroveError as error:
                 planned.append(error)
-        appender.flush()
+        appender.finish()
         position = render_position(own_offset(connection))
         answers: list[Reply | Exception] = []
         for job, plan in zip(jobs, planned, strict=True):

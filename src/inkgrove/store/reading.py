@@ -172,6 +172,19 @@ def _stored_entry(row: Any) -> StoredEntry:
     return StoredEntry(decode_entry(row.encoded), Hash(row.hash), row.payload, code)
 
 
+def read_encoded(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[int, bytes]:
+    """The bytes of verified entries at these places of a log, given by the store's own number."""
+    standing = read_logs(connection, [log])[log].standing
+    return {
+        row.seq_num: row.encoded
+        for some in in_lists(seq_nums)
+        for row in connection.execute(
+            select(entries.c.seq_num, entries.c.encoded).where(entries.c.log == log, entries.c.seq_num.in_(some))
+        )
+        if standing.refusal(row.seq_num) is None
+    }
+
+
 def verified_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
     """Those of the hashes that are of verified entries, of whatever log."""
     found: set[Hash] = set()

@@ -1,0 +1,110 @@
+"""Routes for other nodes: what they deliver, each request signed by the node that sends it."""
+
+from typing import cast
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from inkgrove.api.auth import get_node
+from inkgrove.api.problems import responses
+from inkgrove.core import errors as core
+from inkgrove.federation import errors, relations
+from inkgrove.federation.errors import SenderUnproved
+from inkgrove.federation.federation import Federation
+from inkgrove.federation.inbox import receive
+from inkgrove.federation.outbox import PATH
+from inkgrove.federation.senders import received_request
+from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, decode_delivery, encode_receipts
+from inkgrove.node.errors import NotRequested
+from inkgrove.node.node import Node
+from inkgrove.store.peers import KnownIdentity
+
+router = APIRouter(tags=["federation"])
+
+_BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
+_SIGNED = (
+    errors.SignatureMissing,
+    errors.SignatureIncomplete,
+    errors.BadRequestSignature,
+    errors.BadDigest,
+    errors.StaleRequest,
+    errors.FutureRequest,
+    errors.ReplayedRequest,
+    errors.MisdirectedRequest,
+    errors.SenderUnproved,
+    errors.SenderUnreachable,
+    errors.QuotaUsedUp,
+)
+
+
+def federation_of(request: Request) -> Federation:
+    """What speaks with other nodes for the application."""
+    return cast(Federation, request.app.state.federation)
+
+
+async def admit(request: Request, body: bytes) -> KnownIdentity:
+    """The identity in whose name another node sends a request; raises unless that is proved."""
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
+    host = request.headers.get("host", "")
+    scope = request.scope
+    federation = federation_of(request)
+    sender = await federation.senders.admit(
+        received_request(request.method, host, scope["raw_path"], scope["query_string"], headers, body)
+    )
+    federation.quotas.use(sender.node_key, len(body))
+    return sender
+
+
+@router.post(
+    PATH,
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Receipts: what became of each parcel for each recipient",
+            "content": {MEDIA_TYPE: _BINARY},
+        },
+        **responses(*_SIGNED, core.BadParcel),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}},
+)
+async def take_delivery(request: Request) -> Response:
+    """Take in instances that another node delivers, in the name of the identity that signs the request."""
+    body = await request.body()
+    sender = await admit(request, body)
+    receipts = await run_in_threadpool(_receive, get_node(request), sender, body)
+    federation_of(request).outbox.wake()  # something may have to be sent on
+    return Response(receipts, media_type=MEDIA_TYPE)
+
+
+def _receive(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
+    delivery: Delivery = decode_delivery(body)
+    if delivery.via != sender.id:
+        raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
+    return encode_receipts(
+        [
+            {
+                "instance": bytes(receipt.instance),
+                "recipient": bytes(receipt.recipient),
+                "fate": receipt.fate.value,
+                **({"code": receipt.code} if receipt.code is not None else {}),
+            }
+            for receipt in receive(node, delivery)
+        ]
+    )
+
+
+@router.post(
+    relations.PATH,
+    response_class=Response,
+    responses={
+        200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: _BINARY}},
+        **responses(*_SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: _BINARY}}},
+)
+async def hear_of_relation(request: Request) -> Response:
+    """Take in what an identity elsewhere asks or answers about following; it signs the request."""
+    body = await request.body()
+    sender = await admit(request, body)
+    answer = await run_in_threadpool(relations.hear, get_node(request), sender, body)
+    return Response(answer, media_type=relations.MEDIA_TYPE)

@@ -1,0 +1,50 @@
+"""The parts that speak with other nodes, put together for one process; the outbox works in one process only."""
+
+import asyncio
+import fcntl
+import os
+from typing import Final
+
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.fetch import HttpTransport
+from inkgrove.federation.outbox import Outbox
+from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.senders import Senders
+from inkgrove.node.node import Node
+
+_LOOK_AGAIN_SECONDS: Final = 5.0
+
+
+class Federation:
+    """Belongs to the event loop of its process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.transport = HttpTransport(node.settings)
+        self.discovery = Discovery(node, self.transport)
+        self.senders = Senders(node, self.discovery)
+        self.outbox = Outbox(node, self.transport, self.discovery)
+        self.quotas = Quotas(node.settings.peer_bytes_per_minute, node.clock)
+
+    async def run(self) -> None:
+        """Deliver until the task is cancelled, while no other process of this home does."""
+        self._node.home.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._node.home / "outbox.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while not _try_lock(file):
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await self.outbox.run()
+        finally:
+            os.close(file)
+
+    async def close(self) -> None:
+        """Close what is open to other nodes."""
+        await self.transport.close()
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

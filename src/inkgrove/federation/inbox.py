@@ -1,0 +1,189 @@
+"""The inbox: what other nodes deliver, verified as a whole before anything is stored (docs/protocol.md section 8).
+
+Each parcel is one transaction: entries, who may see them, and what is to be sent on. A parcel that was received before
+changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, or_, select
+
+from inkgrove.core.errors import Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import RequestBoxFull, UnknownRecipient
+from inkgrove.federation.rules import Arrival, Fate, Standing, judge
+from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, encode_delivery, open_parcel
+from inkgrove.messages.instance import Access
+from inkgrove.node.audience import may_pass_on
+from inkgrove.node.blobs import note_references
+from inkgrove.node.held import HeldInstance, find_held, owner_of
+from inkgrove.node.identity_log import check_author
+from inkgrove.node.node import Node
+from inkgrove.store.decide import Status
+from inkgrove.store.deliveries import queue, recipients_of, senders_of
+from inkgrove.store.federation_tables import deliveries
+from inkgrove.store.identities import find_identity
+from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.node_tables import relations, shares
+from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.publishing import add_shares
+from inkgrove.store.requests import add_request, count_requests, remove_requests
+
+MAX_REQUESTS: Final = 200
+"""How many parcels of strangers wait for one recipient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a parcel for one recipient."""
+
+    instance: Hash
+    recipient: IdentityId
+    fate: Fate
+    code: str | None = None
+
+
+class _Refused(Exception):
+    """The store does not take an entry: nothing of the parcel is to stay."""
+
+    def __init__(self, error: InkgroveError) -> None:
+        self.error = error
+
+
+def receive(node: Node, delivery: Delivery) -> list[Receipt]:
+    """Take in a delivery that was signed by the node of the identity that sends it."""
+    return [receipt for parcel in delivery.parcels for receipt in receive_parcel(node, delivery.via, parcel)]
+
+
+def receive_parcel(node: Node, via: IdentityId, parcel: Parcel) -> list[Receipt]:
+    """Take in one parcel for all its recipients."""
+    try:
+        create = node.store.entry(parcel.instance)
+        opened = open_parcel(parcel, create.entry if create is not None else None)
+        return node.database.write(lambda connection: _receive(connection, node, via, opened))
+    except _Refused as refused:
+        error = refused.error
+    except InkgroveError as err:
+        error = err
+    if isinstance(error, Forked | PayloadSizeMismatch):
+        _keep_evidence(node, parcel)
+    if isinstance(error, LacksCreate):
+        _withdraw(node, via, parcel)
+    return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients]
+
+
+def _keep_evidence(node: Node, parcel: Parcel) -> None:
+    """What proves that an author cheats is kept, whoever brings it; payloads only where they are the proof."""
+    prepared, _ = prepare(parcel.entries)
+    node.store.ingest([(item.signed, item.payload if item.is_lie else None) for item in prepared])
+
+
+def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
+    """A change without a create, of something that waits as a request: the sender sends all of it, or has ended it."""
+
+    def work(connection: Connection) -> None:
+        for recipient in parcel.recipients:
+            remove_requests(connection, recipient, via, parcel.instance)
+
+    node.database.write(work)
+
+
+def _receive(connection: Connection, node: Node, via: IdentityId, opened: OpenedParcel) -> list[Receipt]:
+    parcel = opened.parcel
+    held = find_held(connection, parcel.instance)
+    if held is None and not opened.has_create:
+        raise _Refused(LacksCreate("the create of the instance is not held here: send all of it"))
+    for item in opened.messages:
+        check_author(connection, opened.author, opened.log_id, item.seq_num)
+    owner = owner_of(connection, opened.author)
+    arrival = Arrival(_newest_access(opened, held), via == owner, opened.is_deletion)
+    accepted, receipts = [], []
+    for recipient in parcel.recipients:
+        if find_identity(connection, recipient) is None:
+            unknown = UnknownRecipient(f"{recipient} is not hosted here")
+            receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
+            continue
+        fate, refusal = judge(arrival, recipient, _standing(connection, recipient, via, owner, parcel.instance))
+        if fate is Fate.HELD and not _keep_request(connection, node, recipient, via, parcel):
+            fate, refusal = Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
+        if fate is Fate.ACCEPTED:
+            accepted.append(recipient)
+        code = refusal.code if refusal is not None else None
+        receipts.append(Receipt(parcel.instance, recipient, fate, code))
+    if accepted:
+        _take_in(connection, node, opened, accepted, arrival.access)
+    return receipts
+
+
+def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:
+    """The newest word on who may see the instance; what arrives can be older than what is held."""
+    told = opened.access
+    if held is None or (told is not None and told[0] > held.access_seq):
+        return told[1] if told is not None else None
+    return held.access
+
+
+def _take_in(
+    connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
+) -> None:
+    instance = opened.parcel.instance
+    prepared, rejected = prepare(opened.parcel.entries)
+    for refused in rejected:
+        raise _Refused(refused.error)
+    is_news = False
+    for receipt in ingest_batch(connection, by_log(prepared), must_be_next=False).values():
+        if receipt.error is not None:
+            raise _Refused(receipt.error)
+        is_news |= receipt.status in (Status.STORED, Status.COMPLETED)
+    if not opened.is_deletion:  # that it has ended lets nobody see it who did not
+        add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
+    if is_news:
+        for item in opened.messages:
+            note_references(node, connection, instance, item.message, opened.author)
+        if opened.is_deletion or may_pass_on(access):
+            _forward(connection, instance, opened.last_seq_num, node.clock())
+
+
+def _forward(connection: Connection, instance: Hash, last_seq: int, now: int) -> None:
+    """Send on what arrived to those whom identities of this node passed the instance to.
+
+    Only what is news is sent on, so that nothing goes round in circles.
+    """
+    for via in senders_of(connection, instance):
+        queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
+
+
+def _standing(
+    connection: Connection, recipient: IdentityId, via: IdentityId, owner: IdentityId, instance: Hash
+) -> Standing:
+    others = [via, owner]
+    states = connection.execute(
+        select(relations.c.follower, relations.c.followee, relations.c.state).where(
+            or_(
+                (relations.c.follower == recipient) & relations.c.followee.in_(others),
+                relations.c.follower.in_(others) & (relations.c.followee == recipient),
+            )
+        )
+    ).all()
+    if any(row.state == "blocked" and row.followee == recipient for row in states):
+        return Standing.BLOCKED
+    if any(row.state == "accepted" for row in states):
+        return Standing.KNOWN
+    has_it = select(shares.c.instance).where(shares.c.instance == instance, shares.c.identity == recipient)
+    # Who was written to by the recipient may answer.
+    wrote = select(deliveries.c.place).where(deliveries.c.via == recipient, deliveries.c.recipient == via).limit(1)
+    is_known = connection.scalar(has_it) is not None or connection.scalar(wrote) is not None
+    return Standing.KNOWN if is_known else Standing.STRANGER
+
+
+def _keep_request(connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, parcel: Parcel) -> bool:
+    """Put a stranger's parcel aside; False if the box is full."""
+    remove_requests(connection, recipient, via, parcel.instance)
+    if count_requests(connection, recipient) >= MAX_REQUESTS:
+        return False
+    alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
+    add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
+    return True

@@ -1,0 +1,327 @@
+"""The outbox: brings what is due to other nodes, each in a queue and with a patience of its own.
+
+docs/protocol.md section 8. A dead or slow node delays nobody else. What is due is in the database; between any two
+steps the process may end, and the next one goes on: the receiver recognises what it has.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import random
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import InkgroveError, LacksCreate
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.calls import signed_call
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import BadAnswer, FederationError, NotAddressed
+from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.node.held import find_held, pack
+from inkgrove.node.node import Node
+from inkgrove.node.sending import is_due_to
+from inkgrove.store.deliveries import (
+    Due,
+    State,
+    Trouble,
+    clear_trouble,
+    due_to,
+    forget_progress,
+    give_up,
+    note_failure,
+    settle,
+    troubles,
+    waiting_recipients,
+)
+from inkgrove.store.identities import find_identity
+from inkgrove.store.peers import KnownIdentity
+
+PATH: Final = "/federation/deliveries"
+_SECOND: Final = 1_000_000
+_FIRST_WAIT: Final = 2.0
+_LONGEST_WAIT: Final = 3600.0
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_AT_ONCE: Final = 32
+"""How many nodes are served at the same time."""
+_BREATH_SECONDS: Final = 0.05
+"""A node that publishes without a pause does not look for deliveries after each."""
+_SUSPECT_SECONDS: Final = 30
+_FOR_GOOD: Final = (400, 413, 415, 422)
+"""Answers that trying again does not change."""
+
+log = structlog.get_logger("inkgrove.outbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What goes to a node in one request."""
+
+    sender: str
+    """The FQDN of the identity that sends."""
+    dues: Sequence[Due]
+    body: bytes
+    reached: Mapping[int, int]
+    """By place: the newest message that the request holds for that due."""
+
+
+class Outbox:
+    """Delivers until it is stopped; `step` does one round, for simulations. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        discovery: Discovery,
+        *,
+        random: Callable[[], float] = random,
+        run_blocking: RunBlocking = in_thread,
+    ) -> None:
+        self.node = node
+        self._transport = transport
+        self._discovery = discovery
+        self._random = random
+        self._run_blocking = run_blocking
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._busy: set[str] = set()
+        self._located: dict[IdentityId, KnownIdentity] = {}
+        self._suspects: set[IdentityId] = set()
+        """Those whose node did not answer as it should: it may be elsewhere by now."""
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something was queued: look now."""
+        self._wake.set()
+
+    async def run(self, idle_seconds: float = 1.0) -> None:
+        """Deliver whatever is due until the task is cancelled."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    for work in await self._find_work():
+                        task = asyncio.create_task(work)
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                except InkgroveError as error:  # the store is away for a moment
+                    log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
+                await asyncio.sleep(_BREATH_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), idle_seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def step(self) -> None:
+        """Find every recipient and serve every queue that is due, one after the other."""
+        for _ in range(2):  # first where they are, then what is due to them
+            for work in await self._find_work():
+                await work
+
+    async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
+        """What is to be done now and not under way: recipients to be located, nodes to be served."""
+        waiting, stopped = await self._run_blocking(
+            lambda: self.node.database.read(lambda c: (waiting_recipients(c), troubles(c)))
+        )
+        now = self.node.clock()
+
+        def is_free(target: str) -> bool:
+            return target not in self._busy and not (target in stopped and stopped[target].next_try > now)
+
+        work: list[Coroutine[Any, Any, None]] = []
+        nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
+        for recipient in waiting:
+            known = self._located.get(recipient)
+            if known is None or known.expires <= now:
+                if is_free(alone := f"identity {recipient.hex()}"):
+                    self._busy.add(alone)
+                    work.append(self._locate(alone, recipient, stopped.get(alone)))
+            elif is_free(target := f"node {known.node_key.hex()}"):
+                nodes[target].append(known)
+        self._busy |= nodes.keys()
+        return work + [self._serve(target, known) for target, known in nodes.items()]
+
+    async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
+        """Find the node of a recipient: whoever takes long to be found delays nobody else."""
+        try:
+            known = await self._discovery.find_by_id(recipient)
+            if recipient in self._suspects:
+                since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
+                known = await self._discovery.find(known.fqdn, fetched_since=since)
+                self._suspects.discard(recipient)
+            self._located[recipient] = known
+            if before is not None:
+                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
+        except FederationError as error:
+            await self._fail(alone, [recipient], error, before)
+        finally:
+            self._busy.discard(alone)
+            self.wake()
+
+    async def _serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
+        """Send one node what is due, request after request, until nothing is or one fails."""
+        ids = [known.id for known in recipients]
+        try:
+            async with self._slots:
+                while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
+                    if letter.body and not await self._send(target, recipients, letter):
+                        return
+        except InkgroveError as error:
+            log.warning("a delivery was interrupted", target=target, code=error.code, reason=error.message)
+        finally:
+            self._busy.discard(target)
+
+    async def _send(self, target: str, recipients: Sequence[KnownIdentity], letter: Letter) -> bool:
+        try:
+            request = await self._run_blocking(
+                lambda: signed_call(
+                    self.node,
+                    recipients[0],
+                    "POST",
+                    PATH,
+                    sender=letter.sender,
+                    body=letter.body,
+                    content_type=MEDIA_TYPE,
+                )
+            )
+            answer = await self._transport.send(request)
+            if answer.status in _FOR_GOOD:
+                await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
+                return True
+            receipts = read_receipts(answer)
+        except FederationError as error:
+            for known in recipients:
+                self._located.pop(known.id, None)
+                self._suspects.add(known.id)
+            stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
+            await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
+            return False
+        await self._run_blocking(lambda: self._settle(target, letter, receipts))
+        return True
+
+    # What is sent
+
+    def _write_letter(self, recipients: Sequence[IdentityId]) -> Letter | None:
+        """The next request to a node; without a body if nothing of what is due may be sent."""
+        return self.node.database.write(lambda connection: self._compose(connection, recipients))
+
+    def _compose(self, connection: Connection, recipients: Sequence[IdentityId]) -> Letter | None:
+        dues = due_to(connection, recipients)
+        if not dues:
+            return None
+        now = self.node.clock()
+        sender = find_identity(connection, dues[0].via)
+        instances = {instance: find_held(connection, instance) for instance in {due.instance for due in dues}}
+        groups: dict[tuple[Hash, int, bool], list[Due]] = defaultdict(list)
+        for due in dues:
+            held = instances[due.instance]
+            if held is None or sender is None:
+                settle(connection, due, "given-up", code="federation.nothing-held", now=now)
+            elif held.is_deleted and due.delivered < held.last_seq:
+                # The end is told to whoever may have it, and nobody gets anything else any more.
+                groups[due.instance, 0, True].append(due)
+            elif is_due_to(connection, held, due.via, due.recipient):
+                groups[due.instance, due.delivered, False].append(due)
+            else:
+                settle(connection, due, "refused", code=NotAddressed.code, now=now)
+        parcels: list[Parcel] = []
+        sent: list[Due] = []
+        reached: dict[int, int] = {}
+        size = 0
+        for (instance, delivered, deletions_only), members in groups.items():
+            held = instances[instance]
+            assert held is not None
+            to = [due.recipient for due in members]
+            parcel = pack(connection, held, to, after=delivered, deletions_only=deletions_only)
+            if parcel is None:
+                for due in members:
+                    settle(connection, due, "delivered", delivered=held.last_seq, now=now)
+                continue
+            weight = sum(len(entry) + len(payload or b"") for entry, payload in parcel.entries)
+            if parcels and (size + weight > _MAX_BYTES or len(parcels) >= MAX_PARCELS):
+                break
+            parcels.append(parcel)
+            sent += members
+            reached |= {due.place: held.last_seq for due in members}
+            size += weight
+        if not parcels:
+            return Letter("", dues, b"", {})
+        assert sender is not None
+        return Letter(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
+
+    # What came of it
+
+    def _settle(self, target: str, letter: Letter, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]) -> None:
+        now = self.node.clock()
+
+        def work(connection: Connection) -> None:
+            clear_trouble(connection, target)
+            for due in letter.dues:
+                receipt = receipts.get((due.instance, due.recipient))
+                if receipt is None:
+                    settle(connection, due, "refused", code="federation.no-receipt", now=now)
+                elif receipt["fate"] == "refused" and receipt.get("code") == LacksCreate.code and due.delivered:
+                    forget_progress(connection, due)
+                elif receipt["fate"] == "refused":
+                    settle(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
+                else:
+                    state: State = "delivered" if receipt["fate"] == "accepted" else "held"
+                    settle(connection, due, state, delivered=letter.reached[due.place], now=now)
+
+        self.node.database.write(work)
+
+    def _refuse(self, target: str, letter: Letter, code: str) -> None:
+        """The node understood the request and will never take it: it must not stand in the way of the next one."""
+        now = self.node.clock()
+
+        def work(connection: Connection) -> None:
+            clear_trouble(connection, target)
+            for due in letter.dues:
+                settle(connection, due, "refused", code=code, now=now)
+
+        self.node.database.write(work)
+
+    async def _fail(
+        self, target: str, recipients: Sequence[IdentityId], error: FederationError, before: Trouble | None
+    ) -> None:
+        now = self.node.clock()
+        failures = (before.failures if before is not None else 0) + 1
+        since = before.failing_since if before is not None else now
+        asked = error.data.get("retry_after")
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (failures - 1)) * (0.5 + self._random())
+        if isinstance(asked, int | float):
+            wait = max(wait, float(asked))
+        trouble = Trouble(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
+
+        def work(connection: Connection) -> None:
+            note_failure(connection, target, trouble)
+            if now - since > self.node.settings.give_up_seconds * _SECOND:
+                give_up(connection, due_to(connection, recipients), error.code, now)
+
+        await self._run_blocking(lambda: self.node.database.write(work))
+
+
+def read_receipts(answer: Answer) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
+    """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
+    if answer.status != 200:
+        retry = answer.header("retry-after")
+        wait = int(retry) if retry is not None and retry.isascii() and retry.isdigit() else None
+        raise BadAnswer(f"the node answered with status {answer.status}", status=answer.status, retry_after=wait)
+    try:
+        value: Any = cbor.decode(answer.body)
+        assert value["form"] == FORM
+        return {
+            (Hash(item["instance"]), IdentityId(item["recipient"])): item
+            for item in value["receipts"]
+            if item["fate"] in ("accepted", "held", "refused")
+        }
+    except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
+        raise BadAnswer("the node's receipts cannot be read") from err

@@ -1,0 +1,38 @@
+"""The box of requests: what strangers sent waits until the recipient accepts or refuses the sender."""
+
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import NoSuchRequest
+from inkgrove.federation.inbox import Receipt, receive
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.node.node import Node
+from inkgrove.store import relations
+from inkgrove.store.requests import read_requests, remove_requests
+
+Decision = Literal["accept", "refuse"]
+
+
+def decide_request(node: Node, recipient: IdentityId, via: IdentityId, decision: Decision) -> list[Receipt]:
+    """Accept a sender, who follows the recipient from then on, and take in what they sent; or forget it all."""
+
+    def settle(connection: Connection) -> list[bytes]:
+        parcels = read_requests(connection, recipient, via)
+        if not parcels:
+            raise NoSuchRequest("nothing of this sender waits")
+        if decision == "accept":
+            relations.put_state(connection, via, recipient, "accepted", node.clock())
+        else:
+            remove_requests(connection, recipient, via)
+        return parcels
+
+    parcels = node.database.write(settle)
+    if decision == "refuse":
+        return []
+    # Received again as if it came now: what was said about access since then counts. Only then does it leave the box,
+    # so that a crash in between loses nothing.
+    receipts = [receipt for parcel in parcels for receipt in receive(node, decode_delivery(parcel))]
+    node.database.write(lambda connection: remove_requests(connection, recipient, via))
+    return receipts

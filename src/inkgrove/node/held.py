@@ -1,0 +1,105 @@
+"""What this node holds of an instance, as sharing needs to know it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from inkgrove.core.certificate import union_of_pools
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.identities import identities_of
+from inkgrove.store.reading import InstanceKey, find_entry, find_log, messages_of, read_encoded
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInstance:
+    """An instance whose create is held with its payload."""
+
+    instance: Hash
+    schema: SchemaId
+    author: PublicKey
+    log: int
+    """The store's own number of its log."""
+    height: int
+    create_seq: int
+    access: Access | None
+    """The newest word."""
+    access_seq: int
+    """Where that was said; 0 if nothing was."""
+    is_deleted: bool
+    messages: Sequence[LogMessage]
+    """The valid ones with payloads, in order."""
+
+    @property
+    def last_seq(self) -> int:
+        """The place of the newest message."""
+        return self.messages[-1].seq_num
+
+
+def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
+    """The instance, if its create counts and is held."""
+    stored = find_entry(connection, instance)
+    if stored is None or stored.refusal is not None or stored.payload is None:
+        return None
+    entry = stored.entry
+    log = find_log(connection, entry.author, entry.log_id)
+    assert log is not None
+    key = InstanceKey(log.id, entry.seq_num)
+    access, access_seq, is_deleted, messages = None, 0, False, []
+    try:
+        create = decode_message(stored.payload)
+    except InkgroveError:
+        return None
+    if not isinstance(create, Create):
+        return None
+    for item in messages_of(connection, [key])[key]:
+        if item.invalid_code is not None or item.payload is None:
+            continue
+        try:
+            message = decode_message(item.payload)
+        except InkgroveError:
+            continue
+        if isinstance(message, Create | Update) and message.access is not None:
+            access, access_seq = message.access, item.seq_num
+        is_deleted |= isinstance(message, Delete)
+        messages.append(item)
+    return HeldInstance(
+        instance,
+        create.schema.schema_id,
+        entry.author,
+        log.id,
+        log.height,
+        entry.seq_num,
+        access,
+        access_seq,
+        is_deleted,
+        messages,
+    )
+
+
+def owner_of(connection: Connection, author: PublicKey) -> IdentityId:
+    """Whose instances a key writes: those of the identity that it is known to belong to, else of its own."""
+    return identities_of(connection, [author]).get(author) or identity_of(author)
+
+
+def pack(
+    connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId], *, after: int, deletions_only: bool
+) -> Parcel | None:
+    """A parcel with everything said after a message, with the entries that prove it; None if there is nothing."""
+    messages = [item for item in held.messages if item.seq_num > after]
+    if deletions_only:
+        messages = [item for item in messages if isinstance(decode_message(item.payload or b""), Delete)]
+    if not messages:
+        return None
+    payloads = {item.seq_num: item.payload for item in messages}
+    pool = union_of_pools(payloads, held.height)
+    encoded = read_encoded(connection, held.log, pool)
+    entries = [(encoded[seq_num], payloads.get(seq_num)) for seq_num in pool if seq_num in encoded]
+    return Parcel(held.instance, tuple(recipients), entries)

@@ -1,0 +1,112 @@
+"""Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.node.audience import may_pass_on, may_receive
+from inkgrove.node.held import HeldInstance, find_held, owner_of
+from inkgrove.store.database import in_lists
+from inkgrove.store.deliveries import queue, recipients_of
+from inkgrove.store.federation_tables import deliveries
+from inkgrove.store.node_tables import identities, relations, shares
+
+_HOSTED = select(identities.c.id)
+
+
+def queue_own(connection: Connection, changed: Collection[Hash], publishers: Collection[IdentityId], now: int) -> None:
+    """Let everyone elsewhere who is to know get the newest of these instances."""
+    if not changed:
+        return
+    followers = _followers_elsewhere(connection, publishers)
+    sent = _sent_elsewhere(connection, changed)
+    for instance in changed:
+        # Most instances concern nobody elsewhere; those are not even looked at.
+        if not followers and instance not in sent:
+            continue
+        held = find_held(connection, instance)
+        if held is None:
+            continue
+        owner = owner_of(connection, held.author)
+        of_owner = followers.get(owner, set())
+        known = sent.get(instance, set())
+        if held.is_deleted:
+            recipients = set(recipients_of(connection, instance, owner))
+        else:
+            recipients = {
+                recipient
+                for recipient in known | of_owner
+                if may_receive(held.access, recipient, was_sent=recipient in known, is_follower=recipient in of_owner)
+            }
+        if recipients:
+            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now)
+
+
+def queue_passed_on(
+    connection: Connection, held: HeldInstance, via: IdentityId, recipients: Collection[IdentityId], now: int
+) -> None:
+    """Let recipients get an instance of somebody else from a recipient of this node."""
+    hosted = hosted_among(connection, recipients)
+    queue(connection, held.instance, via, set(recipients) - hosted, wanted=held.last_seq, now=now)
+
+
+def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recipient: IdentityId) -> bool:
+    """Whether what was said last may still go to a recipient: it may have waited, and the word may be another now."""
+    if owner_of(connection, held.author) != via:
+        return may_pass_on(held.access)
+    return may_receive(
+        held.access,
+        recipient,
+        was_sent=was_sent(connection, held.instance, recipient),
+        is_follower=is_follower(connection, recipient, via),
+    )
+
+
+def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
+    """Whether an instance was sent to an identity."""
+    query = select(shares.c.shared).where(shares.c.instance == instance, shares.c.identity == identity)
+    return connection.scalar(query) is not None
+
+
+def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
+    """Whether the follower was accepted."""
+    query = select(relations.c.changed).where(
+        relations.c.follower == follower, relations.c.followee == followee, relations.c.state == "accepted"
+    )
+    return connection.scalar(query) is not None
+
+
+def _followers_elsewhere(
+    connection: Connection, publishers: Collection[IdentityId]
+) -> dict[IdentityId, set[IdentityId]]:
+    found: dict[IdentityId, set[IdentityId]] = {}
+    for some in in_lists(publishers):
+        query = select(relations.c.followee, relations.c.follower).where(
+            relations.c.followee.in_(some), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
+        )
+        for row in connection.execute(query):
+            found.setdefault(IdentityId(row.followee), set()).add(IdentityId(row.follower))
+    return found
+
+
+def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
+    found: dict[Hash, set[IdentityId]] = {}
+    for some in in_lists(instances):
+        sent = select(shares.c.instance, shares.c.identity).where(
+            shares.c.instance.in_(some), shares.c.identity.not_in(_HOSTED)
+        )
+        # Who once followed has it too, and is to hear of its end.
+        delivered = select(deliveries.c.instance).where(deliveries.c.instance.in_(some)).distinct()
+        for row in connection.execute(sent):
+            found.setdefault(Hash(row.instance), set()).add(IdentityId(row.identity))
+        for instance in connection.scalars(delivered):
+            found.setdefault(Hash(instance), set())
+    return found
+
+
+def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[IdentityId]:
+    """Those of the identities that this node serves."""
+    query = select(identities.c.id).where(identities.c.id.in_(list(some)))
+    return {IdentityId(identity) for identity in connection.scalars(query)}

@@ -1,0 +1,201 @@
+"""The outbox in SQL: what is due to whom, in which order, and what came of it (docs/protocol.md section 8)."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.federation_tables import deliveries, targets
+
+State = Literal["waiting", "delivered", "held", "refused", "given-up"]
+_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A recipient who lacks something of an instance."""
+
+    place: int
+    instance: Hash
+    recipient: IdentityId
+    via: IdentityId
+    wanted: int
+    delivered: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryState:
+    """How far an instance has come with one recipient."""
+
+    recipient: IdentityId
+    via: IdentityId
+    state: State
+    wanted: int
+    delivered: int
+    code: str | None
+    changed: int
+
+
+def queue(
+    connection: Connection,
+    instance: Hash,
+    via: IdentityId,
+    recipients: Collection[IdentityId],
+    *,
+    wanted: int,
+    now: int,
+) -> None:
+    """Let recipients get everything of an instance up to the message `wanted`."""
+    is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via)
+    known = {
+        IdentityId(row.recipient): row
+        for row in connection.execute(select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients))))
+    }
+    stale = [recipient for recipient, row in known.items() if row.wanted < wanted or row.state == "given-up"]
+    if stale:
+        values = {"wanted": wanted, "state": "waiting", "code": None, "queued": now, "changed": now}
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(stale)).values(values))
+    new = [
+        {
+            "instance": instance,
+            "recipient": recipient,
+            "via": via,
+            "wanted": wanted,
+            "delivered": 0,
+            "state": "waiting",
+            "queued": now,
+            "changed": now,
+        }
+        for recipient in sorted(set(recipients) - known.keys())
+    ]
+    if new:
+        connection.execute(insert(deliveries), new)
+
+
+def recipients_of(connection: Connection, instance: Hash, via: IdentityId) -> list[IdentityId]:
+    """Whom an identity of this node has sent an instance to."""
+    query = select(deliveries.c.recipient).where(deliveries.c.instance == instance, deliveries.c.via == via)
+    return [IdentityId(recipient) for recipient in connection.scalars(query.order_by(deliveries.c.place))]
+
+
+def senders_of(connection: Connection, instance: Hash) -> list[IdentityId]:
+    """The identities of this node that sent an instance to somebody."""
+    query = select(deliveries.c.via).where(deliveries.c.instance == instance).distinct().order_by(deliveries.c.via)
+    return [IdentityId(via) for via in connection.scalars(query)]
+
+
+def waiting_recipients(connection: Connection) -> list[IdentityId]:
+    """Everyone to whom something is due."""
+    query = select(deliveries.c.recipient).where(deliveries.c.state == "waiting").distinct()
+    return [IdentityId(recipient) for recipient in connection.scalars(query.order_by(deliveries.c.recipient))]
+
+
+def due_to(connection: Connection, recipients: Iterable[IdentityId], limit: int = _AT_ONCE) -> list[Due]:
+    """What is due to these recipients, oldest first, all on behalf of the sender of the oldest."""
+    is_due = and_(deliveries.c.state == "waiting", deliveries.c.recipient.in_(list(recipients)))
+    first = connection.execute(select(deliveries.c.via).where(is_due).order_by(deliveries.c.place).limit(1)).first()
+    if first is None:
+        return []
+    query = select(deliveries).where(is_due, deliveries.c.via == first.via).order_by(deliveries.c.place).limit(limit)
+    return [
+        Due(
+            row.place,
+            Hash(row.instance),
+            IdentityId(row.recipient),
+            IdentityId(row.via),
+            row.wanted,
+            row.delivered,
+            row.queued,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def settle(
+    connection: Connection, due: Due, state: State, *, delivered: int | None = None, code: str | None = None, now: int
+) -> None:
+    """Write down what became of a delivery; what was asked for meanwhile stays waiting."""
+    reached = due.delivered if delivered is None else max(due.delivered, delivered)
+    is_it = deliveries.c.place == due.place
+    connection.execute(update(deliveries).where(is_it).values(delivered=reached, code=code, changed=now))
+    is_done = or_(deliveries.c.wanted <= due.wanted, deliveries.c.wanted <= reached)
+    connection.execute(update(deliveries).where(is_it, is_done).values(state=state))
+
+
+def forget_progress(connection: Connection, due: Due) -> None:
+    """The recipient lacks the create: send all of it at the next try."""
+    connection.execute(update(deliveries).where(deliveries.c.place == due.place).values(delivered=0))
+
+
+def states_of(connection: Connection, instance: Hash) -> list[DeliveryState]:
+    """How far an instance has come, recipient by recipient."""
+    return [
+        DeliveryState(
+            IdentityId(row.recipient),
+            IdentityId(row.via),
+            row.state,
+            row.wanted,
+            row.delivered,
+            row.code,
+            row.changed,
+        )
+        for row in connection.execute(
+            select(deliveries).where(deliveries.c.instance == instance).order_by(deliveries.c.place)
+        )
+    ]
+
+
+# Queues
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a queue stands still, and until when."""
+
+    failures: int
+    next_try: int
+    failing_since: int
+    error: str
+
+
+def troubles(connection: Connection) -> dict[str, Trouble]:
+    """The queues that failed last time."""
+    return {
+        row.target: Trouble(row.failures, row.next_try, row.failing_since, row.error)
+        for row in connection.execute(select(targets))
+    }
+
+
+def note_failure(connection: Connection, target: str, trouble: Trouble) -> None:
+    """Let a queue wait."""
+    clear_trouble(connection, target)
+    values = {
+        "target": target,
+        "failures": trouble.failures,
+        "next_try": trouble.next_try,
+        "failing_since": trouble.failing_since,
+        "error": trouble.error,
+    }
+    connection.execute(insert(targets), values)
+
+
+def clear_trouble(connection: Connection, target: str) -> None:
+    """The queue moves again."""
+    connection.execute(delete(targets).where(targets.c.target == target))
+
+
+def give_up(connection: Connection, dues: Sequence[Due], code: str, now: int) -> None:
+    """Stop trying; the author sees it, and may ask for it again."""
+    places = [due.place for due in dues]
+    values = {"state": "given-up", "code": code, "changed": now}
+    connection.execute(update(deliveries).where(deliveries.c.place.in_(places)).values(values))
+
+
+def count_waiting(connection: Connection) -> int:
+    """How many deliveries are under way."""
+    query = select(func.count()).select_from(deliveries).where(deliveries.c.state == "waiting")
+    return connection.scalar(query) or 0

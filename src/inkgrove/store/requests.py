@@ -1,0 +1,55 @@
+"""The box of requests: what strangers sent, until the recipient accepts or refuses them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, delete, func, insert, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.federation_tables import request_box
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRequest:
+    """A parcel that waits."""
+
+    via: IdentityId
+    instance: Hash
+    arrived: int
+
+
+def add_request(
+    connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash, parcel: bytes, now: int
+) -> None:
+    """Put a parcel, encoded as a delivery of its own, into the box of a recipient."""
+    row = {"recipient": recipient, "via": via, "instance": instance, "parcel": parcel, "arrived": now}
+    connection.execute(insert(request_box), row)
+
+
+def count_requests(connection: Connection, recipient: IdentityId) -> int:
+    """How many parcels wait for a recipient."""
+    query = select(func.count()).select_from(request_box).where(request_box.c.recipient == recipient)
+    return connection.scalar(query) or 0
+
+
+def list_requests(connection: Connection, recipient: IdentityId) -> list[HeldRequest]:
+    """What waits for a recipient, oldest first."""
+    columns = (request_box.c.via, request_box.c.instance, request_box.c.arrived)
+    query = select(*columns).where(request_box.c.recipient == recipient).order_by(request_box.c.id)
+    return [HeldRequest(IdentityId(row.via), Hash(row.instance), row.arrived) for row in connection.execute(query)]
+
+
+def read_requests(connection: Connection, recipient: IdentityId, via: IdentityId) -> list[bytes]:
+    """The parcels of one sender, oldest first."""
+    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
+    return list(connection.scalars(select(request_box.c.parcel).where(is_it).order_by(request_box.c.id)))
+
+
+def remove_requests(
+    connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
+) -> None:
+    """Take out the parcels of one sender, or the one of an instance."""
+    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
+    if instance is not None:
+        is_it = and_(is_it, request_box.c.instance == instance)
+    connection.execute(delete(request_box).where(is_it))

@@ -1,0 +1,38 @@
+"""How much a node may send in a minute."""
+
+import pytest
+
+from inkgrove.federation.errors import QuotaUsedUp
+from inkgrove.federation.quotas import Quotas
+from tests.federation.conftest import Clock
+from tests.support.logs import key
+
+ONE, OTHER = key(1).public, key(2).public
+
+
+def test_node_that_has_sent_enough_waits_for_the_next_minute(clock: Clock) -> None:
+    clock.now = 600_000_000  # the beginning of a minute
+    quotas = Quotas(10_000, clock)
+    quotas.use(ONE, 6_000)
+    clock.go_on(20)
+    with pytest.raises(QuotaUsedUp) as caught:
+        quotas.use(ONE, 6_000)
+    assert caught.value.data["retry_after"] == 41
+    quotas.use(OTHER, 6_000)
+    clock.go_on(40)
+    quotas.use(ONE, 6_000)
+
+
+def test_small_requests_count_too(clock: Clock) -> None:
+    quotas = Quotas(10_000, clock)
+    quotas.use(ONE, 1)
+    quotas.use(ONE, 1)
+    with pytest.raises(QuotaUsedUp):
+        quotas.use(ONE, 2_000)
+
+
+def test_first_request_may_be_larger_than_the_quota(clock: Clock) -> None:
+    quotas = Quotas(10_000, clock)
+    quotas.use(ONE, 50_000)
+    with pytest.raises(QuotaUsedUp):
+        quotas.use(ONE, 1)

@@ -1,0 +1,94 @@
+"""Following across nodes: both sides know how it stands, however often they are told."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.fetch import HttpTransport
+from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, tell
+from inkgrove.messages import cbor
+from inkgrove.node.relations import move_relation
+from inkgrove.store.relations import find_state
+from tests.support.federated import Federation, federation, until, wait_for
+from tests.support.nodes import Person
+from tests.support.peers import run
+from tests.support.publishing import create, make_schema, refusal
+
+
+@dataclass
+class World:
+    """jane on node a, carol on b."""
+
+    them: Federation
+    jane: Person
+    carol: Person
+
+    def states(self) -> list[str | None]:
+        """How carol's following of jane stands on the nodes of both."""
+        nodes = [self.them.nodes[letter].node for letter in "ab"]
+        return [n.database.write(lambda c: find_state(c, self.carol.id, self.jane.id)) for n in nodes]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with federation(tmp_path, "ab") as them:
+        yield World(them, them.person("jane", "a"), them.person("carol", "b"))
+
+
+def test_relation_is_asked_for_accepted_used_and_ended(world: World) -> None:
+    for _ in range(2):
+        assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}
+        assert world.states() == ["requested", "requested"]
+    for _ in range(2):
+        assert world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"}).json() == {"state": "accepted"}
+        assert world.states() == ["accepted", "accepted"]
+    post = create(world.jane, make_schema(world.jane), access={"mode": "public"})["instance"]
+    wait_for(world.jane, post, carol_b="delivered")
+    assert world.them.payloads("b", post) == 1
+    assert world.carol.delete("/me/following/jane.a.ink").status_code == 204
+    assert world.states() == [None, None]
+
+
+def test_block_looks_like_a_refusal_elsewhere(world: World) -> None:
+    world.carol.put("/me/following/jane.a.ink", json={})
+    assert world.jane.put("/me/followers/carol.b.ink", json={"state": "blocked"}).status_code == 200
+    assert world.states() == ["blocked", "refused"]
+    assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "refused"}
+    assert world.states() == ["blocked", "refused"]
+
+
+def test_nobody_is_made_to_follow_unasked(world: World) -> None:
+    answer = world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
+    assert refusal(answer) == (409, "relation.not-requested")
+    node = world.them.nodes["a"].node
+
+    async def claim() -> None:
+        """A node that accepts what nobody asked for."""
+        async with HttpTransport(node.settings) as transport:
+            carol = await Discovery(node, transport).find("carol.b.ink")
+            await tell(node, transport, world.jane.id, carol, "accept")
+
+    with pytest.raises(BadAnswer, match="409"):
+        run(claim())
+    assert world.states() == [None, None]
+
+
+def test_moves_without_a_signature_are_refused(world: World) -> None:
+    body = cbor.encode({"form": FORM, "to": bytes(world.jane.id), "move": "request"})
+    headers = {"Content-Type": MEDIA_TYPE, "Host": "jane.a.ink"}
+    answer = world.them.nodes["a"].anybody.post(PATH, content=body, headers=headers)
+    assert refusal(answer) == (401, "federation.signature-missing")
+    assert world.states() == [None, None]
+
+
+def test_follower_learns_of_an_answer_that_did_not_reach_them(world: World) -> None:
+    world.carol.put("/me/following/jane.a.ink", json={})
+    node = world.them.nodes["a"].node
+    move_relation(node, world.carol.id, world.jane.id, "accept")  # and nobody is told
+    assert world.states() == ["accepted", "requested"]
+    assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "accepted"}
+    until(lambda: world.states() == ["accepted", "accepted"])

@@ -1,0 +1,365 @@
+"""Sharing between real nodes over HTTP: everybody gets exactly what they should."""
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.outbox import PATH
+from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.store.deliveries import count_waiting, troubles
+from inkgrove.store.identities import keys_of
+from inkgrove.store.peers import find_known
+from inkgrove.store.relations import put_state
+from tests.store.postgres import PostgresServer
+from tests.support.federated import Federation, federation, states, until, wait_for
+from tests.support.logs import LogBuilder
+from tests.support.nodes import Person, RunningNode
+from tests.support.publishing import create, make_schema, refusal, schema_id
+
+
+@dataclass
+class World:
+    """jane on node a, john on b, alice on c, bob on d; all of them know each other."""
+
+    them: Federation
+    jane: Person
+    john: Person
+    alice: Person
+    bob: Person
+    schema: str
+
+    def mail(self, **facts: object) -> str:
+        """A new instance of jane's."""
+        instance: str = create(self.jane, self.schema, fields={"subject": "Hello"}, **facts)["instance"]
+        return instance
+
+    def change(self, instance: str, **document: object) -> None:
+        answer = self.jane.patch(
+            f"/instances/{instance}", json=document, headers={"Content-Type": "application/merge-patch+json"}
+        )
+        assert answer.status_code == 200, answer.text
+
+    def held(self, instance: str) -> list[int | None]:
+        """How many messages each node holds."""
+        return [self.them.payloads(letter, instance) for letter in "abcd"]
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Iterator[World]:
+    with federation(tmp_path, "abcd") as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        alice, bob = them.person("alice", "c"), them.person("bob", "d")
+        yield World(them, jane, john, alice, bob, make_schema(jane))
+
+
+@pytest.fixture
+def world(strangers: World) -> World:
+    strangers.them.acquaint(strangers.jane, strangers.john, strangers.alice, strangers.bob)
+    return strangers
+
+
+def test_instance_is_sent_passed_on_changed_and_ended(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink", "alice.c.ink"])
+    wait_for(world.jane, mail, john_b="delivered", alice_c="delivered")
+    assert world.held(mail) == [1, 1, 1, None]
+    assert world.them.shares("b", mail) == {world.john.id}
+    assert world.them.shares("c", mail) == {world.alice.id}
+
+    answer = world.alice.post(f"/instances/{mail}/pass-on", json={"recipients": ["bob.d.ink"]})
+    assert answer.status_code == 200, answer.text
+    wait_for(world.alice, mail, bob_d="delivered")
+    assert world.held(mail) == [1, 1, 1, 1]
+    assert world.them.shares("d", mail) == {world.bob.id}
+
+    world.change(mail, fields={"subject": "Hello again"})
+    until(lambda: world.held(mail) == [2, 2, 2, 2])
+
+    assert world.jane.delete(f"/instances/{mail}").status_code == 200
+    until(lambda: [world.them.is_deleted(letter, mail) for letter in "abcd"] == [True] * 4)
+    wait_for(world.jane, mail, john_b="delivered", alice_c="delivered")
+    wait_for(world.alice, mail, bob_d="delivered")
+    assert world.held(mail) == [3, 3, 3, 3]
+
+
+def test_only_those_it_was_sent_to_get_anything(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    assert world.held(mail) == [1, 1, None, None]
+    assert refusal(world.alice.get(f"/instances/{mail}/deliveries")) == (404, "view.unknown-instance")
+    assert refusal(world.john.get(f"/instances/{mail}/deliveries")) == (404, "view.unknown-instance")
+
+
+def test_instance_for_oneself_never_leaves_the_node(world: World) -> None:
+    mail = world.mail(access={"mode": "self"})
+    sent = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, sent, john_b="delivered")
+    assert world.held(mail) == [1, None, None, None]
+    answer = world.jane.post(f"/instances/{mail}/share", json={"recipients": ["john.b.ink"]})
+    assert refusal(answer) == (422, "publish.not-shareable")
+
+
+def test_closed_instance_is_not_passed_on(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["john.b.ink"]})
+    wait_for(world.jane, mail, john_b="delivered")
+    answer = world.john.post(f"/instances/{mail}/pass-on", json={"recipients": ["bob.d.ink"]})
+    assert refusal(answer) == (422, "publish.not-shareable")
+    assert world.held(mail) == [1, 1, None, None]
+
+
+def test_who_is_left_out_hears_nothing_but_the_end(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink", "alice.c.ink"])
+    wait_for(world.jane, mail, john_b="delivered", alice_c="delivered")
+    answer = world.alice.post(f"/instances/{mail}/pass-on", json={"recipients": ["bob.d.ink"]})
+    assert answer.status_code == 200, answer.text
+    wait_for(world.alice, mail, bob_d="delivered")
+    world.change(mail, access={"mode": "closed", "to": ["john.b.ink"]}, fields={"subject": "For john"})
+    until(lambda: world.held(mail)[1] == 2)
+    world.jane.delete(f"/instances/{mail}")
+    until(lambda: all(world.them.is_deleted(letter, mail) for letter in "abcd"))
+    assert world.held(mail) == [3, 3, 2, 2]  # alice and bob lack the update
+
+
+def test_later_recipients_get_all_of_it(world: World) -> None:
+    mail = world.mail()
+    world.change(mail, fields={"subject": "Second"})
+    assert world.held(mail) == [2, None, None, None]
+    assert world.jane.post(f"/instances/{mail}/share", json={"recipients": ["alice.c.ink"]}).status_code == 200
+    wait_for(world.jane, mail, alice_c="delivered")
+    assert world.held(mail) == [2, None, 2, None]
+
+
+def test_followers_get_what_is_for_them(world: World) -> None:
+    first = world.mail(recipients=["john.b.ink", "alice.c.ink", "bob.d.ink"])  # so that a knows where they are
+    wait_for(world.jane, first, john_b="delivered", alice_c="delivered", bob_d="delivered")
+    for mode in ("relations", "public"):
+        mail = world.mail(access={"mode": mode})
+        wait_for(world.jane, mail, john_b="delivered", alice_c="delivered", bob_d="delivered")
+        assert world.held(mail) == [1, 1, 1, 1]
+
+
+def test_stranger_waits_in_the_box_of_requests(strangers: World) -> None:
+    mail = strangers.mail(recipients=["john.b.ink"])
+    wait_for(strangers.jane, mail, john_b="held")
+    assert strangers.held(mail) == [1, None, None, None]
+    strangers.change(mail, fields={"subject": "Hello?"})
+    until(lambda: states(strangers.jane, mail) == {"john.b.ink": "held"} and count(strangers, "a") == 0)
+    (request,) = strangers.john.get("/me/requests").json()["requests"]
+    assert (request["via"], request["fqdn"], request["instances"]) == (
+        strangers.jane.id.hex(),
+        "jane.a.ink",
+        [mail],
+    )
+    path = f"/me/requests/{strangers.jane.id.hex()}"
+    answer = strangers.john.post(path, json={"decision": "accept"})
+    assert answer.json() == {"instances": [mail]}
+    assert strangers.held(mail) == [2, 2, None, None]
+    assert strangers.john.get("/me/requests").json() == {"requests": []}
+    assert refusal(strangers.john.post(path, json={"decision": "accept"})) == (404, "federation.no-such-request")
+    second = strangers.mail(recipients=["john.b.ink"])
+    wait_for(strangers.jane, second, john_b="delivered")
+
+
+def test_refused_request_leaves_nothing(strangers: World) -> None:
+    mail = strangers.mail(recipients=["john.b.ink"])
+    wait_for(strangers.jane, mail, john_b="held")
+    path = f"/me/requests/{strangers.jane.id.hex()}"
+    assert strangers.john.post(path, json={"decision": "refuse"}).json() == {"instances": []}
+    assert strangers.john.get("/me/requests").json() == {"requests": []}
+    assert strangers.held(mail) == [1, None, None, None]
+
+
+def test_dead_node_delays_nobody(world: World) -> None:
+    dead = "ab" * 32
+    mail = world.mail(recipients=[dead, "john.b.ink"])
+    until(lambda: world.held(mail)[1] == 1)
+    until(lambda: states(world.jane, mail) == {None: "waiting", "john.b.ink": "delivered"})
+
+
+def test_node_that_never_answers_delays_nobody(tmp_path: Path) -> None:
+    with federation(tmp_path, "abe") as them, socket.socket() as mute:
+        jane, john, eve = them.person("jane", "a"), them.person("john", "b"), them.person("eve", "e")
+        them.acquaint(jane, john, eve)
+        schema = make_schema(jane)
+        first = create(jane, schema, recipients=["john.b.ink", "eve.e.ink"])["instance"]
+        wait_for(jane, first, john_b="delivered", eve_e="delivered")
+        them.nodes["e"].__exit__()
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        mute.bind(("127.0.0.1", them.nodes["e"].port))
+        mute.listen()
+        begun = time.monotonic()
+        for _ in range(3):
+            mail = create(jane, schema, recipients=["eve.e.ink", "john.b.ink"])["instance"]
+            wait_for(jane, mail, john_b="delivered", eve_e="waiting")
+        assert time.monotonic() - begun < 5  # a request to eve's node is given 20 s
+
+
+def test_sharing_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
+    places = {letter: postgres.create_database(f"sharing_{letter}") for letter in "ab"}
+    with federation(tmp_path, "ab", places) as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        mail = create(jane, make_schema(jane), recipients=["john.b.ink"])["instance"]
+        wait_for(jane, mail, john_b="held")
+        path = f"/me/requests/{jane.id.hex()}"
+        assert john.post(path, json={"decision": "accept"}).json() == {"instances": [mail]}
+        assert jane.delete(f"/instances/{mail}").status_code == 200
+        wait_for(jane, mail, john_b="delivered")
+        assert them.is_deleted("b", mail)
+
+
+def test_name_that_leads_nowhere_is_refused_before_anything_is_published(world: World) -> None:
+    answer = world.jane.post(
+        "/instances", json={"schema": world.schema, "fields": {}, "recipients": ["nobody.dead.ink"]}
+    )
+    assert refusal(answer) == (404, "identity.unknown")
+    assert answer.json()["reason"] == "federation.unreachable"
+
+
+# Nodes that do not keep to the rules
+
+
+def test_receiver_refuses_a_closed_instance_that_is_passed_on(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["john.b.ink"]})
+    wait_for(world.jane, mail, john_b="delivered")
+    refused = ("refused", "federation.not-to-be-passed-on")
+    assert world.them.fate(world.john, world.bob, world.them.pack("b", mail)) == refused
+    assert world.held(mail) == [1, 1, None, None]
+
+
+def test_receiver_refuses_a_closed_instance_for_others_from_the_owner_too(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["john.b.ink"]})
+    refused = ("refused", "federation.not-addressed")
+    assert world.them.fate(world.jane, world.bob, world.them.pack("a", mail)) == refused
+    assert world.held(mail)[3] is None
+
+
+def test_word_that_is_older_than_the_one_held_does_not_count(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink", "bob.d.ink"])
+    wait_for(world.jane, mail, john_b="delivered", bob_d="delivered")
+    world.change(mail, access={"mode": "closed", "to": ["john.b.ink", "bob.d.ink"]})
+    until(lambda: world.held(mail) == [2, 2, None, 2])
+    carol = world.them.person("carol", "d")
+    world.them.acquaint(world.john, carol)
+    old = world.them.pack("b", mail, last=1)  # as if nothing had been said
+    assert world.them.fate(world.john, carol, old) == ("refused", "federation.not-to-be-passed-on")
+    assert world.them.shares("d", mail) == {world.bob.id}
+
+
+def test_delivery_that_comes_twice_changes_nothing(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    before = world.them.count_entries("b")
+    for _ in range(2):
+        assert world.them.fate(world.jane, world.john, world.them.pack("a", mail)) == ("accepted", None)
+    assert world.them.count_entries("b") == before
+    assert count(world, "b") == 0
+
+
+def test_forged_entries_are_refused_and_nothing_is_stored(world: World) -> None:
+    first = world.mail()
+    mail = world.mail()
+    good, other = world.them.pack("a", mail), world.them.pack("a", first)
+    before = world.them.count_entries("b")
+    entries = list(good.entries)
+    last, payload = entries[-1]
+    assert payload is not None
+    bent = last[:-1] + bytes([last[-1] ^ 1])
+    for forged, code in (
+        ([*entries[:-1], (bent, payload)], "entry.bad-signature"),
+        ([*entries[:-1], (last, payload + b" ")], "payload.hash-mismatch"),
+        ([entries[-1]], "entry.no-path-to-first"),
+        ([*other.entries, *entries[1:]], "parcel.bad"),
+    ):
+        parcel = Parcel(good.instance, (), forged)
+        assert world.them.fate(world.jane, world.john, parcel) == ("refused", code)
+    assert world.them.count_entries("b") == before
+    assert world.them.shares("b", mail) == set()
+
+
+def test_foreign_entries_cannot_touch_an_instance(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    carol = world.them.person("carol", "b")
+    world.them.acquaint(world.bob, carol)
+    log = LogBuilder(world.them.nodes["d"].node.secret_key(world.bob.key), log_id=1)
+    version = SchemaVersion(*schema_id(world.schema), 2)
+    log.append(encode_message(Update(version, parse_hash(mail), {"subject": "Mine"}, Access("public"))))
+    parcel = Parcel(parse_hash(mail), (), [(log.entry(1).encoded, log.payloads[0])])
+    before = world.them.count_entries("b")
+    assert world.them.fate(world.bob, carol, parcel) == ("refused", "parcel.bad")
+    assert world.them.shares("b", mail) == {world.john.id}
+    assert world.them.count_entries("b") == before
+
+
+def test_key_cannot_be_substituted_by_posting_an_identity(world: World) -> None:
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="delivered")
+    node = world.them.nodes["b"].node
+    before = node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id)))
+    log = LogBuilder(world.them.nodes["d"].node.secret_key(world.bob.key), log_id=0)
+    log.append(encode_message(IdentityDocument("jane.a.ink", "https://bob.d.ink")))
+    parcel = Parcel(log.hash(1), (), [(log.entry(1).encoded, log.payloads[0])])
+    assert world.them.fate(world.bob, world.john, parcel) == ("refused", "parcel.bad")
+    assert node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id))) == before
+    assert node.store.entry(log.hash(1)) is None
+
+
+def test_nobody_delivers_in_the_name_of_another(world: World) -> None:
+    mail = world.mail()
+    parcel = world.them.pack("a", mail)
+    delivery = Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)])
+    answer = world.them.send_as(world.bob, world.john, delivery)
+    assert (answer.status, b"federation.sender-unproved" in answer.body) == (403, True)
+    assert world.held(mail)[1] is None
+
+
+def test_delivery_without_a_signature_is_refused(world: World) -> None:
+    mail = world.mail()
+    parcel = world.them.pack("a", mail)
+    body = encode_delivery(Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)]))
+    headers = {"Content-Type": MEDIA_TYPE, "Host": "john.b.ink"}
+    answer = world.them.nodes["b"].anybody.post(PATH, content=body, headers=headers)
+    assert refusal(answer) == (401, "federation.signature-missing")
+    assert world.held(mail)[1] is None
+
+
+def test_rubbish_is_refused_with_a_code(world: World) -> None:
+    answer = world.them.send_as(world.jane, world.john, b"rubbish")
+    assert (answer.status, b"parcel.bad" in answer.body) == (422, True)
+
+
+def test_blocked_sender_is_refused(world: World) -> None:
+    node = world.them.nodes["b"].node
+    node.database.write(lambda c: put_state(c, world.jane.id, world.john.id, "blocked", 0))
+    mail = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, mail, john_b="refused")
+    assert world.held(mail)[1] is None
+
+
+def test_what_waits_for_a_node_that_is_away_is_delivered_when_it_is_back(tmp_path: Path) -> None:
+    with federation(tmp_path, "ab") as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        them.acquaint(jane, john)
+        schema = make_schema(jane)
+        first = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        wait_for(jane, first, john_b="delivered")
+        away = them.nodes["b"]
+        away.__exit__()
+        second = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        until(lambda: them.nodes["a"].node.database.read(troubles))
+        assert states(jane, second) == {"john.b.ink": "waiting"}
+        them.nodes["b"] = them.stack.enter_context(RunningNode(away.place, away.home, away.settings, away.port))
+        wait_for(jane, second, john_b="delivered")
+        assert them.payloads("b", second) == 1
+
+
+def count(world: World, letter: str) -> int:
+    return world.them.nodes[letter].node.database.read(count_waiting)

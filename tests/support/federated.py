@@ -1,0 +1,153 @@
+"""Several real nodes on loopback that know each other by name, and what a test asks of them."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.calls import call
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.fetch import Answer, HttpTransport
+from inkgrove.federation.outbox import PATH, read_receipts
+from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.node.held import find_held, pack
+from inkgrove.node.identity_log import IDENTITY_LOG
+from inkgrove.node.settings import NodeSettings
+from inkgrove.store.publishing import shares_of
+from inkgrove.store.relations import put_state
+from tests.support.nodes import Person, RunningNode
+from tests.support.peers import run
+
+PATIENCE = 15.0
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def until(is_so: Callable[[], Any], what: str = "it came to nothing in time") -> Any:
+    """Wait until something is so; what it is then."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
+
+
+@dataclass
+class Federation:
+    """Nodes by letter; an identity NAME of node a is called NAME.a.ink."""
+
+    nodes: dict[str, RunningNode]
+    stack: ExitStack
+
+    def person(self, name: str, node: str) -> Person:
+        return self.stack.enter_context(Person(self.nodes[node], f"{name}.{node}.ink"))
+
+    def acquaint(self, *people: Person) -> None:
+        """Let everyone know everyone: each follows each, on the nodes of both."""
+        for one in people:
+            for other in people:
+                if one is not other:
+                    self.follow(one, other)
+
+    def follow(self, follower: Person, followee: Person) -> None:
+        for letter in {node_of(follower), node_of(followee)}:
+            node = self.nodes[letter].node
+            node.database.write(lambda c: put_state(c, follower.id, followee.id, "accepted", 0))
+
+    def payloads(self, letter: str, instance: str) -> int | None:
+        """How many messages of an instance a node holds; None if it has none of it."""
+        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        return len(held.messages) if held is not None else None
+
+    def count_entries(self, letter: str) -> int:
+        """How many entries a node holds, those of identities aside, which it looks up by itself."""
+        logs = self.nodes[letter].node.store.logs().values()
+        return sum(state.held for state in logs if state.log_id != IDENTITY_LOG)
+
+    def is_deleted(self, letter: str, instance: str) -> bool:
+        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        return held is not None and held.is_deleted
+
+    def send_as(self, sender: Person, to: Person, body: Delivery | bytes) -> Answer:
+        """What a node could send if it wanted to: any delivery, signed by the sender's node."""
+        node = self.nodes[node_of(sender)].node
+        content = body if isinstance(body, bytes) else encode_delivery(body)
+
+        async def work() -> Answer:
+            async with HttpTransport(node.settings) as transport:
+                known = await Discovery(node, transport).find(to.fqdn)
+                return await call(
+                    node, transport, known, "POST", PATH, sender=sender.fqdn, body=content, content_type=MEDIA_TYPE
+                )
+
+        return run(work())
+
+    def fate(self, sender: Person, to: Person, parcel: Parcel) -> tuple[str, str | None]:
+        """What becomes of a parcel at the node of its recipient, and with which code."""
+        answer = self.send_as(sender, to, Delivery(sender.id, [Parcel(parcel.instance, (to.id,), parcel.entries)]))
+        (receipt,) = read_receipts(answer).values()
+        return receipt["fate"], receipt.get("code")
+
+    def pack(self, letter: str, instance: str, last: int | None = None) -> Parcel:
+        """Everything that a node holds of an instance, up to a message."""
+
+        def work(connection: Connection) -> Parcel:
+            held = find_held(connection, parse_hash(instance))
+            assert held is not None
+            some = replace(held, messages=held.messages[:last])
+            packed = pack(connection, some, [], after=0, deletions_only=False)
+            assert packed is not None
+            return packed
+
+        return self.nodes[letter].node.database.read(work)
+
+    def shares(self, letter: str, instance: str) -> set[IdentityId]:
+        return set(self.nodes[letter].node.database.read(lambda c: shares_of(c, parse_hash(instance))))
+
+
+def node_of(person: Person) -> str:
+    letter: str = person.fqdn.split(".")[1]
+    return letter
+
+
+def states(person: Person, instance: str) -> dict[str, str]:
+    """The states of the deliveries that somebody has sent, by the names of the recipients."""
+    answer = person.get(f"/instances/{instance}/deliveries")
+    assert answer.status_code == 200, answer.text
+    return {item["fqdn"]: item["state"] for item in answer.json()["deliveries"]}
+
+
+def wait_for(person: Person, instance: str, **wanted: str) -> None:
+    """Wait until deliveries are in states, by NAME_NODE."""
+    expected = {f"{name.replace('_', '.')}.ink": state for name, state in wanted.items()}
+    try:
+        until(lambda: states(person, instance) == expected)
+    except AssertionError:
+        raise AssertionError(person.get(f"/instances/{instance}/deliveries").text) from None
+
+
+@contextmanager
+def federation(tmp_path: Path, letters: str, places: Mapping[str, str] | None = None) -> Iterator[Federation]:
+    """One node for each letter, on SQLite unless places are given."""
+    ports = {letter: free_port() for letter in letters}
+    resolve = tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
+    with ExitStack() as stack:
+        nodes = {}
+        for letter, port in ports.items():
+            home = tmp_path / letter
+            home.mkdir()
+            settings = NodeSettings(registration="open", resolve=(*resolve, f"*.dead.ink=127.0.0.1:{free_port()}"))
+            nodes[letter] = stack.enter_context(RunningNode((places or {}).get(letter, home), home, settings, port))
+        yield Federation(nodes, stack)
