@@ -1,0 +1,52 @@
+"""What rot knows of a foreign copy, and the one source of its randomness (docs/protocol.md section 9).
+
+A fungus is a pure function from copies to the same copies with a new `freshness`, a number from 0 to 1. Time is
+counted in ticks, one for each run.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
+
+COPIES: Final = StructType(
+    [
+        StructField("instance", BinaryType(), False),
+        StructField("stratum", StringType(), False),  # owner and schema: what `stratified` keeps a share of each of
+        StructField("arrival", LongType(), False),  # the position at which it came; two copies never share one
+        StructField("born", LongType(), False),  # the tick in which it came
+        StructField("bytes", LongType(), False),
+        StructField("reads", DoubleType(), False),  # decayed count, as of the last read
+        StructField("last_read", LongType()),  # the tick; none if nobody ever read it
+        StructField("freshness", DoubleType(), False),  # 1 when it came
+    ]
+)
+
+Fungus = Callable[[DataFrame, int, int], DataFrame]
+"""(copies, seed, tick) -> the copies with their new freshness."""
+
+_MANTISSA: Final = 52
+
+
+def chance(seed: int, tick: int, of: Column | str = "instance") -> Column:
+    """A number from 0 to 1 for each copy: hash(seed, tick, id), so that a plan and its run agree."""
+    digest = f.xxhash64(f.lit(seed), f.lit(tick), f.col(of) if isinstance(of, str) else of)
+    return f.shiftrightunsigned(digest, 64 - _MANTISSA).cast("double") / float(2**_MANTISSA)
+
+
+def with_recency(copies: DataFrame) -> DataFrame:
+    """Adds `recency`: 0 for the oldest arrival, 1 for the newest."""
+    ends = copies.agg(f.min("arrival").alias("_oldest"), f.max("arrival").alias("_newest"))
+    span = f.greatest(f.col("_newest") - f.col("_oldest"), f.lit(1))
+    return (
+        copies.crossJoin(f.broadcast(ends))
+        .withColumn("recency", (f.col("arrival") - f.col("_oldest")) / span)
+        .drop("_oldest", "_newest")
+    )
+
+
+def with_freshness(copies: DataFrame, freshness: Column) -> DataFrame:
+    """The copies with this freshness, and nothing else changed."""
+    return copies.withColumn("freshness", freshness.cast("double")).select(*COPIES.fieldNames())
