@@ -28,6 +28,7 @@ from inkgrove.api.forms import FormDependency, form_body, read_query
 from inkgrove.api.issuer import issuer_of
 from inkgrove.api.oauth_server import OAuthServer, check_parameters
 from inkgrove.api.oauth_server import Request as OAuthRequest
+from inkgrove.api.problems import responses
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.node import errors, sessions
@@ -69,6 +70,8 @@ _PAGE: dict[int | str, dict[str, Any]] = {
         }.items()
     },
 }
+# A form that cannot be read has no page to show it on.
+_PAGE[400]["content"] |= responses(errors.OAuthInvalidRequest)[400]["content"]
 
 
 class _Visit:

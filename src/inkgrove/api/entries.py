@@ -73,8 +73,16 @@ _BODY = {
         "required": True,
         "description": "One entry, or `entries` with up to 1,000; in CBOR entry and payload are byte strings.",
         "content": {
-            "application/json": {"schema": {"oneOf": [_ITEM, _BATCH]}},
-            CBOR: {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {
+                "schema": {"oneOf": [_ITEM, _BATCH], "examples": [{"entry": "AAEC", "payload": "oA=="}]}
+            },
+            CBOR: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "For example the map `{entry: h'000102', payload: h'a0'}`.",
+                }
+            },
         },
     }
 }

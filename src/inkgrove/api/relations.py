@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
 from anyio import from_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
@@ -166,7 +166,11 @@ def _reader(caller: Caller) -> IdentityId:
 
 @router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
 def follow(
-    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Following | None = None
+    request: Request,
+    node: NodeDependency,
+    caller: CallerDependency,
+    name: str,
+    body: Annotated[Following | None, Body(examples=[{"group": "friends"}])] = None,
 ) -> dict[str, Any]:
     """Ask to follow somebody, by name or id, wherever they are; asking again brings both nodes in line."""
     me = caller.require_identity()
