@@ -71,8 +71,9 @@ def schemathesis(serving: Serving, token: str | None, *options: str) -> None:
 
 
 def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, token: str) -> None:
-    # Signing out would leave nothing but 401 to be seen behind it.
-    schemathesis(serving, token, "--exclude-path", "/sessions/current")
+    # Signing out would leave nothing but 401 to be seen behind it. What nodes send each other is signed CBOR, which the
+    # tool cannot write; tests/federation sends it what is wrong.
+    schemathesis(serving, token, "--exclude-path-regex", "^(/sessions/current|/federation/.*)$")
 
 
 def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving) -> None:
