@@ -38,8 +38,8 @@ vectors: $(READY) ## Write the test vectors anew
 docs: $(READY) ## Write the reference pages that follow from the code
 	@$(BIN)/python scripts/make_docs.py
 
-bench: $(READY) ## Measure, as ratios to a baseline in the same run
-	@$(BIN)/python -m bench
+bench: $(READY) ## Measure, as ratios to a baseline in the same run (SUITES="pipeline node" for some)
+	@$(BIN)/python -m bench $(SUITES)
 
 clean: ## Remove what setup and the tools made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/interop/p2panda/node_modules bench/results src/*.egg-info

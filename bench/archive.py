@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from nacl.bindings import crypto_sign_open
 
 from bench.harness import Row
-from bench.pipeline import AUTHORS, ENTRIES, make_store
+from bench.pipeline import ENTRIES
+from bench.stores import AUTHORS, many_authors
 from bench.verification import signed_log, slothmails
 from inkgrove.pipeline.archive import import_archive, verify_archive
 from inkgrove.pipeline.archive_files import open_archive
@@ -61,10 +62,7 @@ def raw_rate() -> float:
 
 
 def rows() -> Iterator[Row]:
-    cache = Path(".cache") / "bench" / f"{ENTRIES}"
-    if not (cache / "node.db").exists():
-        shutil.rmtree(cache, ignore_errors=True)
-        make_store(cache)
+    cache = many_authors(ENTRIES)
     file = Path(".cache") / "bench" / f"{ENTRIES}.parquet"
     if not file.exists():
         write_archive(cache, file)
