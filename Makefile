@@ -20,8 +20,8 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 demo: $(READY) ## Play the slothmail story
 	@$(BIN)/python -m examples.demo
 
-test: $(READY) ## Run every test; what is skipped is listed with the reason
-	@$(BIN)/pytest
+test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .
