@@ -28,6 +28,7 @@ Map = dict[str, Any]
 def play(materialiser: Materialiser, seed: int) -> None:
     """A generated world, taken in and folded piece by piece."""
     rng = random.Random(seed)
+    materialiser.many = rng.choice([1, 20, 50_000])
     world = Generator(seed).world()
     for schema_id in world.registered[:1]:
         materialiser.store.register(schema_id)
@@ -55,6 +56,19 @@ def test_view_equals_the_oracle_however_entries_arrive(materialiser: Materialise
     for schema_id in materialiser.store.registered():
         materialiser.rebuild(schema_id)
     assert exact(materialised(materialiser)) == wanted
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_large_store_is_built_at_once_and_taken_in_once(on_sqlite: Materialiser, seed: int) -> None:
+    world = Generator(seed).world()
+    for schema_id in world.registered:
+        on_sqlite.store.register(schema_id)
+    on_sqlite.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
+    on_sqlite.many = 1
+    on_sqlite.catch_up(max_entries=2)
+    assert on_sqlite.report.batches == 1
+    assert on_sqlite.views.progress()[1] == on_sqlite.store.newest_offset()
+    assert exact(materialised(on_sqlite)) == exact(expected(on_sqlite))
 
 
 @pytest.mark.parametrize("folder", WORLDS, ids=lambda folder: folder.name)

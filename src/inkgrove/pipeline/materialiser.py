@@ -37,7 +37,7 @@ from inkgrove.store.builds import (
 )
 from inkgrove.store.cascade import FEW_EDGES, has_few_edges, spread_anew
 from inkgrove.store.changes import recorded
-from inkgrove.store.ingests import Offset
+from inkgrove.store.ingests import START, Offset
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stages, open_staged, replace_gone
 from inkgrove.store.opening import open_store
@@ -52,6 +52,8 @@ _SHARE = 50_000
 _SHARES = 4
 _SHARES_AT_ONCE = 2
 """The second job's tasks begin when the first has no more for every core."""
+_MANY = 50_000
+"""So many positions are quicker built at once than taken in by batches."""
 _FEW = 1_000
 """So many positions a build may lag behind when it takes its turn and lets the others wait."""
 
@@ -86,6 +88,7 @@ class Materialiser:
         self.report = Report()
         self.listener = listener
         self.few_edges = FEW_EDGES
+        self.many = _MANY
         self._definitions = Definitions(self.store)
         self.run = start_run(self.views.database)
         self.staging = stage_place(self.views.database.url), str(self.run.number)
@@ -114,8 +117,7 @@ class Materialiser:
 
     def follow(self, checkpoint: Path, *, once: bool = False, max_entries: int = 10_000) -> Any:
         """A streaming query that keeps the views up to date until it is stopped, or once and then ends."""
-        self.run.begin(Work.STREAM)
-        self.settle()
+        self.begin()
         _, offset = self.views.progress()
         # Our own position is the one that counts: Spark's checkpoint starts from it and is made anew each time.
         stream = (
@@ -132,14 +134,27 @@ class Materialiser:
 
     def catch_up(self, max_entries: int = 10_000) -> None:
         """Bring the views up to date with the store, batch by batch, without a streaming query."""
-        self.run.begin(Work.STREAM)
-        self.settle()
+        self.begin()
         while True:
             _, after = self.views.progress()
             _, until = self.store.read_ingests(after, max_entries)
             if until == after:
                 return
             self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
+
+    def begin(self) -> None:
+        """Be the one who keeps the views up to date; build them if much waits and nothing was taken in yet."""
+        self.run.begin(Work.STREAM)
+        reached = self.store.newest_offset()
+        if self.views.progress()[1] == START and len(self.store.read_ingests(START, self.many)[0]) >= self.many:
+            known = self.views.sync(self.store.registered())
+            snapshot, prints = self._definitions.now(known)
+            for schema_id in prints:
+                self._build(schema_id, snapshot)
+            # Every other message belongs to no view. The stream goes on from here.
+            self.take(self._dirty(schema="", until=render_offset(reached)))
+        else:
+            self.settle()
 
     def take(self, dirty: DataFrame) -> None:
         """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile."""

@@ -5,8 +5,9 @@
 
 Rows are small (which group, and the position); payloads are fetched by the tasks that fold them. Options: `store`
 (directory or URL), `partitions`, `maxEntriesPerBatch`; for a stream `startingOffset`; for a batch `schema` (AUTHOR/LOG:
-only the logs that speak of it), `after` and `until` (offsets: only what became dirty between them), `share` (K/N: the
-K-th of N shares of the logs, of about the same size).
+only the logs that speak of it; empty: those that speak of none), `after` and `until` (offsets: only what became dirty
+between them; `until` alone: the position that a batch of logs brings), `share` (K/N: the K-th of N shares of the logs,
+of about the same size).
 """
 
 from collections.abc import Iterator, Mapping
@@ -121,13 +122,15 @@ class _AllReader(_Opened, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         store = self.store()
         numbers = None
-        if self.wanted is not None:
+        if self.wanted == "":
+            numbers = store.logs_without_schema()
+        elif self.wanted is not None:
             author, _, log_id = self.wanted.partition("/")
             numbers = store.logs_of_schema(SchemaId(parse_public_key(author), int(log_id)))
         if self.after is not None and self.until is not None:
             between = parse_offset(self.after), parse_offset(self.until)
             return _dirty_parts(store, *between, self.parts, None if numbers is None else set(numbers))
-        offset = store.newest_offset()
+        offset = store.newest_offset() if self.until is None else parse_offset(self.until)
         heights = [(log.id, log.held) for log in store.logs(numbers).values()]
         parts = logs_in_parts(heights, self.parts * self.shares)
         mine = parts[(self.share - 1) * self.parts : self.share * self.parts]

@@ -184,6 +184,10 @@ class LogStore:
         """The logs that hold, or held, a message which names the schema."""
         return self.database.read(lambda connection: reading.logs_of_schema(connection, schema))
 
+    def logs_without_schema(self) -> list[int]:
+        """The logs of which no message that counts names a schema."""
+        return self.database.read(reading.logs_without_schema)
+
     def schemas_of_logs(self, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
         """The schemas that messages of each log name, or named."""
         return self.database.read(lambda connection: reading.schemas_of_logs(connection, numbers))

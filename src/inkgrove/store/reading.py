@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, bindparam, func, select, union_all
+from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import AfterEndOfLog, LogEnded, MissingLink
@@ -365,6 +365,18 @@ def schema_of_log(connection: Connection, log: int) -> SchemaId | None:
     if row is None or standing.refusal(row.seq_num) is not None:
         return None
     return SchemaId(PublicKey(row.author), row.log_id)
+
+
+def logs_without_schema(connection: Connection) -> list[int]:
+    """The logs of which no message that counts names a schema."""
+    named = (
+        select(entries.c.id)
+        .where(entries.c.log == logs.c.id, entries.c.schema.is_not(None), entries.c.payload.is_not(None))
+        .where(or_(logs.c.forked_at.is_(None), entries.c.seq_num < logs.c.forked_at))
+        .where(or_(logs.c.lied_at.is_(None), entries.c.seq_num < logs.c.lied_at))
+        .where(or_(logs.c.ended_at.is_(None), entries.c.seq_num <= logs.c.ended_at))
+    )
+    return list(connection.scalars(select(logs.c.id).where(~named.exists()).order_by(logs.c.id)))
 
 
 def count_absent(connection: Connection, log: int) -> int:
