@@ -3,10 +3,10 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from fastapi import Depends, FastAPI
@@ -32,7 +32,7 @@ from inkgrove.api import (
     views,
 )
 from inkgrove.api.bodies import BodyLimits, check_media_type
-from inkgrove.api.fast_lane import FastLane
+from inkgrove.api.fast_lane import FastLane, Reader
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
@@ -63,6 +63,11 @@ ROUTERS: Final = (
     operation.router,
 )
 FAST: Final = (instances.create_instance, entries.publish_entries)
+FAST_READERS: Final[Mapping[Callable[..., Any], Reader]] = {
+    proofs.show: proofs.show_plainly,
+    views.show_view: views.show_view_plainly,
+    views.show_view_of_schema: views.show_view_plainly,
+}
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -110,7 +115,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         app.include_router(router)
     set_openapi(app, ROUTERS)
     # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
-    app.add_middleware(FastLane, routers=(instances.router, entries.router), endpoints=FAST)
+    app.add_middleware(FastLane, routers=ROUTERS, endpoints=FAST, readers=FAST_READERS)
     app.add_middleware(BodyLimits, settings=node.settings)
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(

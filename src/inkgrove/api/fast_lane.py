@@ -1,10 +1,12 @@
-"""Middleware: the routes that are asked most often skip the framework's routing, which costs more than a signature.
+"""Middleware: the routes that are asked most often skip the framework, which costs more than a signature or a read.
 
-The same functions answer, and the framework documents them; here they are only called without a detour.
+The same functions answer, and the framework documents them; here they are only called without a detour. A reading route
+takes this lane for requests that are certainly well formed: what is malformed, the framework refuses.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import cast
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
@@ -14,31 +16,53 @@ from inkgrove.api.problems import problem
 from inkgrove.core.errors import InkgroveError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Reader = Callable[[Request], Awaitable[Response | None]]
 
 
 class FastLane:
-    """Answers routes that take nothing but the request; passes everything else on."""
+    """Answers routes that take nothing but the request, and plain requests to others; passes everything else on."""
 
-    def __init__(self, app: ASGIApp, routers: Iterable[APIRouter], endpoints: Iterable[Endpoint]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        routers: Iterable[APIRouter],
+        endpoints: Iterable[Endpoint],
+        readers: Mapping[Callable[..., Any], Reader],
+    ) -> None:
+        """`readers`: for the endpoint of a route with GET what answers plain requests to it."""
         self._app = app
         wanted = set(endpoints)
+        routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
         self._routes = {
             (method, route.path): route
-            for router in routers
-            for route in router.routes
-            if isinstance(route, APIRoute) and route.endpoint in wanted
+            for route in routes
+            if route.endpoint in wanted
             for method in route.methods or ()
         }
+        self._readers: list[tuple[re.Pattern[str], APIRoute, Reader]] = [
+            (route.path_regex, route, readers[route.endpoint]) for route in routes if route.endpoint in readers
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
-        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
+        answer = await self._answer(scope, receive, send) if scope["type"] == "http" else None
+        await (self._app if answer is None else answer)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        found = self._find(scope["method"], scope["path"])
+        if found is None:
+            return None
+        route, answer = found
         try:
-            answer = await cast(Endpoint, route.endpoint)(Request(scope, receive, send))
+            given = await answer(Request(scope, receive, send))
         except InkgroveError as error:
-            answer = problem(error)
-        await answer(scope, receive, send)
+            given = problem(error)
+        if given is not None:
+            scope["route"] = route
+        return given
+
+    def _find(self, method: str, path: str) -> tuple[APIRoute, Reader] | None:
+        if method == "GET":
+            return next(((route, read) for pattern, route, read in self._readers if pattern.match(path)), None)
+        route = self._routes.get((method, path))
+        return None if route is None else (route, cast(Reader, route.endpoint))

@@ -38,11 +38,17 @@ class Metrics:
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )
 
+        self._kept: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is the pattern of its address, so that there are few of them."""
-        method = method if method in _METHODS else "other"
-        self.requests.labels(method, route, str(status)).inc()
-        self.seconds.labels(method, route).observe(seconds)
+        key = (method if method in _METHODS else "other", route, status)
+        kept = self._kept.get(key)
+        if kept is None:  # to find them by their labels takes longer than to count
+            kept = self._kept[key] = (self.requests.labels(key[0], route, str(status)), self.seconds.labels(*key[:2]))
+        count, times = kept
+        count.inc()
+        times.observe(seconds)
 
     def render(self) -> bytes:
         """Everything as Prometheus reads it."""

@@ -6,7 +6,7 @@ from secrets import token_hex
 from typing import Final
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.metrics import Metrics
@@ -14,14 +14,14 @@ from inkgrove.api.problems import problem
 from inkgrove.node.errors import InternalError
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_SECURITY_HEADERS: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+_SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
     # Pages say what they need themselves; JSON needs nothing.
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
 log = structlog.get_logger("inkgrove.http")
 
 
@@ -83,10 +83,10 @@ class _Answer:
         if message["type"] == "http.response.start":
             self._began = self.took()
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self._request_id
-            for name, value in _SECURITY_HEADERS.items():
-                headers.setdefault(name, value)
+            headers = message["headers"] = list(message.get("headers", ()))
+            given = {name.lower() for name, _ in headers}
+            headers.append((b"x-request-id", self._request_id.encode()))
+            headers += [item for item in _SECURITY_HEADERS if item[0] not in given]
         await self._send(message)
 
     def took(self) -> float:

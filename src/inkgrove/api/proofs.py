@@ -7,8 +7,10 @@ from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.answers import json_answer
+from inkgrove.api.auth import CallerDependency, NodeDependency, get_node, token_of
 from inkgrove.api.problems import responses
+from inkgrove.api.threads import read_in_thread
 from inkgrove.api.view_models import HistoryDocument, InstanceDocument
 from inkgrove.api.views import AtLeast, get_watch
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -21,6 +23,8 @@ from inkgrove.node.history import Event, read_history, show_instance_at, written
 from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, show_instance
+from inkgrove.store.query import ViewRow
+from inkgrove.store.view_store import View
 
 router = APIRouter(tags=["instances"])
 
@@ -43,16 +47,36 @@ async def show(
         Query(description="As it was after this entry of its log.", ge=1, le=MAX_STORED_INTEGER, examples=[7]),
     ] = None,
     at_least: AtLeast = None,
-) -> JSONResponse:
+) -> Response:
     """An instance with the entry behind each of its values."""
     await get_watch(request).catch_up(at_least)
     return await run_in_threadpool(_show, node, caller, instance, as_of)
 
 
-def _show(node: Node, caller: Caller, instance: str, as_of: int | None) -> JSONResponse:
-    name = parse_instance(instance)
-    view, row = show_instance(node, caller, name) if as_of is None else show_instance_at(node, caller, name, as_of)
-    return JSONResponse(
+async def show_plainly(request: Request) -> Response | None:
+    """The same without the framework, for an address with nothing behind it; None for any other."""
+    if request.scope["query_string"]:
+        return None
+    node = get_node(request)
+    token, instance = token_of(request, node), request.scope["path"].removeprefix("/instances/")
+    if node.views.database.is_postgresql:
+        return await read_in_thread(_show_now, node, token, instance)
+    # A look into some indexes of a file: a thread takes longer to wake up.
+    return _answer(*show_instance(node, token, parse_instance(instance), at_once=True))
+
+
+def _show(node: Node, caller: Caller, instance: str, as_of: int | None) -> Response:
+    if as_of is None:
+        return _show_now(node, caller, instance)
+    return _answer(*show_instance_at(node, caller, parse_instance(instance), as_of))
+
+
+def _show_now(node: Node, asking: Caller | str | None, instance: str) -> Response:
+    return _answer(*show_instance(node, asking, parse_instance(instance)))
+
+
+def _answer(view: View, row: ViewRow) -> Response:
+    return json_answer(
         {
             "schema": {"author": view.schema_id.author.hex(), "log_id": view.schema_id.log_id},
             "version": view.version,

@@ -1,14 +1,18 @@
 """Routes of views: the list, pages of rows, outcomes, and for the administrator what is materialised."""
 
+import re
 from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.answers import json_answer
+from inkgrove.api.auth import CallerDependency, NodeDependency, get_node, token_of
 from inkgrove.api.problems import responses
+from inkgrove.api.threads import read_in_thread
 from inkgrove.api.view_models import OutcomesDocument, PageDocument, RegisteredDocument, ViewsDocument
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import BadFilter
@@ -46,11 +50,16 @@ LogPath = Annotated[
 AtLeast = Annotated[
     str | None, Query(description="A position token: wait until the view has seen that write.", max_length=100)
 ]
+_MOST_WHERES: Final = 50
+_TEXTS: Final = ("sort", "cursor", "fields", "expand")
+_PLAIN: Final = frozenset({"limit", "count", *_TEXTS})
+_PLAIN_BYTES: Final = 4_000
+_SMALL_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,14}")
 Where = Annotated[
     list[str],
     Query(
         description="`FIELD:OPERATOR:VALUE`, repeatable: eq, ne, lt, lte, gt, gte, in, contains, is-null.",
-        max_length=50,
+        max_length=_MOST_WHERES,
         examples=[["created:gte:2020-01-01T00:00:00Z"]],
     ),
 ]
@@ -134,7 +143,7 @@ async def show_view(
     schema: SchemaPath,
     question: QuestionDependency,
     at_least: AtLeast = None,
-) -> JSONResponse:
+) -> Response:
     """A page of the rows that the caller may see, of the one schema that has this name."""
     await get_watch(request).catch_up(at_least)
     return await run_in_threadpool(_page, node, caller, schema, question)
@@ -149,7 +158,7 @@ async def show_view_of_schema(
     log_id: LogPath,
     question: QuestionDependency,
     at_least: AtLeast = None,
-) -> JSONResponse:
+) -> Response:
     """A page of the rows that the caller may see."""
     return await show_view(request, node, caller, f"{author}/{log_id}", question, at_least)
 
@@ -158,9 +167,37 @@ def _split(text: str | None) -> list[str]:
     return [] if not text else text.split(",")
 
 
-def _page(node: Node, caller: Caller, name: str, question: Question) -> JSONResponse:
-    answer = ask(node, caller, name, question)
-    return JSONResponse(
+async def show_view_plainly(request: Request) -> Response | None:
+    """The same without the framework, for parameters that are certainly good; None for any other request."""
+    name = request.scope["path"].removeprefix("/views/")
+    author, slash, log_id = name.partition("/")
+    if slash and not (_SMALL_NUMBER.fullmatch(log_id) and author):
+        return None
+    question = _plain_question(request.scope["query_string"])
+    if question is None:
+        return None
+    node = get_node(request)
+    return await read_in_thread(_page, node, token_of(request, node), name, question)
+
+
+def _plain_question(query: bytes) -> Question | None:
+    if len(query) > _PLAIN_BYTES:
+        return None
+    given: dict[str, list[str]] = {}
+    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        given.setdefault(key, []).append(value)
+    where, limit, count = given.pop("where", []), given.get("limit", ["50"])[0], given.get("count", ["false"])[0]
+    if not given.keys() <= _PLAIN or any(len(values) > 1 for values in given.values()) or len(where) > _MOST_WHERES:
+        return None
+    if not (_SMALL_NUMBER.fullmatch(limit) and 1 <= int(limit) <= MAX_PAGE) or count not in ("true", "false"):
+        return None
+    sort, cursor, fields, expand = (given[name][0] if name in given else None for name in _TEXTS)
+    return get_question(where, sort, int(limit), cursor, fields, expand, count == "true")
+
+
+def _page(node: Node, asking: Caller | str | None, name: str, question: Question) -> Response:
+    answer = ask(node, asking, name, question)
+    return json_answer(
         {
             "schema": _schema(answer.view.schema_id),
             "name": answer.view.name,

@@ -13,12 +13,13 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import BadFilter, InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.ids import SchemaId
-from inkgrove.node.caller import Caller
+from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
 from inkgrove.node.errors import UnknownInstance
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas, find_view_on
+from inkgrove.node.sessions import authenticate_on
 from inkgrove.schema.types import RELATION_TYPES
 from inkgrove.store.filters import parse_filter
 from inkgrove.store.following import newest_place
@@ -85,10 +86,11 @@ def schemas_of(node: Node) -> Schemas:
     return _schemas.setdefault(node, Schemas(node))
 
 
-def ask(node: Node, caller: Caller, name: str, question: Question) -> Answer:
-    """A page of a view, by `AUTHOR/LOG` or name."""
+def ask(node: Node, asking: Caller | str | None, name: str, question: Question) -> Answer:
+    """A page of a view, by `AUTHOR/LOG` or name; `asking` is who asks, or their token."""
 
     def work(connection: Connection) -> Answer:
+        caller = _caller(node, connection, asking)
         view = find_view_on(connection, name)
         reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
         types = dict(view.fields)
@@ -108,6 +110,13 @@ def ask(node: Node, caller: Caller, name: str, question: Question) -> Answer:
         return Answer(view, page.rows, related, cursor, count, changes)
 
     return node.views.database.read(work)
+
+
+def _caller(node: Node, connection: Connection, asking: Caller | str | None) -> Caller:
+    """Who asks: found in the very transaction that reads, so that a token which was revoked before reads nothing."""
+    if isinstance(asking, Caller):
+        return asking
+    return ANYBODY if asking is None else authenticate_on(connection, node, asking)
 
 
 def _parse_sort(texts: Sequence[str]) -> list[tuple[str, bool]]:
@@ -216,9 +225,16 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
     return view, row
 
 
-def show_instance(node: Node, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
-    """An instance as it is now."""
-    return node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
+def show_instance(
+    node: Node, asking: Caller | str | None, instance: Hash, *, at_once: bool = False
+) -> tuple[View, ViewRow]:
+    """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database.read_at_once`."""
+
+    def work(connection: Connection) -> tuple[View, ViewRow]:
+        return find_row(node, connection, _caller(node, connection, asking), instance)
+
+    database = node.views.database
+    return database.read_at_once(work) if at_once else database.read(work)
 
 
 def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:

@@ -5,6 +5,7 @@ Timestamps are integers (microseconds since 1970, UTC): both databases compare a
 
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Boolean, Double, LargeBinary, Text
@@ -70,6 +71,7 @@ def cell_encoder(type_name: str) -> Callable[[Any], Any] | None:
     return bytes if type_name == "relation" else None
 
 
+@cache
 def cell_decoder(type_name: str) -> Callable[[Any], Any]:
     """The function that makes a value of a cell that is not null."""
     element = element_of(type_name)

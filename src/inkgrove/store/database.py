@@ -6,6 +6,7 @@ rolled back as a whole.
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,6 +77,9 @@ class Database:
             self.engine = create_engine(url, connect_args={"timeout": busy_seconds}, hide_parameters=True)
             _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
+        self._driver: Any = self.engine.dialect.loaded_dbapi
+        self._kept = threading.local()
+        self._all_kept: list[Connection] = []
         self._writer = self.engine.execution_options(inkgrove_writes=True)
         self._durable_writer = self.engine.execution_options(inkgrove_writes=True, inkgrove_durable=True)
 
@@ -116,6 +120,22 @@ class Database:
         with self.reading() as connection:
             return query(connection)
 
+    def read_at_once(self, query: Callable[[Connection], _Result]) -> _Result:
+        """SQLite: run a short query on a connection that this thread keeps, without waiting for one of the pool."""
+        with self.translated():
+            connection: Connection | None = getattr(self._kept, "connection", None)
+            if connection is None or connection.closed:
+                connection = self._kept.connection = self._reader.connect()
+                self._all_kept.append(connection)
+            try:
+                with connection.begin() as transaction:
+                    result = query(connection)
+                    transaction.rollback()
+                    return result
+            except self._driver.Error:
+                connection.close()
+                raise
+
     def write(self, work: Callable[[Connection], _Result], *, durable: bool = False) -> _Result:
         """Run work that writes, again if another transaction came in between."""
         for _ in range(_ATTEMPTS):
@@ -131,6 +151,8 @@ class Database:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
+        while self._all_kept:
+            self._all_kept.pop().close()
         self.engine.dispose()
 
     @contextmanager
@@ -145,9 +167,15 @@ class Database:
             raise
         except InterfaceError as err:
             raise self._unavailable(err) from err
+        except self._driver.Error as err:  # of a query that the driver ran by itself
+            is_of_database = isinstance(err, self._driver.OperationalError | self._driver.InterfaceError)
+            if is_of_database or type(err) is self._driver.DatabaseError:
+                raise self._unavailable(err) from err
+            raise
 
-    def _unavailable(self, err: DBAPIError) -> StoreUnavailable:
-        reason = " ".join(f"{type(err.orig).__name__}: {err.orig}".split())
+    def _unavailable(self, err: Exception) -> StoreUnavailable:
+        cause = err.orig if isinstance(err, DBAPIError) else err
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         advice = advice_on(reason, is_postgresql=self.is_postgresql)
         where = self.url.render_as_string(hide_password=True)
         return StoreUnavailable(f"the store {where} cannot be used ({reason}): {advice}", where=where)
@@ -162,7 +190,7 @@ def advice_on(reason: str, *, is_postgresql: bool) -> str:
 def _is_deadlock(error: StoreUnavailable) -> bool:
     """Whether PostgreSQL gave up this transaction for another one: trying again is all it takes."""
     cause = error.__cause__
-    return isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) in ("40P01", "40001")
+    return getattr(getattr(cause, "orig", cause), "sqlstate", None) in ("40P01", "40001")
 
 
 def parse_place(place: Path | str) -> URL:
@@ -220,7 +248,8 @@ def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
     def begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if not options.get("inkgrove_writes", False):
-            connection.exec_driver_sql("BEGIN")
+            driver: Any = connection.connection.driver_connection
+            driver.execute("BEGIN")  # takes no lock yet; by the driver itself, as every read begins with it
             return
         # NORMAL: in WAL mode a power failure can lose the newest commits and never damages the file; a killed process
         # loses nothing. What others sent can be had again. What we signed ourselves must not be lost once it is

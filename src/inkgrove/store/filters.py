@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, FromClause, and_, false, literal, or_, tuple_
+from sqlalchemy import ColumnElement, FromClause, and_, bindparam, false, or_, tuple_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
@@ -126,25 +126,61 @@ def _postgresql_holds(element: Any, compiler: Any, **options: Any) -> str:
     return f"(strpos({compiler.process(element.clauses, **options)}) > 0)"
 
 
-def condition(rows: FromClause, types: Types, item: Filter) -> ColumnElement[bool]:
-    """A filter on the rows of a view."""
+def cells_of(types: Types, item: Filter) -> list[Any]:
+    """The values of a filter as the database compares them; none for `is-null`."""
     type_name = type_of(types, item.field)
-    column: ColumnElement[Any] = rows.c[item.field]
     if item.operator == "is-null":
-        return column.is_(None) if item.value else column.is_not(None)
+        return []
     if item.operator == "contains":
         if type_name not in ("varchar", "text"):
             raise BadFilter(f"contains looks for a text in a varchar or text, {item.field!r} is {type_name}")
-        return _Holds(column, literal(_cell("text", item.field, item.value)))
+        return [_cell("text", item.field, item.value)]
     if item.operator == "in":
         if not isinstance(item.value, list) or len(item.value) > MAX_IN:
             raise BadFilter(f"in takes a list of at most {MAX_IN} values for {item.field!r}", field=item.field)
-        return column.in_([_cell(type_name, item.field, value) for value in item.value])
+        return [_cell(type_name, item.field, value) for value in item.value]
     value = _cell(type_name, item.field, item.value)
     if item.operator not in ("eq", "ne") and (is_array(type_name) or type_name in _UNORDERED):
         raise BadFilter(f"values of {type_name} have no order", field=item.field)
-    compared: ColumnElement[bool] = _COMPARISONS[item.operator](column, literal(value, column.type))
-    return compared
+    return [value]
+
+
+class Condition(NamedTuple):
+    """What a filter asks, without its values."""
+
+    field: str
+    operator: Operator
+    values: int
+    """How many they are; of `is-null` 1 for true and 0 for false."""
+
+    def on(self, rows: FromClause, names: str) -> ColumnElement[bool]:
+        """The condition on the rows of a view; its parameters are called `names` with a number behind."""
+        column: ColumnElement[Any] = rows.c[self.field]
+        if self.operator == "is-null":
+            return column.is_(None) if self.values else column.is_not(None)
+        given: list[Any] = [bindparam(f"{names}{number}", type_=column.type) for number in range(self.values)]
+        if self.operator == "in":
+            return column.in_(given)
+        if self.operator == "contains":
+            return _Holds(column, *given)
+        compared: ColumnElement[bool] = _COMPARISONS[self.operator](column, *given)
+        return compared
+
+
+def split(types: Types, where: Sequence[Filter]) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+    """What filters ask, and their values as parameters; to be put together by `join`."""
+    conditions, parameters = [], {}
+    for number, item in enumerate(where):
+        cells = cells_of(types, item)
+        count = int(bool(item.value)) if item.operator == "is-null" else len(cells)
+        conditions.append(Condition(item.field, item.operator, count))
+        parameters.update({f"where{number}_{place}": cell for place, cell in enumerate(cells)})
+    return tuple(conditions), parameters
+
+
+def join(rows: FromClause, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
+    """The conditions on the rows of a view, with the parameters that `split` names."""
+    return [condition.on(rows, f"where{number}_") for number, condition in enumerate(conditions)]
 
 
 def _cell(type_name: str, name: str, value: Any) -> Any:
@@ -191,12 +227,12 @@ def order_of(keys: Sequence[Key]) -> list[ColumnElement[Any]]:
 
 
 def is_behind(keys: Sequence[Key], values: Sequence[Any]) -> ColumnElement[bool]:
-    """Later in the order of the keys than a row with these values."""
+    """Later in the order of the keys than a row with these values: parameters, or None for null."""
     first = keys[0]
     if len({key.descends for key in keys}) == 1 and not any(key.may_be_null for key in keys):
         # As one comparison of tuples an index leads straight to the place.
         place = tuple_(*(key.column for key in keys))
-        given = tuple_(*(literal(value, key.column.type) for key, value in zip(keys, values, strict=True)))
+        given = tuple_(*values)
         return place < given if first.descends else place > given
     choices = []
     for number, key in enumerate(keys):
@@ -205,32 +241,32 @@ def is_behind(keys: Sequence[Key], values: Sequence[Any]) -> ColumnElement[bool]
     later = or_(*choices)
     if first.may_be_null:
         return later
-    least = literal(values[0], first.column.type)
-    return and_(first.column <= least if first.descends else first.column >= least, later)
+    return and_(first.column <= values[0] if first.descends else first.column >= values[0], later)
 
 
 def _is(column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
-    return column.is_(None) if value is None else column == literal(value, column.type)
+    return column.is_(None) if value is None else column == value
 
 
 def _is_beyond(key: Key, value: Any) -> ColumnElement[bool]:
     if value is None:
         return false() if key.descends else key.column.is_not(None)
-    given = literal(value, key.column.type)
-    return or_(key.column < given, key.column.is_(None)) if key.descends else key.column > given
+    return or_(key.column < value, key.column.is_(None)) if key.descends else key.column > value
 
 
 __all__ = [
     "OPERATORS",
     "OWN_COLUMNS",
+    "Condition",
     "Filter",
     "Key",
     "Operator",
     "Types",
-    "condition",
     "is_behind",
+    "join",
     "make_filter",
     "order_of",
     "parse_filter",
+    "split",
     "type_of",
 ]

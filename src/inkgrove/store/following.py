@@ -10,13 +10,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, exists, func, or_, select, true, tuple_
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.change_tables import change_counts, change_table
 from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import START, Offset, is_settled
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.query import ViewRow, decode_rows, not_gone
 from inkgrove.store.view_store import View
 from inkgrove.store.visibility import Earlier, Reader, has_mode, keys_of_identities, visible_rows
@@ -76,7 +77,8 @@ class TooFarBehind(Exception):
 
 def newest_place(connection: Connection, view: View, now: int) -> Place:
     """The place behind everything that a reader sees now."""
-    newest = connection.scalar(select(change_counts.c.newest).where(change_counts.c.view == view.id)) or 0
+    row = _newest_change.first(connection, view=view.id)
+    newest = 0 if row is None else row[0]
     return Place(view.id, view.generation, newest, newest, b"", _newest_seen(connection), now)
 
 
@@ -99,9 +101,19 @@ def _expired_between(connection: Connection, view: View, after: int, until: int)
 
 
 def _newest_seen(connection: Connection) -> Offset:
+    row = _newest_sight.first(connection)
+    return START if row is None else Offset(*row)
+
+
+def _newest_sight_query(connection: Connection) -> Select[Any]:
     query = select(seen.c.xid, seen.c.id).where(is_settled(connection, seen.c.xid))
-    row = connection.execute(query.order_by(seen.c.xid.desc(), seen.c.id.desc()).limit(1)).first()
-    return START if row is None else Offset(row.xid, row.id)
+    return query.order_by(seen.c.xid.desc(), seen.c.id.desc()).limit(1)
+
+
+_newest_sight: Final = Prepared(_newest_sight_query)
+_newest_change: Final = Prepared(
+    lambda _: select(change_counts.c.newest).where(change_counts.c.view == bindparam("view"))
+)
 
 
 def read_after(connection: Connection, view: View, place: Place, reader: Reader) -> Iterator[Told]:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.node_tables import identities, identity_keys, sessions
+from inkgrove.store.prepared import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +137,17 @@ def add_session(connection: Connection, token: bytes, identity: IdentityId, expi
 
 def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, str] | None:
     """Who signed in with this token, by id and name, unless that has ended."""
-    query = (
+    row = _session.first(connection, token=token, now=now)
+    return (IdentityId(row[0]), row[1]) if row is not None else None
+
+
+_session: Final = Prepared(
+    lambda _: (
         select(sessions.c.identity, identities.c.fqdn)
         .join_from(sessions, identities)
-        .where(sessions.c.token == token, sessions.c.expires > now)
+        .where(sessions.c.token == bindparam("token"), sessions.c.expires > bindparam("now"))
     )
-    row = connection.execute(query).first()
-    return (IdentityId(row.identity), row.fqdn) if row is not None else None
+)
 
 
 def end_sessions(connection: Connection, *, token: bytes | None = None, identity: IdentityId | None = None) -> None:

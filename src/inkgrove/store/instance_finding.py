@@ -1,21 +1,30 @@
 """Where an instance is found: the view of its schema, and its place in the log store."""
 
-from sqlalchemy import Connection, MetaData, select
+from typing import Any, Final
+
+from sqlalchemy import Connection, MetaData, Select, and_, bindparam, select
 
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.tables import entries, schemas
-from inkgrove.store.view_store import View, view_of
+from inkgrove.store.view_store import VIEW_COLUMNS, View, make_view
+from inkgrove.store.view_tables import views
 
 _beside = MetaData(schema="node")
 _schemas, _entries = schemas.to_metadata(_beside), entries.to_metadata(_beside)
 
 
+def _query(_: Connection) -> Select[Any]:
+    is_of_schema = and_(views.c.author == _schemas.c.author, views.c.log_id == _schemas.c.log_id)
+    named = select(*VIEW_COLUMNS).select_from(_entries).join(_schemas, _schemas.c.id == _entries.c.schema)
+    is_it = and_(_entries.c.hash == bindparam("instance"), _entries.c.kind == "create")
+    return named.join(views, is_of_schema).where(is_it)
+
+
+_view_of_instance: Final = Prepared(_query)
+
+
 def view_of_instance(connection: Connection, instance: Hash) -> View | None:
     """The view that an instance's row would be in; `connection` is one of the views, with the node's tables."""
-    query = select(_schemas.c.author, _schemas.c.log_id).join_from(
-        _entries, _schemas, _schemas.c.id == _entries.c.schema
-    )
-    row = connection.execute(query.where(_entries.c.hash == instance, _entries.c.kind == "create")).first()
-    return None if row is None else view_of(connection, SchemaId(PublicKey(row.author), row.log_id))
+    row = _view_of_instance.first(connection, instance=instance)
+    return None if row is None else make_view(*row)

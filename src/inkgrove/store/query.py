@@ -7,14 +7,17 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     FromClause,
     Select,
     Table,
+    bindparam,
     exists,
     func,
     literal,
@@ -34,10 +37,11 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.cells import cell_decoder
 from inkgrove.store.database import in_lists
-from inkgrove.store.filters import Filter, Key, Operator, condition, is_behind, order_of, type_of
+from inkgrove.store.filters import Condition, Filter, Key, Operator, is_behind, join, order_of, split, type_of
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.view_store import View, find_view
-from inkgrove.store.view_tables import NOT_APPLIED, ROW_COLUMNS, deleted, gone, outcomes_of_none
-from inkgrove.store.visibility import Reader
+from inkgrove.store.view_tables import NOT_APPLIED, ROW_COLUMNS, deleted, gone, outcomes_of_none, rows_of
+from inkgrove.store.visibility import Reader, visible_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,38 @@ class Page:
     after: tuple[Any, ...] | None
 
 
+class _Asked(NamedTuple):
+    """What is asked of a view, without the values: what one prepared query answers."""
+
+    view: int
+    generation: int
+    fields: tuple[tuple[str, str], ...]
+    cascades: bool
+    where: tuple[Condition, ...]
+    kind: int | None
+    """The kind of the reader."""
+    is_restricted: bool
+    """False if there is no reader: every row is shown."""
+
+    def table(self) -> Table:
+        return rows_of(self.view, self.generation, self.fields)
+
+    def conditions(self, table: Table) -> list[ColumnElement[bool]]:
+        found = join(table, self.where)
+        if self.cascades:
+            found.append(_is_not_gone(self.view, table))
+        return [*found, visible_to(table, self.kind)] if self.is_restricted else found
+
+
+def _asked(view: View, where: Sequence[Filter], reader: Reader | None) -> tuple[_Asked, dict[str, Any]]:
+    conditions, parameters = split(dict(view.fields), where)
+    kind = None if reader is None else reader.kind
+    if reader is not None:
+        parameters |= reader.parameters()
+    facts = (view.id, view.generation, view.fields, bool(view.cascades))
+    return _Asked(*facts, conditions, kind, reader is not None), parameters
+
+
 def read_page(
     connection: Connection,
     view: View,
@@ -84,29 +120,49 @@ def read_page(
     """
     if not view.is_built:
         return Page([], None)
-    table, types = view.table(), dict(view.fields)
-    conditions = _conditions(view, table, where, reader)
+    types = dict(view.fields)
     for name, _ in sort:
         if (type_name := type_of(types, name)) == "blob" or is_array(type_name):
             raise BadFilter(f"values of {type_name} have no order", field=name)
-    keys = [Key(table.c[name], descends, name in types) for name, descends in sort]
-    keys.append(Key(table.c._instance, keys[-1].descends if keys else False, may_be_null=False))
-    fields = [(name, kind) for name, kind in view.fields if only is None or name in only]
-    columns = [table.c[name] for name in (*ROW_COLUMNS, *(name for name, _ in fields))]
-    query = select(*columns, *[key.column.label(f"key{n}") for n, key in enumerate(keys)]).where(*conditions)
-    never_null = {item.field for item in where if item.operator != "is-null"}
+    asked, parameters = _asked(view, where, reader)
+    fields = tuple((name, kind) for name, kind in view.fields if only is None or name in only)
+    place: tuple[bool, ...] | None = None
+    if after is not None:
+        place = tuple(value is None for value in after)
+        parameters |= {f"after{number}": value for number, value in enumerate(after) if value is not None}
     found: list[Any] = []
-    for part in _parts(query, keys, after, never_null):
-        found += connection.execute(part.limit(limit + 1 - len(found))).all()
+    for part in _page_queries(asked, tuple(sort), place, fields):
+        found += part.rows(connection, limit=limit + 1 - len(found), **parameters)
         if len(found) > limit:
             break
-    rows = _decode(connection, view, [row._mapping for row in found[:limit]], fields)
-    last = found[limit - 1] if len(found) > limit else None
-    return Page(rows, None if last is None else tuple(getattr(last, f"key{n}") for n in range(len(keys))))
+    rows = _decode(connection, view, found[:limit], fields)
+    return Page(rows, found[limit - 1][len(ROW_COLUMNS) + len(fields) :] if len(found) > limit else None)
+
+
+@lru_cache(maxsize=256)
+def _page_queries(
+    asked: _Asked,
+    sort: tuple[tuple[str, bool], ...],
+    after: tuple[bool, ...] | None,
+    fields: tuple[tuple[str, str], ...],
+) -> list[Prepared]:
+    """The queries for a page in the order in which they are to be run; `after`: which of its values are null."""
+    table, types = asked.table(), dict(asked.fields)
+    keys = [Key(table.c[name], descends, name in types) for name, descends in sort]
+    keys.append(Key(table.c._instance, keys[-1].descends if keys else False, may_be_null=False))
+    columns = [table.c[name] for name in (*ROW_COLUMNS, *(name for name, _ in fields))]
+    query = select(*columns, *[key.column.label(f"key{n}") for n, key in enumerate(keys)])
+    query = query.where(*asked.conditions(table)).limit(bindparam("limit", type_=BigInteger))
+    never_null = {item.field for item in asked.where if item.operator != "is-null"}
+    place = None
+    if after is not None:
+        names = enumerate(zip(after, keys, strict=True))
+        place = [None if no else bindparam(f"after{n}", type_=key.column.type) for n, (no, key) in names]
+    return [Prepared(lambda _, part=part: part) for part in _parts(query, keys, place, never_null)]  # type: ignore[misc]
 
 
 def _parts(
-    query: Select[Any], keys: list[Key], after: tuple[Any, ...] | None, never_null: Collection[str]
+    query: Select[Any], keys: list[Key], after: Sequence[Any] | None, never_null: Collection[str]
 ) -> Iterator[Select[Any]]:
     """The rows behind a place in their order, as one query or as two: those without a value in the first column apart.
 
@@ -130,8 +186,18 @@ def _parts(
 
 def read_row(connection: Connection, view: View, instance: Hash, reader: Reader | None = None) -> ViewRow | None:
     """One row by its instance, if it is there and may be seen."""
-    rows = read_rows(connection, view, [instance], reader)
+    if not view.is_built:
+        return None
+    asked, parameters = _asked(view, (), reader)
+    rows = _decode(connection, view, _row_query(asked).rows(connection, instance=instance, **parameters), view.fields)
     return rows[0] if rows else None
+
+
+@lru_cache(maxsize=1024)
+def _row_query(asked: _Asked) -> Prepared:
+    table = asked.table()
+    query = select(*_columns(table)).where(table.c._instance == bindparam("instance"), *asked.conditions(table))
+    return Prepared(lambda _: query)
 
 
 def read_rows(
@@ -140,18 +206,18 @@ def read_rows(
     """The rows of some instances, as far as they are there and may be seen."""
     if not view.is_built or not instances:
         return []
+    asked, parameters = _asked(view, (), reader)
     table = view.table()
-    conditions = _conditions(view, table, (), reader)
+    query = select(*_columns(table)).where(*asked.conditions(table))
     found: list[Any] = []
     for some in in_lists(instances):
-        found += connection.execute(select(table).where(table.c._instance.in_(some), *conditions)).all()
-    return _decode(connection, view, [row._mapping for row in found], view.fields)
+        found += connection.execute(query.where(table.c._instance.in_(some)), parameters).all()
+    return _decode(connection, view, found, view.fields)
 
 
-def _conditions(view: View, table: Table, where: Sequence[Filter], reader: Reader | None) -> list[ColumnElement[bool]]:
-    types = dict(view.fields)
-    conditions = [condition(table, types, item) for item in where] + not_gone(view, table)
-    return conditions if reader is None else [*conditions, reader.sees(table)]
+def _columns(table: Table) -> list[ColumnElement[Any]]:
+    """All columns, in the order in which they are decoded."""
+    return [*(table.c[name] for name in ROW_COLUMNS), *(c for c in table.c if c.name not in ROW_COLUMNS)]
 
 
 def read_all(connection: Connection, view: View, page: int = 5_000) -> Iterator[ViewRow]:
@@ -171,9 +237,16 @@ def count_rows(
     """How many rows a view has, or how many of them the reader sees."""
     if not view.is_built:
         return 0
-    table = view.table()
-    query = select(func.count()).select_from(table).where(*_conditions(view, table, where, reader))
-    return connection.scalar(query) or 0
+    asked, parameters = _asked(view, where, reader)
+    row = _count_query(asked).first(connection, **parameters)
+    return int(row[0])
+
+
+@lru_cache(maxsize=256)
+def _count_query(asked: _Asked) -> Prepared:
+    table = asked.table()
+    query = select(func.count()).select_from(table).where(*asked.conditions(table))
+    return Prepared(lambda _: query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,32 +315,40 @@ def _tables_of_outcomes(connection: Connection, number: int | None) -> list[tupl
 
 def not_gone(view: View, table: FromClause) -> list[ColumnElement[bool]]:
     """The condition that a row did not go by cascade, if rows of the view can."""
-    if not view.cascades:
-        return []
-    return [not_(exists().where(gone.c.view == view.id, gone.c.instance == table.c._instance))]
+    return [_is_not_gone(view.id, table)] if view.cascades else []
+
+
+def _is_not_gone(view: int, table: FromClause) -> ColumnElement[bool]:
+    return not_(exists().where(gone.c.view == view, gone.c.instance == table.c._instance))
 
 
 def _decode(
-    connection: Connection, view: View, found: Sequence[Mapping[str, Any]], chosen: Sequence[tuple[str, str]]
+    connection: Connection, view: View, found: Sequence[Sequence[Any]], chosen: Sequence[tuple[str, str]]
 ) -> list[ViewRow]:
-    decoders = [(name, cell_decoder(type_name)) for name, type_name in chosen]
-    names = [name for name, _ in view.fields]
-    rows = []
+    """Rows from their cells: `ROW_COLUMNS`, then the chosen fields, then whatever else."""
+    first = len(ROW_COLUMNS)
+    decoders = [(name, cell_decoder(kind), place) for place, (name, kind) in enumerate(chosen, first)]
+    names, rows = [name for name, _ in view.fields], []
     for row in found:
-        fields = {name: None if row[name] is None else decode(row[name]) for name, decode in decoders}
-        seq_nums = _seq_nums(row["_field_seq_nums"], row["_seq_num"], len(names))
+        instance, author, log_id, seq_num, last_seq_num, last_hash, access, expires, copied_from, seq_nums = row[:10]
+        fields = {name: None if row[place] is None else decode(row[place]) for name, decode, place in decoders}
+        if seq_nums is None:
+            sources = dict.fromkeys(fields, seq_num)
+        else:
+            numbers = zip(names, json.loads(seq_nums), strict=True)
+            sources = {name: number for name, number in numbers if name in fields}
         rows.append(
             ViewRow(
-                Hash(row["_instance"]),
-                PublicKey(row["_author"]),
-                row["_log_id"],
-                row["_seq_num"],
-                row["_last_seq_num"],
-                Hash(row["_last_hash"] or row["_instance"]),
-                _access(row["_access"]),
-                None if row["_expires"] is None else Timestamp(row["_expires"]),
-                None if row["_copied_from"] is None else Hash(row["_copied_from"]),
-                {name: seq_num for name, seq_num in zip(names, seq_nums, strict=True) if name in fields},
+                Hash(instance),
+                PublicKey(author),
+                log_id,
+                seq_num,
+                last_seq_num,
+                Hash(last_hash or instance),
+                _access(access),
+                None if expires is None else Timestamp(expires),
+                None if copied_from is None else Hash(copied_from),
+                sources,
                 fields,
             )
         )
@@ -275,13 +356,10 @@ def _decode(
     return rows
 
 
-def _seq_nums(text_of_list: str | None, create_seq: int, count: int) -> list[int]:
-    return [create_seq] * count if text_of_list is None else json.loads(text_of_list)
-
-
 def decode_rows(connection: Connection, view: View, found: Sequence[Mapping[str, Any]]) -> list[ViewRow]:
     """Rows from all their cells, elements of lists left out whose target went."""
-    return _decode(connection, view, found, view.fields)
+    names = (*ROW_COLUMNS, *(name for name, _ in view.fields))
+    return _decode(connection, view, [[row[name] for name in names] for row in found], view.fields)
 
 
 def drop_lost_elements(connection: Connection, view: View, rows: Sequence[ViewRow], chosen: Mapping[str, str]) -> None:
@@ -303,6 +381,7 @@ def _drop_lost_elements(connection: Connection, rows: Sequence[ViewRow], name: s
             row.fields[name] = [element for element in row.fields[name] if element not in lost]
 
 
+@lru_cache(maxsize=1024)
 def _access(text: str | None) -> Access | None:
     if text is None:
         return None

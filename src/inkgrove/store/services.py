@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, update
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.node_tables import accesses, clients, codes, grants, tokens
+from inkgrove.store.prepared import Prepared
 
 TokenKind = Literal["access", "refresh"]
 
@@ -153,8 +154,17 @@ def add_token(connection: Connection, token: bytes, grant: int, kind: TokenKind,
 
 def find_token(connection: Connection, token: bytes) -> StoredToken | None:
     """A token, be it used, expired or revoked."""
-    row = connection.execute(select(tokens, *_GRANT).join_from(tokens, grants).where(tokens.c.token == token)).first()
-    return StoredToken(_grant(row[-5:]), row.kind, row.expires, row.used) if row is not None else None
+    row = _token.first(connection, token=token)
+    return StoredToken(_grant(row[:5]), row[5], row[6], bool(row[7])) if row is not None else None
+
+
+_token: Final = Prepared(
+    lambda _: (
+        select(*_GRANT, tokens.c.kind, tokens.c.expires, tokens.c.used)
+        .join_from(tokens, grants)
+        .where(tokens.c.token == bindparam("token"))
+    )
+)
 
 
 def use_refresh_token(connection: Connection, token: bytes, now: int) -> bool:

@@ -7,16 +7,18 @@ publish; on PostgreSQL beside the logs.
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from sqlalchemy import Connection, MetaData, Table, delete, insert, inspect, select, update
+from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, inspect, select, update
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.database import Database, insert_new, parse_place
 from inkgrove.store.ingests import START, Offset
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.view_tables import (
     FORMAT,
     deleted,
@@ -146,45 +148,76 @@ def _make_anew(connection: Connection) -> None:
 
 def find_view(connection: Connection, number: int) -> View | None:
     """The view of this number."""
-    row = connection.execute(select(views).where(views.c.id == number)).first()
-    return None if row is None else _view(row)
+    row = connection.execute(select(*VIEW_COLUMNS).where(views.c.id == number)).first()
+    return None if row is None else make_view(*row)
 
 
 def read_views(connection: Connection) -> dict[SchemaId, View]:
     """Every view by its schema."""
     found = {}
-    for row in connection.execute(select(views).order_by(views.c.author, views.c.log_id)):
-        view = _view(row)
+    for row in connection.execute(select(*VIEW_COLUMNS).order_by(views.c.author, views.c.log_id)):
+        view = make_view(*row)
         found[view.schema_id] = view
     return found
 
 
 def view_of(connection: Connection, schema_id: SchemaId) -> View | None:
     """The view of a registered schema."""
-    is_it = (views.c.author == schema_id.author, views.c.log_id == schema_id.log_id)
-    row = connection.execute(select(views).where(*is_it)).first()
-    return None if row is None else _view(row)
+    row = _of_schema.first(connection, author=schema_id.author, log_id=schema_id.log_id)
+    return None if row is None else make_view(*row)
 
 
 def views_called(connection: Connection, name: str) -> list[View]:
     """The views of schemas that call themselves this."""
-    query = select(views).where(views.c.name == name).order_by(views.c.author, views.c.log_id)
-    return [_view(row) for row in connection.execute(query)]
+    return [make_view(*row) for row in _called.rows(connection, name=name)]
 
 
-def _view(row: Any) -> View:
-    fields = json.loads(row.fields)
+VIEW_COLUMNS: Final = (
+    views.c.id,
+    views.c.author,
+    views.c.log_id,
+    views.c.name,
+    views.c.generation,
+    views.c.version,
+    views.c.fields,
+    views.c.fingerprint,
+    views.c.waits_for,
+    views.c.stopped,
+)
+_of_schema: Final = Prepared(
+    lambda _: select(*VIEW_COLUMNS).where(views.c.author == bindparam("author"), views.c.log_id == bindparam("log_id"))
+)
+_called: Final = Prepared(
+    lambda _: select(*VIEW_COLUMNS).where(views.c.name == bindparam("name")).order_by(views.c.author, views.c.log_id)
+)
+
+
+@lru_cache(maxsize=4096)
+def make_view(
+    number: int,
+    author: bytes,
+    log_id: int,
+    name: str | None,
+    generation: int,
+    version: int,
+    fields: str,
+    fingerprint: str | None,
+    waits_for: str,
+    stopped: str | None,
+) -> View:
+    """A view from its `VIEW_COLUMNS`; the same object for the same values."""
+    items = json.loads(fields)
     return View(
-        row.id,
-        SchemaId(PublicKey(row.author), row.log_id),
-        row.name,
-        row.generation,
-        row.version,
-        tuple((item["name"], item["type"]) for item in fields),
-        {item["name"]: item["target"] for item in fields if item.get("target") is not None},
-        row.fingerprint,
-        tuple(SchemaId(PublicKey.fromhex(author), log_id) for author, log_id in json.loads(row.waits_for)),
-        row.stopped,
+        number,
+        SchemaId(PublicKey(author), log_id),
+        name,
+        generation,
+        version,
+        tuple((item["name"], item["type"]) for item in items),
+        {item["name"]: item["target"] for item in items if item.get("target") is not None},
+        fingerprint,
+        tuple(SchemaId(PublicKey.fromhex(author), log_id) for author, log_id in json.loads(waits_for)),
+        stopped,
     )
 
 

@@ -7,13 +7,28 @@ everything of their own, and nobody sees what has expired.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Select, and_, exists, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    LargeBinary,
+    MetaData,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    exists,
+    or_,
+    select,
+)
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.instance import AccessMode
 from inkgrove.store import node_tables
+from inkgrove.store.prepared import Prepared
 
 _beside = MetaData(schema="node")
 _shares, _relations, _keys = (
@@ -46,13 +61,46 @@ class Reader:
         """Whether the reader may see a row."""
         return visible_rows(rows, self.identity, self.own_keys, self.now)
 
+    @property
+    def kind(self) -> int | None:
+        """What `visible_to` takes: how many keys the reader has; None for anybody."""
+        return None if self.identity is None else len(self.own_keys)
+
+    def parameters(self) -> dict[str, Any]:
+        """The values for a query with the condition `visible_to` of this kind."""
+        if self.identity is None:
+            return {"now": self.now}
+        keys = {f"own_key_{number}": key for number, key in enumerate(self.own_keys)}
+        return {"now": self.now, "reader": self.identity, "reader_text": _mention(self.identity), **keys}
+
+
+_own_keys: Final = Prepared(lambda _: select(_keys.c.author).where(_keys.c.identity == bindparam("identity")))
+
 
 def reader_on(connection: Connection, identity: IdentityId | None, now: int) -> Reader:
     """A reader with the keys that are known to be theirs; `connection` is one of the views."""
     if identity is None:
         return Reader(None, (), now)
-    keys = connection.execute(keys_of_identities([identity])).scalars()
-    return Reader(identity, tuple(map(PublicKey, keys)), now)
+    keys = sorted(PublicKey(key) for (key,) in _own_keys.rows(connection, identity=identity))
+    return Reader(identity, tuple(keys), now)
+
+
+class _Who(NamedTuple):
+    """A reader in a condition, as values or as parameters."""
+
+    identity: Any
+    text: Any
+    """How a list of identities in JSON names them."""
+    keys: list[Any]
+
+
+def visible_to(rows: FromClause, kind: int | None) -> ColumnElement[bool]:
+    """Whether a reader of this kind may see a row; to be run with `Reader.parameters`."""
+    who = None
+    if kind is not None:
+        keys: list[Any] = [bindparam(f"own_key_{number}", type_=LargeBinary) for number in range(kind)]
+        who = _Who(bindparam("reader", type_=LargeBinary), bindparam("reader_text", type_=Text), keys)
+    return _is_visible(rows, who, bindparam("now", type_=BigInteger), None)
 
 
 def visible_rows(
@@ -63,20 +111,29 @@ def visible_rows(
     earlier: Earlier | None = None,
 ) -> ColumnElement[bool]:
     """Whether the reader, who owns what `own_keys` author, may see a row at a time; None is anybody."""
+    who = None if reader is None else _Who(reader, _mention(reader), sorted(own_keys))
+    return _is_visible(rows, who, now, earlier)
+
+
+def _mention(reader: IdentityId) -> str:
+    return f'"{reader.hex()}"'
+
+
+def _is_visible(rows: FromClause, who: _Who | None, now: Any, earlier: Earlier | None) -> ColumnElement[bool]:
     is_fresh = or_(rows.c._expires.is_(None), rows.c._expires > now)
     choices: list[ColumnElement[bool]] = [has_mode(rows, "public")]
-    if reader is not None:
-        was_sent, is_followed = _was_sent(rows, reader, earlier), _is_followed(rows, reader, earlier)
+    if who is not None:
+        was_sent, is_followed = _was_sent(rows, who.identity, earlier), _is_followed(rows, who.identity, earlier)
         choices += [
-            rows.c._author.in_(sorted(own_keys)),
+            rows.c._author.in_(who.keys),
             and_(or_(rows.c._access.is_(None), has_mode(rows, "listed"), has_mode(rows, "relations")), was_sent),
-            and_(has_mode(rows, "closed"), rows.c._access.contains(f'"{reader.hex()}"'), was_sent),
+            and_(has_mode(rows, "closed"), rows.c._access.contains(who.text), was_sent),
             and_(has_mode(rows, "relations"), is_followed),
         ]
     return and_(is_fresh, or_(*choices))
 
 
-def _was_sent(rows: FromClause, reader: IdentityId, earlier: Earlier | None) -> ColumnElement[bool]:
+def _was_sent(rows: FromClause, reader: Any, earlier: Earlier | None) -> ColumnElement[bool]:
     sent: ColumnElement[bool] = exists().where(_shares.c.instance == rows.c._instance, _shares.c.identity == reader)
     if earlier is None:
         return sent
@@ -84,7 +141,7 @@ def _was_sent(rows: FromClause, reader: IdentityId, earlier: Earlier | None) -> 
     return or_(unchanged, rows.c._instance.in_(sorted(earlier.sent)))
 
 
-def _is_followed(rows: FromClause, reader: IdentityId, earlier: Earlier | None) -> ColumnElement[bool]:
+def _is_followed(rows: FromClause, reader: Any, earlier: Earlier | None) -> ColumnElement[bool]:
     accepted = and_(_relations.c.follower == reader, _relations.c.state == "accepted")
     if earlier is not None:
         accepted = and_(accepted, _relations.c.followee.not_in(sorted(earlier.not_followed)))
