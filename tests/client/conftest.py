@@ -39,7 +39,7 @@ def wait_for_pipeline(serving: Serving) -> None:
     """Until it has taken in what is there: starting Spark takes longer than a reader waits."""
     made = serving.client.post("/identities", json={"fqdn": "admin.haiku.ink", "password": "correct horse battery"})
     assert made.status_code == 201, made.text
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while serving.client.get("/readyz").json()["view_lag"]:
         assert time.monotonic() < deadline, serving.log()
         time.sleep(0.2)

@@ -49,7 +49,7 @@ def run_page(file: Path, urls: str | Mapping[str, str], folder: Path) -> list[st
         input=script,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
         cwd=folder,
         env=page_environment(folder),
@@ -99,7 +99,7 @@ def _run_python(file: Path, step: Step, names: dict[str, object]) -> str:
 def _run_shell(step: Step, folder: Path) -> str:
     command = ["bash", "-euo", "pipefail", "-c", step.script]
     environment = page_environment(folder)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
