@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from inkgrove.api.app import make_app
 from inkgrove.cli.main import app
+from inkgrove.client import errors as _client_errors  # noqa: F401
 from inkgrove.core import errors
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation import errors as _federation_errors  # noqa: F401
@@ -34,7 +35,7 @@ def error_page() -> str:
         "Everything that Inkgrove refuses has a code that never changes its meaning. Commands print it in brackets,",
         "and with `--json` as `code`. What became of a message in a view is told by [outcomes](outcomes.md).",
         "",
-        "This page is made from `core/errors.py`, `node/errors.py` and `federation/errors.py` by `scripts/make_docs.py`.",
+        "This page is made from `core/errors.py`, `node/errors.py`, `federation/errors.py` and `client/errors.py` by `scripts/make_docs.py`.",
     ]
     for family in InkgroveError.__subclasses__():
         lines += ["", f"## {family.code}.\\*", "", family.__doc__ or "", "", "| code | meaning |", "|---|---|"]

@@ -1,17 +1,23 @@
-"""Runs the shell blocks of a page against a node and compares what they print with what the page shows.
+"""Runs the blocks of a page against a node and compares what they print with what the page shows.
 
-A block of ```sh is run; the block of ```json or ```text that follows it, if only a blank line is between, is what it
-prints. `…` stands for anything on a line. All blocks of a page run in one shell, in order.
+A block of ```sh or ```python is run; the block of ```json or ```text that follows it, if only a blank line is between,
+is what it prints. `…` stands for anything on a line. All shell blocks of a page run in one shell, in order; on a page
+with Python, all Python blocks run in one namespace, and each shell block in a shell of its own.
 """
 
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from traceback import format_exc
 
 DEFAULT_URL = "http://127.0.0.1:8750"
-_BLOCKS = re.compile(r"^```sh\n(.*?)^```\n(?:\n?^```(?:json|text)\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_BLOCKS = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n?^```(?:json|text)\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _MARK = "\x01"
 
 
@@ -21,27 +27,32 @@ class Step:
 
     script: str
     shown: str | None
+    language: str = "sh"
 
 
 def read_steps(page: str) -> list[Step]:
     """The steps of a page in order."""
-    return [Step(match[1], match[2]) for match in _BLOCKS.finditer(page)]
+    return [Step(match[2], match[3], match[1]) for match in _BLOCKS.finditer(page)]
 
 
-def run_page(file: Path, url: str, folder: Path) -> list[str]:
-    """What went otherwise than the page says, step by step; empty if all is as shown."""
-    steps = read_steps(file.read_text().replace(DEFAULT_URL, url))
-    assert steps, f"{file.name} has no shell blocks"
+def run_page(file: Path, urls: str | Mapping[str, str], folder: Path) -> list[str]:
+    """What went otherwise than the page says, step by step; empty if all is as shown.
+
+    `urls` is where the node is that the page calls DEFAULT_URL, or where each of several is.
+    """
+    steps = _steps_of(file, urls)
+    if any(step.language == "python" for step in steps):
+        return _run_in_turn(file, steps, folder)
     script = "set -euo pipefail\n" + "".join(f"{step.script}\nprintf '{_MARK}'\n" for step in steps)
     done = subprocess.run(
         ["bash", "-s"],
         input=script,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"},
+        env=page_environment(folder),
     )
     printed = done.stdout.split(_MARK)
     complaints = []
@@ -52,6 +63,56 @@ def run_page(file: Path, url: str, folder: Path) -> list[str]:
         if step.shown is not None and not matches(step.shown, printed[number]):
             complaints.append(f"{step.script}printed\n{printed[number]}and the page shows\n{step.shown}")
     return complaints
+
+
+def _steps_of(file: Path, urls: str | Mapping[str, str]) -> list[Step]:
+    page = file.read_text()
+    for shown, real in ({DEFAULT_URL: urls} if isinstance(urls, str) else urls).items():
+        page = page.replace(shown, real)
+    steps = read_steps(page)
+    assert steps, f"{file.name} has no blocks to run"
+    return steps
+
+
+def _run_in_turn(file: Path, steps: list[Step], folder: Path) -> list[str]:
+    names: dict[str, object] = {"__name__": "__main__"}
+    complaints = []
+    with chdir(folder):
+        for step in steps:
+            try:
+                printed = _run_python(file, step, names) if step.language == "python" else _run_shell(step, folder)
+            except Exception:  # noqa: BLE001  whatever a page does wrong is told
+                complaints.append(f"failed:\n{step.script}{format_exc()}")
+                break
+            if step.shown is not None and not matches(step.shown, printed):
+                complaints.append(f"{step.script}printed\n{printed}and the page shows\n{step.shown}")
+    return complaints
+
+
+def _run_python(file: Path, step: Step, names: dict[str, object]) -> str:
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(compile(step.script, file.name, "exec"), names)
+    return printed.getvalue()
+
+
+def _run_shell(step: Step, folder: Path) -> str:
+    command = ["bash", "-euo", "pipefail", "-c", step.script]
+    environment = page_environment(folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def page_environment(folder: Path) -> dict[str, str]:
+    """What a page may rely on: the `inkgrove` of this Python, a home of its own and nothing of ours."""
+    program = folder / "bin" / "inkgrove"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m inkgrove "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    source = {name: os.environ[name] for name in ("PYTHONPATH", "JAVA_HOME") if name in os.environ}
+    return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", **source}
 
 
 def matches(shown: str, printed: str) -> bool:

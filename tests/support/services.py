@@ -29,10 +29,20 @@ def query_of(location: str) -> dict[str, str]:
 
 
 @dataclass
+class Address:
+    """A node in another process, for a browser."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        self.anybody = httpx.Client(base_url=self.url)
+
+
+@dataclass
 class Browser:
     """Keeps cookies whatever they ask of the transport, reads forms, follows nothing by itself."""
 
-    running: RunningNode
+    running: RunningNode | Address
     cookies: dict[str, str] = field(default_factory=dict)
 
     def get(self, address: str, **headers: str) -> httpx.Response:

@@ -1,6 +1,7 @@
 """Serves a node: one process, or several that share a socket; stops without cutting a request off."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -70,20 +71,25 @@ def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) ->
     )
 
 
+_ADVICE_ON_PORT: Final = "end what listens there, or choose another with --port or the setting node.port"
+_ADVICE_ON_HOST: Final = "choose an address of this machine with --host or the setting node.host"
+
+
 def _listen(settings: NodeSettings) -> socket.socket:
     where = f"{settings.host} port {settings.port}"
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as err:
-        raise PortTaken(f"the node cannot listen on {where}: {err.strerror}") from err
+        raise PortTaken(f"the node cannot listen on {where} ({err.strerror}): {_ADVICE_ON_HOST}") from err
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
         listener.set_inheritable(True)
     except OSError as err:
         listener.close()
-        raise PortTaken(f"the node cannot listen on {where}: {err.strerror}") from err
+        advice = _ADVICE_ON_PORT if err.errno in (errno.EADDRINUSE, errno.EACCES) else _ADVICE_ON_HOST
+        raise PortTaken(f"the node cannot listen on {where} ({err.strerror}): {advice}") from err
     return listener
 
 

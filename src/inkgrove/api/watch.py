@@ -69,7 +69,11 @@ class Watch:
         offset = parse_position(token)
         seconds = self._node.settings.at_least_seconds
         if not await self.until(lambda newest: newest.progress >= offset, seconds):
-            raise Behind(f"the views have not seen this write within {seconds:g} seconds", retry_after=1)
+            raise Behind(
+                f"the views have not seen this write within {seconds:g} seconds: ask again; if it stays so, no pipeline"
+                " runs here: `inkgrove up` or `inkgrove materialise --follow` starts one",
+                retry_after=1,
+            )
 
     async def close(self) -> None:
         """Let nobody wait any longer."""

@@ -3,6 +3,7 @@
 0 done, 1 the input is not valid or the work could not be done, 2 the command was misused.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from inkgrove import __version__
 from inkgrove.cli import (
     archive,
     configuration,
+    doctor,
     entry,
     identity,
     key,
@@ -50,6 +52,7 @@ materialise.add_to(app)
 archive.add_to(app, view.app)
 configuration.add_to(app)
 serve.add_to(app)
+doctor.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,7 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     except OSError as error:
-        reason = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        advice = "; free some space and try again" if error.errno == errno.ENOSPC else ""
+        reason = f"{error.filename or 'standard output'}: {error.strerror or error}{advice}"
         code = fail(UnreadableFile(f"cannot read or write {reason}"), as_json="--json" in given)
         _give_up_output()
     sys.exit(code if isinstance(code, int) else 0)

@@ -46,6 +46,8 @@ def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownSchema(f"several schemas are called {text!r}: {', '.join(map(str, found))}")
+        raise UnknownSchema(f"several schemas are called {text!r}; say which: {', '.join(map(str, found))}")
     known = ", ".join(sorted({name for name in names.values() if name})) or "none"
-    raise UnknownSchema(f"no registered schema is called {text!r}; there are: {known}. See `inkgrove views`.")
+    raise UnknownSchema(
+        f"no registered schema is called {text!r}; there are: {known}. `inkgrove index AUTHOR LOG` registers one."
+    )

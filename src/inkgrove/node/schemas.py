@@ -49,8 +49,14 @@ def find_view_on(connection: Connection, text: str) -> View:
         return named[0]
     if named:
         candidates = [str(view.schema_id) for view in named]
-        raise AmbiguousName(f"{len(named)} schemas are called {text[:63]!r}", candidates=candidates)
-    raise UnknownView(f"no view {text[:140]!r} is on this node; GET /views lists them")
+        words = (
+            f"{len(named)} schemas are called {text[:63]!r}: say which by author and log, as `candidates` lists them"
+        )
+        raise AmbiguousName(words, candidates=candidates)
+    raise UnknownView(
+        f"no view {text[:140]!r} is on this node; GET /views lists them, and an administrator adds one with"
+        " PUT /views/AUTHOR/LOG"
+    )
 
 
 class _Everything:

@@ -81,7 +81,10 @@ def authenticate_on(connection: Connection, node: Node, token: str) -> Caller:
     find = {SESSION: _find_identity, ACCESS: _find_service}.get(token[: len(SESSION)])
     caller = find(connection, node, hash_token(token)) if find is not None else None
     if caller is None:
-        raise BadToken("the token is not known here, has expired or was revoked: sign in again")
+        raise BadToken(
+            "the token is not known here, has expired or was revoked: sign in again (POST /sessions); a service"
+            " refreshes its token (POST /oauth/token)"
+        )
     return caller
 
 

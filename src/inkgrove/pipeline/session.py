@@ -5,8 +5,6 @@ Spark's own noise goes to a log file, never to the terminal; what fails in it co
 
 import logging
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,8 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import InkgroveError, NoJava, SparkFailed, UnreadableFile
+from inkgrove.core.errors import InkgroveError, SparkFailed, UnreadableFile
 from inkgrove.pipeline.failures import explain, first_reason
+from inkgrove.pipeline.java import find_java
 from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.pipeline.view_source import RelationSource
 
@@ -33,7 +32,6 @@ appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
-OLDEST_JAVA = 17
 
 
 def start_session(logs: Path, properties: Mapping[str, str] | None = None, python: str | None = None) -> SparkSession:
@@ -41,7 +39,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
 
     `python` is what executors run, for those that have it at another place than this machine.
     """
-    _check_java()
+    find_java()
     log4j = logs / "log4j2.properties"
     try:
         logs.mkdir(parents=True, exist_ok=True)
@@ -117,22 +115,6 @@ def session_for(
     finally:
         with suppress(Py4JError, ConnectionError):  # it may have gone away
             spark.stop()
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = f"install Java {OLDEST_JAVA} or newer (Debian: apt-get install default-jre-headless) or set JAVA_HOME"
-    if java is None or not Path(java).exists():
-        raise NoJava(f"Spark needs Java and none was found: {advice}")
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError as err:
-        raise NoJava(f"Spark needs Java and {java} cannot be run ({err.strerror or err}): {advice}") from err
-    words = (done.stderr + done.stdout).split('"')
-    version = words[1].split(".")[0] if len(words) > 1 else "0"
-    if not version.isdigit() or int(version) < OLDEST_JAVA:
-        raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, this is {version}: {advice}")
 
 
 def count_tasks(spark: SparkSession) -> tuple[int, int]:

@@ -4,6 +4,7 @@ A file has its name only once it is whole and on the disk: it is written under a
 Which blobs there are and who may read them stands in the database (`store/blobs.py`).
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -128,4 +129,5 @@ def _sync_directory(path: Path) -> None:
 
 
 def _unavailable(path: Path, err: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"the blobs in {path.parent} cannot be written ({err.strerror}): check the disk")
+    advice = "free some space and try again" if err.errno == errno.ENOSPC else "check the disk and who may write there"
+    return StoreUnavailable(f"the blobs in {path.parent} cannot be written ({err.strerror}): {advice}")

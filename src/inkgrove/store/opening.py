@@ -40,6 +40,17 @@ def open_store(place: Path | str) -> LogStore:
     return LogStore(database)
 
 
+def read_revision(place: Path | str) -> str | None:
+    """The revision of a store as it is, None if it has no tables yet; changes nothing."""
+    database = Database(parse_place(place))
+    try:
+        with database.reading() as connection:
+            _check_server(connection)
+            return _revision(connection)
+    finally:
+        database.close()
+
+
 def _check_server(connection: Connection) -> None:
     version = connection.dialect.server_version_info or ()
     if connection.dialect.name == "postgresql" and version < OLDEST_POSTGRESQL:

@@ -1,0 +1,258 @@
+"""What `inkgrove doctor` looks at: each check says what it found, whether that is right, and what to do if not."""
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from inkgrove.core.errors import AlreadyRunning, InkgroveError
+from inkgrove.federation.addresses import find_target, parse_resolve
+from inkgrove.node.settings import NodeSettings
+from inkgrove.settings import Settings
+from inkgrove.store.identities import list_identities
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import NEWEST, open_store, read_revision
+from inkgrove.store.runs import Work, start_run
+from inkgrove.store.view_store import open_views
+
+_GIB: Final = 1024**3
+_LEAST_DISK: Final = _GIB
+_BESIDE_SPARK: Final = _GIB // 2
+"""What Python, the node and the system need beside the heap of the JVM."""
+_LOOKUP_SECONDS: Final = 5.0
+_BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+"""No clock that is right shows an earlier time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found; `advice` says what to do next if it is wrong."""
+
+    check: str
+    is_right: bool
+    found: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is examined."""
+
+    settings: Settings
+    home: Path
+    place: str
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there is a store to open; examining makes none."""
+        return self.settings.store is not None or (self.home / "node.db").exists()
+
+
+def examine(patient: Patient, *, with_spark: bool) -> Iterator[Finding]:
+    """Every check in turn."""
+    checks: list[Callable[[Patient], Iterator[Finding]]] = [_java, _memory, _disk, _clock, _port, _store]
+    checks.append(_start_spark if with_spark else _spark)
+    for check in checks:
+        yield from _perform(check, patient)
+    if _is_open(patient):
+        for check in (_pipeline, _names):
+            yield from _perform(check, patient)
+
+
+def _perform(check: Callable[[Patient], Iterator[Finding]], patient: Patient) -> Iterator[Finding]:
+    try:
+        yield from check(patient)
+    except InkgroveError as error:
+        found, _, advice = error.message.rpartition(": ")
+        yield Finding(check.__name__.split("_")[-1], False, f"{found or error.message} [{error.code}]", advice or None)
+
+
+def _is_open(patient: Patient) -> bool:
+    """Whether the store can be looked into as it is; why not, its own check has told."""
+    try:
+        return patient.has_store and read_revision(patient.place) == NEWEST
+    except InkgroveError:
+        return False
+
+
+def _java(_: Patient) -> Iterator[Finding]:
+    from inkgrove.pipeline.java import find_java  # noqa: PLC0415
+
+    path, version = find_java()
+    yield Finding("java", True, f"version {version}, {path}")
+
+
+def _memory(patient: Patient) -> Iterator[Finding]:
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    wanted = parse_size(patient.settings.spark.memory) + _BESIDE_SPARK
+    found = f"{free / _GIB:.1f} GiB available, {wanted / _GIB:.1f} GiB wanted"
+    is_enough = free >= wanted
+    yield Finding("memory", is_enough, found, None if is_enough else "free some, or lower the setting spark.memory")
+
+
+def _disk(patient: Patient) -> Iterator[Finding]:
+    places = {"home": nearest(patient.home), "Spark's files": Path(tempfile.gettempdir())}
+    for what, path in places.items():
+        free = shutil.disk_usage(path).free
+        is_enough = free >= _LEAST_DISK
+        advice = None if is_enough else "free some space: at least 1 GiB, more for large views"
+        yield Finding("disk", is_enough, f"{free / _GIB:.1f} GiB free for {what} ({path})", advice)
+
+
+def _store(patient: Patient) -> Iterator[Finding]:
+    if not patient.has_store:
+        yield Finding("store", True, f"none in {patient.home} yet; `inkgrove up` makes one")
+        return
+    revision = read_revision(patient.place)
+    if revision is None or revision < NEWEST:
+        found = f"revision {revision or 'none'}; the next command that opens it brings it to {NEWEST}"
+        yield Finding("store", True, found)
+        return
+    with open_store(patient.place) as store:
+        kind = "PostgreSQL" if store.database.is_postgresql else "SQLite"
+        count = sum(state.held for state in store.logs().values())
+        yield Finding("store", True, f"{kind}, revision {NEWEST}, {count:,} entries")
+
+
+def _pipeline(patient: Patient) -> Iterator[Finding]:
+    with open_store(patient.place) as store:
+        newest, is_needed = store.newest_offset().position, bool(store.registered())
+    views = open_views(patient.place)
+    try:
+        behind = max(0, newest - views.progress()[1].position)
+        run = start_run(views.database)
+        try:
+            run.begin(Work.STREAM)
+            is_running = False
+        except AlreadyRunning:
+            is_running = True
+        finally:
+            run.close()
+    finally:
+        views.close()
+    how_far = f"views are {behind:,} positions behind" if behind else "views are up to date"
+    if not is_needed:
+        how_far = "no schema is registered"
+    is_right = is_running or not behind or not is_needed
+    advice = None if is_right else "start it: inkgrove up, inkgrove materialise --follow, or --once to catch up"
+    yield Finding("pipeline", is_right, f"{'running' if is_running else 'not running'}, {how_far}", advice)
+
+
+def _clock(patient: Patient) -> Iterator[Finding]:
+    now = time.time()
+    shown = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    advice = "set the clock, and let NTP keep it: other nodes refuse requests that are a minute off"
+    file = patient.home / "node.db"
+    written = file.stat().st_mtime if file.exists() else _BUILT
+    if now < max(written - 60, _BUILT):
+        last = datetime.fromtimestamp(max(written, _BUILT), UTC).strftime("%Y-%m-%d %H:%M")
+        yield Finding("clock", False, f"{shown}, and the store was written to at {last}", advice)
+    else:
+        yield Finding("clock", True, shown)
+
+
+def _names(patient: Patient) -> Iterator[Finding]:
+    with open_store(patient.place) as store:
+        hosted = _hosted(store)
+    targets = parse_resolve(patient.settings.node.resolve)
+    with ThreadPoolExecutor(16) as pool:
+        looked_up = {name: pool.submit(_addresses, name) for name in hosted if find_target(targets, name) is None}
+        for name in hosted:
+            target = find_target(targets, name)
+            if target is not None:
+                yield Finding("names", True, f"{name} stands for {target.address}:{target.port} (node.resolve)")
+                continue
+            try:
+                found = looked_up[name].result(_LOOKUP_SECONDS)
+            except TimeoutError:
+                found = []
+            advice = "let DNS lead it to this node; for development, set node.resolve"
+            text = ", ".join(found) or "no address"
+            yield Finding("names", bool(found), f"{name}: {text}", None if found else advice)
+
+
+def _hosted(store: LogStore) -> list[str]:
+    return sorted(item.fqdn for item in store.database.read(list_identities))
+
+
+def _addresses(name: str) -> list[str]:
+    try:
+        return sorted({str(item[4][0]) for item in socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)})
+    except OSError:
+        return []
+
+
+def _port(patient: Patient) -> Iterator[Finding]:
+    settings = patient.settings.node
+    where = f"{settings.host} port {settings.port}"
+    try:
+        with socket.create_server((settings.host, settings.port)):
+            yield Finding("port", True, f"{where} is free")
+    except OSError as error:
+        if _is_node(settings):
+            yield Finding("port", True, f"a node answers on {where}")
+        else:
+            advice = "end what listens there, or choose another with --port or the setting node.port"
+            yield Finding("port", False, f"{where}: {os.strerror(error.errno or 0)}", advice)
+
+
+def _is_node(settings: NodeSettings) -> bool:
+    try:
+        answer = httpx.get(f"http://{settings.host}:{settings.port}/healthz", timeout=10)
+        return answer.status_code == 200 and answer.json() == {"status": "ok"}
+    except (httpx.HTTPError, ValueError):
+        return False
+
+
+def _spark(_: Patient) -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        yield Finding(
+            "spark", False, "the package pyspark is missing", "install Inkgrove with its packages: make setup"
+        )
+        return
+    is_right = found.startswith("4.3")
+    advice = None if is_right else "install the pinned packages: make setup"
+    yield Finding("spark", is_right, f"version {found}; --spark tries to start it", advice)
+
+
+def _start_spark(patient: Patient) -> Iterator[Finding]:
+    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+
+    spark, begun = patient.settings.spark, time.monotonic()
+    with tempfile.TemporaryDirectory() as logs, session_for(Path(logs), spark.properties(), spark.python) as session:
+        count = session.range(1000).count()
+        seconds = time.monotonic() - begun
+        found = f"version {session.version} on {spark.master} counted to {count:,} after {seconds:.0f} s"
+    yield Finding("spark", count == 1000, found)
+
+
+def nearest(path: Path) -> Path:
+    """The path itself, or the closest above it that exists."""
+    path = path.resolve()
+    return path if path.exists() else nearest(path.parent)
+
+
+def parse_size(text: str) -> int:
+    """`1g` and the like, as Java writes the size of its heap, in bytes."""
+    units = {"k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
+    number, unit = text.strip().lower().removesuffix("b"), 1
+    if number[-1:] in units:
+        number, unit = number[:-1], units[number[-1]]
+    return int(float(number) * unit)

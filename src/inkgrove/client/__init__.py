@@ -1,0 +1,47 @@
+"""The Python client of a node: `Client` blocks, `AsyncClient` is awaited (docs/client.md)."""
+
+from inkgrove.client.async_client import AsyncClient, AsyncView
+from inkgrove.client.client import Client, View
+from inkgrove.client.errors import (
+    ClientError,
+    Conflict,
+    Invalid,
+    NotAllowed,
+    NotANode,
+    NotAuthorised,
+    NotFound,
+    NotSignedIn,
+    Refused,
+    TryLater,
+    Unreachable,
+)
+from inkgrove.client.models import Blob, Change, Identity, Instance, Page, Published, Row, Schema, Tokens
+from inkgrove.core.keys import SecretKey
+
+__all__ = [
+    "AsyncClient",
+    "AsyncView",
+    "Blob",
+    "Change",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Identity",
+    "Instance",
+    "Invalid",
+    "NotANode",
+    "NotAllowed",
+    "NotAuthorised",
+    "NotFound",
+    "NotSignedIn",
+    "Page",
+    "Published",
+    "Refused",
+    "Row",
+    "Schema",
+    "SecretKey",
+    "Tokens",
+    "TryLater",
+    "Unreachable",
+    "View",
+]

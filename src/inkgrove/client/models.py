@@ -1,0 +1,290 @@
+"""What a node answers, as values: frozen, typed, made from JSON in one place each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+JsonFields = Mapping[str, Any]
+"""Fields of an instance as JSON holds them: timestamps as text, ids in hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A person, as their document says."""
+
+    id: str
+    fqdn: str
+    endpoint: str
+    name: str | None
+    profile: Mapping[str, str]
+    key: str
+    keys: tuple[str, ...]
+    revision: int
+    scopes: tuple[str, ...] | None = None
+    """What a service may do for them; None for the identity itself."""
+
+
+def read_identity(data: Mapping[str, Any]) -> Identity:
+    scopes = data.get("scopes")
+    keys = tuple(item["key"] for item in data["keys"] if item.get("revoked") is None)
+    plain = {name: data[name] for name in ("id", "fqdn", "endpoint", "name", "profile", "key", "revision")}
+    return Identity(**plain, keys=keys, scopes=None if scopes is None else tuple(scopes))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """A field of a schema at a version."""
+
+    name: str
+    type: str
+    schema: str | None = None
+    cascade: bool = False
+    validation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema at its newest version."""
+
+    id: str
+    """AUTHOR/LOG."""
+    name: str | None
+    version: int
+    fields: tuple[SchemaField, ...]
+    live_path: tuple[int, ...]
+    description: str | None
+    stopped: str | None
+
+
+def read_schema(data: Mapping[str, Any]) -> Schema:
+    return Schema(
+        data["schema"],
+        data["name"],
+        data["version"],
+        tuple(SchemaField(**item) for item in data["fields"]),
+        tuple(data["live_path"]),
+        data["description"],
+        data["stopped"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedVersion:
+    """A version of a schema that was appended."""
+
+    schema: str
+    version: int
+    entry: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An entry that was appended; `position` goes into `at_least` of what reads it back."""
+
+    instance: str
+    position: str
+    entry: str | None = None
+    seq_num: int | None = None
+    changed: bool = True
+
+
+def read_published(data: Mapping[str, Any]) -> Published:
+    return Published(
+        data["instance"], data["position"], data.get("entry"), data.get("seq_num"), data.get("changed", True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a view."""
+
+    instance: str
+    author: str
+    log_id: int
+    seq_num: int
+    last_seq_num: int
+    last_hash: str
+    fields: JsonFields
+    access: Mapping[str, Any] | None
+    expires: str | None
+    copied_from: str | None
+    expanded: Mapping[str, "Row | Sequence[Row | None] | None"] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a field."""
+        return self.fields[name]
+
+
+_ROW = ("instance", "author", "log_id", "seq_num", "last_seq_num", "last_hash")
+_ROW_END = ("fields", "access", "expires", "copied_from")
+
+
+def read_row(data: Mapping[str, Any]) -> Row:
+    expanded = data.get("expanded")
+    related = None if expanded is None else {name: _read_related(value) for name, value in expanded.items()}
+    return Row(**{name: data[name] for name in (*_ROW, *_ROW_END)}, expanded=related)
+
+
+def _read_related(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_read_related(item) for item in value]
+    return None if value is None else read_row(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A row with where it came from."""
+
+    row: Row
+    schema: str
+    version: int
+    provenance: Mapping[str, int]
+    """The entry behind each value."""
+
+    @property
+    def fields(self) -> JsonFields:
+        """The values."""
+        return self.row.fields
+
+
+def read_instance(data: Mapping[str, Any]) -> Instance:
+    return Instance(read_row(data), _schema(data["schema"]), data["version"], data["provenance"])
+
+
+def _schema(data: Mapping[str, Any]) -> str:
+    return f"{data['author']}/{data['log_id']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a view, and how to go on."""
+
+    schema: str
+    name: str | None
+    version: int
+    rows: tuple[Row, ...]
+    cursor: str | None
+    count: int | None
+    changes: str
+    """What to follow this page's changes from."""
+
+
+def read_page(data: Mapping[str, Any]) -> Page:
+    rows = tuple(map(read_row, data["rows"]))
+    end = (data[name] for name in ("cursor", "count", "changes"))
+    return Page(_schema(data["schema"]), data["name"], data["version"], rows, *end)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInfo:
+    """A view in the list of a node."""
+
+    schema: str
+    name: str | None
+    version: int
+    is_built: bool
+    fields: tuple[SchemaField, ...]
+    rows: int | None
+    stopped: str | None
+
+
+def read_view_info(data: Mapping[str, Any]) -> ViewInfo:
+    fields = tuple(SchemaField(item["name"], item["type"]) for item in data["fields"])
+    facts = (data["name"], data["version"], data["is_built"])
+    return ViewInfo(_schema(data["schema"]), *facts, fields, data["rows"], data["stopped"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a message, and why."""
+
+    author: str
+    log_id: int
+    seq_num: int
+    hash: str
+    outcome: Literal["applied", "pending", "quarantined", "obsolete"]
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
+    """A message of an instance in the words of its own version, and what became of it."""
+
+    seq_num: int
+    hash: str
+    kind: str | None
+    version: int | None
+    fields: JsonFields
+    access: Mapping[str, Any] | None
+    outcome: str | None
+    code: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes on the node, as a field of type blob holds them."""
+
+    hash: str
+    size: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Somebody one follows, or who follows one."""
+
+    side: Literal["followers", "following"]
+    identity: str
+    fqdn: str | None
+    state: str
+    group: str | None
+    changed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How far an instance has come with one recipient elsewhere."""
+
+    recipient: str
+    fqdn: str | None
+    state: Literal["waiting", "delivered", "held", "refused", "given-up"]
+    wanted: int
+    delivered: int
+    code: str | None
+    changed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one entry: stored, or known because it was there already."""
+
+    hash: str
+    status: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a service got; keep it somewhere safe, and never use an old one again."""
+
+    client_id: str
+    access: str
+    refresh: str
+    scope: str
+
+    def __repr__(self) -> str:
+        return f"Tokens(client_id={self.client_id!r}, scope={self.scope!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a view: a row came into sight or changed, went out of sight, or everything is to be read again."""
+
+    kind: Literal["add", "replace", "remove", "reset"]
+    instance: str | None
+    row: Row | None
+    id: str
+    """Where to go on from once this was taken in."""

@@ -1,0 +1,132 @@
+"""Publishing by entry: messages are made, salted and signed here, with a key that never leaves the client."""
+
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, get_args
+
+from inkgrove.client.errors import Conflict, NotFound
+from inkgrove.client.exchange import Flow, ask
+from inkgrove.client.models import Instance, Published, Receipt, Schema, read_instance, read_schema
+from inkgrove.client.values import to_json, to_message
+from inkgrove.core.entry import Entry
+from inkgrove.core.hashing import Flavour, parse_hash
+from inkgrove.core.keys import SecretKey, parse_public_key
+from inkgrove.core.next_entry import NextEntry, sign_next
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.salt import encode_salted
+from inkgrove.messages.timestamp import parse_timestamp
+
+_ATTEMPTS: Final = 10
+"""How often another writer may be faster than we are."""
+
+
+def create(
+    key: SecretKey,
+    schema: str,
+    fields: Mapping[str, object],
+    access: str | None,
+    expires: datetime | str | None,
+    recipients: Sequence[str],
+) -> Flow[Published]:
+    """A create, signed here."""
+    target = yield from _find_schema(schema)
+    message = Create(
+        _version(target.id, target.version),
+        _values(target, fields),
+        None if access is None else Access(_mode(access)),
+        None if expires is None else parse_timestamp(to_json(expires)),
+    )
+    receipt = yield from publish(key, message, target.id)
+    if recipients:
+        yield from ask("POST", f"/instances/{receipt.hash}/share", body={"recipients": list(recipients)})
+    return Published(receipt.hash, receipt.position, receipt.hash)
+
+
+def update(key: SecretKey, instance: str, fields: Mapping[str, object]) -> Flow[Published]:
+    """An update, signed here."""
+    target, schema = yield from _find_instance(instance)
+    version = _version(schema.id, schema.version)
+    message = Update(version, parse_hash(target.row.instance), _values(schema, fields))
+    receipt = yield from publish(key, message, schema.id)
+    return Published(instance, receipt.position, receipt.hash)
+
+
+def delete(key: SecretKey, instance: str) -> Flow[Published]:
+    """A delete, signed here."""
+    _, schema = yield from _find_instance(instance)
+    message = Delete(parse_hash(instance), _version(schema.id, schema.version))
+    receipt = yield from publish(key, message, schema.id)
+    return Published(instance, receipt.position, receipt.hash)
+
+
+def publish(key: SecretKey, message: InstanceMessage, schema: str) -> Flow[Receipt]:
+    """Sign a message for the next place of its log; where another writer was faster, for the place behind that."""
+    payload = encode_salted(message, secrets.token_bytes)
+    query = {"author": key.public.hex(), "schema": schema}
+    place = (yield from ask("GET", "/publish/next", query=query)).json()
+    for attempt in range(1, _ATTEMPTS + 1):
+        entry = sign_next(key, payload, _place(place))
+        try:
+            return (yield from send_entry(entry, payload))
+        except Conflict as refused:
+            if refused.code != "log.stale" or attempt == _ATTEMPTS:
+                raise
+            place = refused.data["next"]
+    raise AssertionError("the last attempt returns or raises")
+
+
+def send_entry(entry: Entry, payload: bytes) -> Flow[Receipt]:
+    """Send an entry that was signed elsewhere."""
+    body = {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
+    data = (yield from ask("POST", "/entries", body=body)).json()
+    return Receipt(data["hash"], data["status"], data["position"])
+
+
+def _place(data: Any) -> NextEntry:
+    links = [parse_hash(data[name]) if data[name] else None for name in ("lipmaa_link", "backlink")]
+    author, flavour = parse_public_key(data["author"]), Flavour[data["hash"].upper()]
+    return NextEntry(author, data["log_id"], data["seq_num"], links[0], links[1], flavour)
+
+
+def _find_schema(name: str) -> Flow[Schema]:
+    if "/" not in name:
+        name = yield from _resolve(name)
+    return read_schema((yield from ask("GET", f"/schemas/{name}")).json())
+
+
+def _resolve(name: str) -> Flow[str]:
+    """AUTHOR/LOG of the one view that has a name."""
+    views = (yield from ask("GET", "/views")).json()["views"]
+    found = [f"{view['schema']['author']}/{view['schema']['log_id']}" for view in views if view["name"] == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Conflict("view.ambiguous-name", f"several schemas are called {name!r}", 409, {"candidates": found})
+    raise NotFound("view.unknown", f"no view is called {name!r} here: say AUTHOR/LOG", 404, {})
+
+
+def _find_instance(instance: str) -> Flow[tuple[Instance, Schema]]:
+    found = read_instance((yield from ask("GET", f"/instances/{instance}")).json())
+    return found, (yield from _find_schema(found.schema))
+
+
+def _version(schema: str, version: int) -> SchemaVersion:
+    author, _, log_id = schema.partition("/")
+    return SchemaVersion(parse_public_key(author), int(log_id), version)
+
+
+def _values(schema: Schema, fields: Mapping[str, object]) -> dict[str, Any]:
+    kinds = {field.name: field.type for field in schema.fields}
+    # A field that the schema has not is for the node to refuse, with its own words.
+    return {name: to_message(value, kinds.get(name, "text")) for name, value in fields.items()}
+
+
+def _mode(text: str) -> AccessMode:
+    for mode in get_args(AccessMode):
+        if mode == text:
+            known: AccessMode = mode
+            return known
+    raise ValueError(f"access is one of {', '.join(get_args(AccessMode))}, not {text!r}")

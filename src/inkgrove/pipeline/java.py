@@ -1,0 +1,29 @@
+"""The Java that Spark needs: found, run and asked for its version."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from inkgrove.core.errors import NoJava
+
+OLDEST_JAVA: Final = 17
+_ADVICE: Final = f"install Java {OLDEST_JAVA} or newer (Debian: apt-get install default-jre-headless) or set JAVA_HOME"
+
+
+def find_java() -> tuple[str, int]:
+    """The program and its version; raises what to install if there is none, or an old one."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise NoJava(f"Spark needs Java and none was found: {_ADVICE}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError as err:
+        raise NoJava(f"Spark needs Java and {java} cannot be run ({err.strerror or err}): {_ADVICE}") from err
+    words = (done.stderr + done.stdout).split('"')
+    version = words[1].split(".")[0] if len(words) > 1 else "0"
+    if not version.isdigit() or int(version) < OLDEST_JAVA:
+        raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, this is {version}: {_ADVICE}")
+    return java, int(version)

@@ -1,0 +1,16 @@
+"""The page on the client is true: its examples run against a real node and print what is shown."""
+
+import webbrowser
+from pathlib import Path
+
+from tests.client.conftest import Person
+from tests.support.node_processes import Serving
+from tests.support.pages import run_page
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_examples_of_the_client_do_what_they_show(node: Serving, tmp_path: Path) -> None:
+    person = Person(node.url, "jane.haiku.ink", "correct horse battery")
+    webbrowser.register("person", None, person, preferred=True)
+    assert run_page(DOCS / "client.md", node.url, tmp_path) == []
