@@ -42,5 +42,5 @@ bench: $(READY) ## Measure, as ratios to a baseline in the same run (SUITES="pip
 	@$(BIN)/python -m bench $(SUITES)
 
 clean: ## Remove what setup and the tools made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/interop/p2panda/node_modules bench/results src/*.egg-info
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results src/*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.errors import AlreadyRunning
-from inkgrove.store.runs import Work, doing, start_run
+from inkgrove.store.runs import Work, doing, is_being_done, start_run
 from inkgrove.store.staging import drop_leftovers, drop_stages, open_stage, stage_place
 from inkgrove.store.view_store import ViewStore, open_views
 from tests.store import writers
@@ -51,6 +51,17 @@ def test_each_kind_of_work_is_done_by_one_run_at_a_time(views: ViewStore) -> Non
     with doing(first, Work.STREAM), doing(first, Work.REBUILD):
         first.check()
     first.close()
+
+
+def test_it_is_seen_from_outside_whether_work_is_being_done(views: ViewStore) -> None:
+    assert not is_being_done(views.database, Work.STREAM)
+    run = start_run(views.database)
+    run.begin(Work.STREAM)
+    assert is_being_done(views.database, Work.STREAM)
+    assert not is_being_done(views.database, Work.REBUILD)
+    run.end(Work.STREAM)
+    assert not is_being_done(views.database, Work.STREAM)
+    run.close()
 
 
 def test_only_the_stages_of_dead_runs_are_swept_away(views: ViewStore) -> None:

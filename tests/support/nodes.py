@@ -9,13 +9,13 @@ from typing import Any, Self
 import httpx
 import uvicorn
 
-from inkgrove.api.app import make_app
 from inkgrove.api.logs import configure_logs
 from inkgrove.api.serving import make_config
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
+from inkgrove.pages.site import make_site
 from inkgrove.store.identities import add_session
 
 PASSWORD = "correct horse battery"
@@ -36,7 +36,7 @@ class RunningNode:
     def __enter__(self) -> Self:
         configure_logs(NodeSettings(log_level="warning"))
         self.node = Node(self.place, self.settings, home=self.home)
-        self.server = uvicorn.Server(make_config(make_app(self.node), replace(self.settings, port=self.port)))
+        self.server = uvicorn.Server(make_config(make_site(self.node), replace(self.settings, port=self.port)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 10

@@ -21,9 +21,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": CORE | {"schema", "store"},
     "client": CORE,
     "api": CORE | {"schema", "store", "node", "federation"},
-    "web": CORE | {"schema", "store", "node", "federation", "api"},
+    "pages": CORE | {"schema", "store", "node", "federation", "api"},
     "cli": CORE
-    | {"schema", "reference", "store", "node", "federation", "pipeline", "client", "api", "web"}
+    | {"schema", "reference", "store", "node", "federation", "pipeline", "client", "api", "pages"}
     | {"settings"},  # only what puts the parts together reads settings: the parts are handed values
 }
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -1,13 +1,10 @@
 """The pages on which an identity signs in and says what a service may do: plain HTML, no scripts.
 
-Whatever comes from outside is escaped by `_html`; the style is inside the page and allowed by its hash, all else is
-forbidden.
+Whatever comes from outside is escaped; the page loads the style sheet that all pages share, and nothing else.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import sha256
 from html import escape
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,39 +14,8 @@ from fastapi.responses import HTMLResponse
 from inkgrove.node.caller import Action
 from inkgrove.node.scopes import Request
 
-STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1d2320; --soft: #56605b; --paper: #fbfaf7; --card: #ffffff; --line: #d9ddd8;
-  --leaf: #1f6b4a; --leaf-ink: #ffffff; --alarm: #a3261c; --focus: #2f7fd1; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ebe8; --soft: #a5aea9; --paper: #141816; --card: #1c211e;
-  --line: #353c38; --leaf: #6fcb9f; --leaf-ink: #0d1a14; --alarm: #ff9b8f; --focus: #7ab8ff; } }
-* { box-sizing: border-box; }
-body { margin: 0; min-height: 100vh; display: grid; place-items: center; padding: 1rem; background: var(--paper);
-  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
-main { width: 100%; max-width: 30rem; background: var(--card); border: 1px solid var(--line); border-radius: .75rem;
-  padding: 1.75rem; }
-h1 { font-size: 1.375rem; line-height: 1.3; margin: 0 0 .75rem; overflow-wrap: anywhere; }
-h2 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
-p { margin: 0 0 1rem; overflow-wrap: anywhere; }
-.soft, small { color: var(--soft); font-size: .875rem; }
-.asked { list-style: none; margin: 0 0 1.25rem; padding: 0; border-top: 1px solid var(--line); }
-.asked p { margin: 0; }
-.asked > li { padding: .75rem 0; border-bottom: 1px solid var(--line); }
-.asked ul { margin: .25rem 0; padding-left: 1.25rem; }
-code { font: .75rem/1.4 ui-monospace, monospace; color: var(--soft); overflow-wrap: anywhere; }
-details summary { cursor: pointer; color: var(--soft); font-size: .875rem; }
-label { display: block; font-weight: 600; margin-bottom: .25rem; }
-input { width: 100%; font: inherit; padding: .625rem .75rem; margin-bottom: 1rem; color: inherit;
-  background: var(--paper); border: 1px solid var(--soft); border-radius: .5rem; }
-.row { display: flex; gap: .75rem; flex-wrap: wrap; }
-button { font: inherit; font-weight: 600; min-height: 2.75rem; padding: .5rem 1.25rem; border-radius: .5rem;
-  cursor: pointer; border: 1px solid var(--soft); background: transparent; color: var(--ink); flex: 1 1 8rem; }
-button.yes { background: var(--leaf); border-color: var(--leaf); color: var(--leaf-ink); }
-button.link { flex: none; min-height: 0; padding: 0; border: 0; font-weight: 400; font-size: .875rem; color: inherit;
-  text-decoration: underline; }
-.alarm { color: var(--alarm); font-weight: 600; }
-:focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
-"""
-_STYLE_HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
+STYLE: Final = "/pages/static/style.css"
+"""The style sheet of all pages of the node (`inkgrove.pages`)."""
 
 _WORDS: Final[dict[Action, str]] = {
     "read": "see all of it that you can see",
@@ -91,7 +57,7 @@ def sign_in_page(asking: Asking, *, name: str, alarm: str | None = None) -> str:
 <label for="password">Password</label>
 <input id="password" name="password" type="password" autocomplete="current-password" maxlength="1024"
  required{password}>
-<div class="row"><button class="yes" name="action" value="sign-in">Sign in</button>
+<div class="row"><button class="main" name="action" value="sign-in">Sign in</button>
 <button name="action" value="deny" formnovalidate>Cancel</button></div>
 </form>""",
     )
@@ -115,7 +81,7 @@ def consent_page(
 <input type="hidden" name="scopes" value="{escape(scopes)}">
 <p class="soft">Then you go back to <strong>{escape(asking.site)}</strong>. Anybody can give a service any name: allow
 this only if you have just come from there. You can take it back at any time.</p>
-<div class="row"><button class="yes" name="action" value="allow">Allow</button>
+<div class="row"><button class="main" name="action" value="allow">Allow</button>
 <button name="action" value="deny">Deny</button></div>
 </form>""",
     )
@@ -153,10 +119,11 @@ def _page(title: str, content: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{STYLE}</style>
+<meta name="color-scheme" content="light dark">
+<link rel="stylesheet" href="{STYLE}">
 </head>
-<body>
-<main>
+<body class="alone">
+<main id="content">
 {content}
 </main>
 </body>
@@ -168,10 +135,7 @@ def answer(html: str, *, status: int = 200, site: str | None = None) -> HTMLResp
     """A page that can load, run and frame nothing, and whose form goes here and then to `site` only."""
     # Browsers apply form-action to where a form's answer redirects to as well.
     targets = "'self'" if site is None else f"'self' {site}"
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {targets};"
-        " frame-ancestors 'none'; base-uri 'none'"
-    )
+    policy = f"default-src 'none'; style-src 'self'; form-action {targets}; frame-ancestors 'none'; base-uri 'none'"
     headers = {
         "Content-Security-Policy": policy,
         "X-Frame-Options": "DENY",

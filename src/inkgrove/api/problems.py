@@ -41,6 +41,7 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.UnknownView: 404,
     node.AmbiguousName: 409,
     node.UnknownInstance: 404,
+    node.UnknownLog: 404,
     node.ForeignAuthor: 403,
     node.RevokedKey: 403,
     node.ForeignInstance: 403,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 from fastapi import FastAPI
@@ -27,7 +27,14 @@ from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 
 
-def serve(place: Path | str, settings: NodeSettings, home: Path) -> None:
+class MakeApp(Protocol):
+    """Makes the application of a node: the API alone, or with whatever stands on it."""
+
+    def __call__(self, node: Node, *, closes_node: bool) -> FastAPI:
+        """The application, which closes the node at its end if told so."""
+
+
+def serve(place: Path | str, settings: NodeSettings, home: Path, make: MakeApp = make_app) -> None:
     """Serve until a signal; returns when every request under way has been answered and the stores are closed."""
     configure_logs(settings)
     # uvicorn raises the signal that stopped it once more at its end: it has done its work by then.
@@ -35,20 +42,20 @@ def serve(place: Path | str, settings: NodeSettings, home: Path) -> None:
         signal.signal(number, lambda *_: None)
     with _listen(settings) as listener:
         if settings.workers <= 1:
-            uvicorn.Server(make_config(open_app(place, settings, home), settings)).run(sockets=[listener])
+            uvicorn.Server(make_config(open_app(place, settings, home, make), settings)).run(sockets=[listener])
             return
         # Opened once here: an error that no process could get over ends the command with its code.
         Node(place, settings, home=home).close()
-        make = partial(open_app, place, settings, home)
+        open_one = partial(open_app, place, settings, home, make)
         with tempfile.TemporaryDirectory(prefix="inkgrove-metrics-") as directory:
             os.environ[DIRECTORY_VARIABLE] = directory  # the processes inherit it, before they load the library
-            Multiprocess(make_config(make, settings), sockets=[listener]).run()
+            Multiprocess(make_config(open_one, settings), sockets=[listener]).run()
 
 
-def open_app(place: Path | str, settings: NodeSettings, home: Path) -> FastAPI:
+def open_app(place: Path | str, settings: NodeSettings, home: Path, make: MakeApp = make_app) -> FastAPI:
     """The application of a node of its own, as each serving process makes it."""
     configure_logs(settings)
-    app = make_app(Node(place, settings, home=home), closes_node=True)
+    app = make(Node(place, settings, home=home), closes_node=True)
     settle_garbage()
     return app
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,11 +18,12 @@ from inkgrove.cli.output import JsonOption, console, note, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
 from inkgrove.cli.progress import Bar
 from inkgrove.cli.spark import spark_session, watching_tasks
-from inkgrove.core.errors import StoreUnavailable
+from inkgrove.core.errors import InkgroveError, StoreUnavailable
 from inkgrove.store.opening import open_store
+from inkgrove.store.pulse import Trouble, note_trouble
 from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
 from inkgrove.store.runs import Work, start_run
-from inkgrove.store.view_store import open_views
+from inkgrove.store.view_store import STREAM, open_views
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.materialiser import Materialiser, Report
@@ -210,16 +211,28 @@ def outcomes(
 def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
     place = store_place(home, store)
     _check_store(place, work)
-    with spark_session(home, quiet=quiet) as (spark, bar):
-        from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
+    try:
+        with spark_session(home, quiet=quiet) as (spark, bar):
+            from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
-        materialiser = Materialiser(spark, place)
-        materialiser.parts = current().pipeline.partitions or materialiser.parts
-        try:
-            yield materialiser, bar
-        finally:
-            with suppress(StoreUnavailable):  # it has been told, or does not matter any more
-                materialiser.close()
+            materialiser = Materialiser(spark, place)
+            materialiser.parts = current().pipeline.partitions or materialiser.parts
+            try:
+                yield materialiser, bar
+            finally:
+                with suppress(StoreUnavailable):  # it has been told, or does not matter any more
+                    materialiser.close()
+    except InkgroveError as error:
+        if work is Work.STREAM:
+            _note_trouble(place, error)
+        raise
+
+
+def _note_trouble(place: str, error: InkgroveError) -> None:
+    """Let those who look at the node see why the views stand still."""
+    trouble = Trouble(time_ns() // 1000, error.code, error.message)
+    with suppress(StoreUnavailable), open_views(place) as built:
+        built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
 
 
 def _check_store(place: str, work: Work) -> None:

@@ -47,11 +47,12 @@ def serve(
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
     from inkgrove.api import serving  # noqa: PLC0415
+    from inkgrove.pages.site import make_site  # noqa: PLC0415
 
     if as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
-    serving.serve(store_place(home, store), settings, home.resolve())
+    serving.serve(store_place(home, store), settings, home.resolve(), make_site)
 
 
 def up(

@@ -1,13 +1,16 @@
 """How far an instance has come with those it was sent to elsewhere."""
 
+from dataclasses import dataclass
+
 from sqlalchemy import Connection
 
 from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import UnknownInstance
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node
-from inkgrove.store.deliveries import DeliveryState, states_of
+from inkgrove.store.deliveries import DeliveryState, newest_states_via, states_of
 from inkgrove.store.peers import find_known
 
 
@@ -25,5 +28,26 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
             raise unknown
         known = {state.recipient: find_known(connection, state.recipient) for state in states}
         return [(state, found.fqdn if (found := known[state.recipient]) is not None else None) for state in states]
+
+    return node.database.read(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An instance on its way to somebody elsewhere."""
+
+    instance: Hash
+    fqdn: str | None
+    state: DeliveryState
+
+
+def newest_deliveries(node: Node, identity: IdentityId, limit: int = 20) -> list[Sent]:
+    """What an identity has sent to other nodes, what changed last first."""
+
+    def work(connection: Connection) -> list[Sent]:
+        found = newest_states_via(connection, identity, limit)
+        known = {state.recipient: find_known(connection, state.recipient) for _, state in found}
+        names = {recipient: item.fqdn for recipient, item in known.items() if item is not None}
+        return [Sent(instance, names.get(state.recipient), state) for instance, state in found]
 
     return node.database.read(work)

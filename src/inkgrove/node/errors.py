@@ -369,6 +369,12 @@ class UnknownInstance(ViewError):
     code = "view.unknown-instance"
 
 
+class UnknownLog(ViewError):
+    """No such log is here, or it may not be seen."""
+
+    code = "view.unknown-log"
+
+
 class BadCursor(ViewError):
     """The cursor does not belong to this view and sort order."""
 

@@ -41,6 +41,7 @@ from inkgrove.store.ingests import START, Offset
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stages, open_staged, replace_gone
 from inkgrove.store.opening import open_store
+from inkgrove.store.pulse import note_batch
 from inkgrove.store.runs import Work, doing, start_run
 from inkgrove.store.staging import drop_leftovers, drop_stages, merging, stage_place
 from inkgrove.store.turns import turn, turn_to_write
@@ -90,6 +91,7 @@ class Materialiser:
         self.few_edges = FEW_EDGES
         self.many = _MANY
         self._definitions = Definitions(self.store)
+        self._batch_began = time()
         self.run = start_run(self.views.database)
         self.staging = stage_place(self.views.database.url), str(self.run.number)
         self._drop_leftovers()
@@ -171,6 +173,7 @@ class Materialiser:
         return source.options(**options).load()
 
     def _fold_and_merge(self, dirty: DataFrame) -> bool:
+        self._batch_began = time()
         snapshot, folded_with = self._settle()
         results = self._fold(dirty, snapshot)
         self.report.add(results)
@@ -198,13 +201,20 @@ class Materialiser:
                         cascade: Cascade = "anew" if is_loose else "forward" if cascaded is None else "staged"
                         batch, before = read_progress(connection, STREAM)
                         self.report.written += merge_stages(connection, staged, known, cascade)
-                        write_progress(connection, STREAM, batch + 1, max(before, offset or before))
+                        reached = max(before, offset or before)
+                        write_progress(connection, STREAM, batch + 1, reached)
+                        self._note_batch(connection, reached.position - before.position)
                         return True
                     contents = {stage: item.contents for stage, item in zip(stages, staged, strict=True)}
                 # Nothing was written yet, and it is our turn: what Spark reads now is still so afterwards.
                 cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_merge(contents))
         finally:
             drop_stages(self.views.database, cascaded or ())
+
+    def _note_batch(self, connection: Connection, moved: int) -> None:
+        now = time()
+        micros = int((now - self._batch_began) * 1_000_000)
+        note_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
 
     def _fold(
         self, dirty: DataFrame, snapshot: Snapshot, only: SchemaId | None = None, *, is_new: bool = False

@@ -149,6 +149,18 @@ def states_of(connection: Connection, instance: Hash) -> list[DeliveryState]:
     ]
 
 
+def newest_states_via(connection: Connection, via: IdentityId, limit: int) -> list[tuple[Hash, DeliveryState]]:
+    """What an identity of this node has sent, what changed last first."""
+    query = select(deliveries).where(deliveries.c.via == via)
+    return [
+        (
+            Hash(row.instance),
+            DeliveryState(IdentityId(row.recipient), via, row.state, row.wanted, row.delivered, row.code, row.changed),
+        )
+        for row in connection.execute(query.order_by(deliveries.c.changed.desc(), deliveries.c.place).limit(limit))
+    ]
+
+
 # Queues
 
 

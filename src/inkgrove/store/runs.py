@@ -7,13 +7,14 @@ advisory locks of a session. So nothing has to be cleaned up after a crash, and 
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from inkgrove.core.errors import AlreadyRunning, StoreUnavailable
@@ -63,6 +64,30 @@ def start_run(database: Database) -> Run:
     return _FileRun(Path(database.url.database or "").parent, number)
 
 
+def is_being_done(database: Database, work: Work) -> bool:
+    """Whether some process does a kind of work now."""
+    if database.is_postgresql:
+        query = text(
+            "SELECT count(*) FROM pg_locks"
+            " WHERE locktype = 'advisory' AND granted AND classid = :keys AND objid = :work"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        asked = {"keys": _KEYS, "work": int(work)}
+        return bool(database.read(lambda connection: connection.scalar(query, asked)))
+    try:
+        with _work_path(Path(database.url.database or "").parent, work).open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _work_path(folder: Path, work: Work) -> Path:
+    return folder / f"inkgrove_{work.name.lower()}.lock"
+
+
 @contextmanager
 def doing(run: Run, work: Work) -> Iterator[None]:
     """Do a kind of work that no other process does meanwhile."""
@@ -97,13 +122,12 @@ class _FileRun:
     def begin(self, work: Work) -> None:
         if work in self._works:
             return
-        path = self._folder / f"inkgrove_{work.name.lower()}.lock"
         try:
-            file = path.open("a+")
+            file = _work_path(self._folder, work).open("a+")
         except OSError as err:
             raise _not_writable(self._folder, err) from err
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except BlockingIOError as err:
             file.seek(0)
             holder = file.read().strip()
@@ -141,6 +165,14 @@ class _FileRun:
             self.end(work)
         self._path(self.number).unlink(missing_ok=True)
         self._life.close()
+
+
+def _lock(file: IO[str]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(0.05)  # it may be held for an instant by one who only looks (`is_being_done`)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _not_writable(folder: Path, err: OSError) -> StoreUnavailable:

@@ -30,7 +30,7 @@ from inkgrove.schema.field import Field
 from inkgrove.store.cells import column_type
 from inkgrove.store.tables import KEY
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 NO_VIEW: Final = 0
 """Stands for the view of messages that belong to no schema."""
 
@@ -136,6 +136,18 @@ progress = Table(
     Column("batch", BigInteger, nullable=False),
     Column("xid", BigInteger, nullable=False),
     Column("position", BigInteger, nullable=False),
+)
+
+pulses = Table(
+    "view_pulses",
+    metadata,
+    Column("stream", String(64), primary_key=True),
+    Column("at", BigInteger),  # microseconds since 1970: when the last batch was merged
+    Column("moved", BigInteger),
+    Column("micros", BigInteger),
+    Column("trouble_at", BigInteger),
+    Column("code", String(64)),
+    Column("message", Text),
 )
 
 ROW_COLUMNS: Final = (

@@ -1,0 +1,27 @@
+"""Home: what runs here, which views there are, how the pipeline is doing."""
+
+from fastapi import APIRouter, Response
+
+from inkgrove.node.identities import show_all
+from inkgrove.node.pipeline_state import read_pipeline_state
+from inkgrove.node.query import list_views
+from inkgrove.node.state import read_state
+from inkgrove.pages.visits import PageRoute, VisitDependency
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+def show_home(visit: VisitDependency) -> Response:
+    """The first page."""
+    node, caller = visit.node, visit.caller
+    listed, freshness = list_views(node, caller, with_count=True)
+    facts = {
+        "views": sorted(listed, key=lambda item: (item.view.name or "~", str(item.view.schema_id))),
+        "is_current": freshness.is_current,
+        "pipeline": read_pipeline_state(node),
+        "state": read_state(node) if caller.is_administrator else None,
+        "identities": show_all(node) if caller.is_administrator else None,
+        "settings": node.settings,
+    }
+    return visit.show("home.html", facts)

@@ -1,0 +1,91 @@
+"""The links of a log as a picture: entries in a row, backlinks below the line, lipmaa links as arcs above it.
+
+docs/protocol.md section 2. The shapes are computed here; the template writes them as SVG with a title and a text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from inkgrove.core.certificate import shortest_path
+from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+
+_STEP: Final = 22
+_LEFT: Final = 24
+_RADIUS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An entry."""
+
+    number: int
+    x: float
+    is_labelled: bool
+    is_on_path: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """A lipmaa link."""
+
+    source: int
+    target: int
+    path: str
+    is_on_path: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn."""
+
+    width: float
+    height: float
+    line: float
+    """How far down the entries are."""
+    dots: Sequence[Dot]
+    arcs: Sequence[Arc]
+    steps: Sequence[tuple[float, float]]
+    """The backlinks that lie on the shortest path."""
+    text: str
+
+
+def draw_links(first: int, last: int) -> Picture | None:
+    """The links of the entries from `first` to `last`; None if there are none."""
+    if last < first:
+        return None
+    path = shortest_path(last, 1)
+    on_path = set(pairwise(path))
+    numbers = range(first, last + 1)
+    places = {number: _LEFT + _STEP * (number - first) for number in numbers}
+    links = [(n, lipmaa(n)) for n in numbers if has_lipmaa_link(n)]
+    longest = max((_span(n, target, first) for n, target in links), default=1)
+    line = 20 + min(150, longest * _STEP / 2.6)
+    arcs = [_arc(n, target, first, places, line, (n, target) in on_path) for n, target in links]
+    dots = [Dot(n, places[n], n in (first, last) or n % 5 == 0 or _is_hub(n), n in path) for n in numbers]
+    steps = [(places[n], places[n - 1]) for n in numbers if n > first and (n, n - 1) in on_path]
+    shown = ", ".join(f"{n} to {target}" for n, target in links)
+    hops = " → ".join(map(str, path))
+    text = (
+        f"Every entry links to the one before it. Lipmaa links, which jump further: {shown or 'none yet'}."
+        f" The shortest way from entry {last} to entry 1: {hops}."
+    )
+    return Picture(_LEFT * 2 + _STEP * (last - first), line + 34, line, dots, arcs, steps, text)
+
+
+def _is_hub(number: int) -> bool:
+    return number in (1, 4, 13, 40, 121)
+
+
+def _span(source: int, target: int, first: int) -> int:
+    return source - max(target, first - 1)
+
+
+def _arc(source: int, target: int, first: int, places: Mapping[int, float], line: float, on_path: bool) -> Arc:
+    start = places[source]
+    end = places.get(target, 4.0)  # further back than the picture goes
+    rise = min(line - 14, abs(start - end) / 2.6)
+    top = line - _RADIUS
+    path = f"M{start:g},{top:g} C{start:g},{top - rise * 1.3:g} {end:g},{top - rise * 1.3:g} {end:g},{top:g}"
+    return Arc(source, target, path, on_path)

@@ -1,0 +1,123 @@
+"""Logs: authors, heights, forks with their proofs, and the links between entries as a picture."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+
+from inkgrove.core.entry import hash_entry
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.fork import claims_of
+from inkgrove.core.keys import parse_public_key
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages.message import decode_message
+from inkgrove.node.errors import UnknownLog
+from inkgrove.node.logs import ShownLog, list_logs, show_log
+from inkgrove.node.query import schemas_of
+from inkgrove.pages.link_picture import draw_links
+from inkgrove.pages.visits import PageRoute, VisitDependency
+from inkgrove.store.reading import LogState, StoredEntry
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+ENTRIES: Final = 40
+
+
+@router.get("/pages/logs")
+def show_logs(visit: VisitDependency) -> Response:
+    """Authors and their logs: one's own, those that define views, and for the administrator all."""
+    authors = list_logs(visit.node, visit.caller)
+    known = {name for author in authors for _, schemas in author.logs for name in schemas}
+    folded = {name: schemas_of(visit.node).read(name).meta for name in known}
+    facts = {
+        "authors": sorted(authors, key=lambda author: (author.fqdn or "~", author.key)),
+        "names": {name: meta.name for name, meta in folded.items() if meta is not None},
+        "standing": standing_words,
+    }
+    return visit.show("logs.html", facts)
+
+
+@router.get("/pages/logs/{author}/{log_id:int}")
+def show_one_log(
+    visit: VisitDependency,
+    author: str,
+    log_id: int,
+    first: Annotated[int | None, Query(ge=1, le=MAX_STORED_INTEGER)] = None,
+) -> Response:
+    """A log: how far it goes and counts, its last entries, its links, and the proof of a fork."""
+    try:
+        key = parse_public_key(author)
+    except InkgroveError as err:
+        raise UnknownLog("no such log is here, or it may not be seen") from err
+    found = show_log(visit.node, visit.caller, key, log_id, first or 1, ENTRIES)
+    if first is None and found.state.height > ENTRIES:
+        first = found.state.height - ENTRIES + 1
+        found = show_log(visit.node, visit.caller, key, log_id, first, ENTRIES)
+    first = first or 1
+    last = min(found.state.height, first + ENTRIES - 1)
+    address = f"/pages/logs/{author}/{log_id}"
+    facts = {
+        "log": found,
+        "state": found.state,
+        "author": author,
+        "standing": standing_words(found.state),
+        "entries": [_entry(item) for item in reversed(found.entries)],
+        "picture": draw_links(first, last),
+        "first": first,
+        "last": last,
+        "older": f"{address}?first={max(1, first - ENTRIES)}" if first > 1 else None,
+        "newer": f"{address}?first={last + 1}" if last < found.state.height else None,
+        "fork": _fork(found),
+    }
+    return visit.show("log.html", facts)
+
+
+def standing_words(state: LogState) -> str:
+    """How far a log counts."""
+    standing = state.standing
+    if standing.forked_at is not None:
+        return f"forked at entry {standing.forked_at}: nothing counts from there on"
+    if standing.lied_at is not None:
+        return f"entry {standing.lied_at} lies about its payload: nothing counts from there on"
+    if standing.ended_at is not None:
+        return f"ended by its author at entry {standing.ended_at}"
+    return "whole" if state.is_whole else f"partial: {state.held:,} of {state.height:,} entries held"
+
+
+def _entry(item: StoredEntry) -> dict[str, Any]:
+    kind = "payload not held"
+    if item.payload is not None:
+        try:
+            kind = _kind(decode_message(item.payload))
+        except InkgroveError as error:
+            kind = f"unreadable ({error.code})"
+    return {
+        "seq_num": item.entry.seq_num,
+        "hash": item.hash.hex(),
+        "kind": kind,
+        "size": item.entry.payload_size,
+        "refusal": item.refusal,
+    }
+
+
+def _kind(message: object) -> str:
+    name = type(message).__name__
+    return {"SchemaMeta": "schema-meta", "SchemaMigration": "schema-migration", "SchemaRevert": "schema-revert"}.get(
+        name, {"IdentityDocument": "identity", "KeyOf": "key-of"}.get(name, name.lower())
+    )
+
+
+def _fork(found: ShownLog) -> dict[str, Any] | None:
+    proof = found.fork
+    if proof is None:
+        return None
+    witnesses = []
+    for signed in (proof.first, proof.second):
+        claimed = next(claim for seq_num, claim in claims_of(signed) if seq_num == proof.seq_num)
+        witnesses.append(
+            {
+                "seq_num": signed.entry.seq_num,
+                "hash": hash_entry(signed.entry).hex(),
+                "claims": claimed.hex(),
+                "signature": signed.entry.signature.hex(),
+            }
+        )
+    return {"seq_num": proof.seq_num, "witnesses": witnesses}

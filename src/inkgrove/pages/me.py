@@ -1,0 +1,159 @@
+"""Me: profile, relations and requests, services and what they did, deliveries."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+
+from inkgrove.api import relations as relation_routes
+from inkgrove.api.forms import FormDependency
+from inkgrove.api.relations import Follower, Following
+from inkgrove.api.sharing import show_requests
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.requests import Decision, decide_request
+from inkgrove.node import services
+from inkgrove.node.accesses import list_accesses
+from inkgrove.node.deliveries import newest_deliveries
+from inkgrove.node.errors import BadRequest
+from inkgrove.node.identities import change_identity, parse_identity_name, show_identity
+from inkgrove.node.names import name_of_identity
+from inkgrove.node.relations import list_relations, shown_state
+from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
+from inkgrove.pages.words import DID, grant_words, schema_name
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_STATES: Final = {
+    "accepted": "accepted",
+    "requested": "asked, no answer yet",
+    "refused": "refused",
+    "blocked": "blocked",
+}
+_DELIVERIES: Final = {
+    "waiting": "on its way",
+    "delivered": "delivered",
+    "held": "held until they accept you",
+    "refused": "refused by their node",
+    "given-up": "given up",
+}
+
+
+@router.get("/pages/me")
+def show_me(visit: VisitDependency) -> Response:
+    """Everything of one's own on one page."""
+    return _show(visit)
+
+
+def _show(visit: Visit, *, alarm: str | None = None, status: int = 200) -> Response:
+    node, identity = visit.node, visit.caller.require_identity()
+    relations = [
+        {
+            "side": item.side,
+            "id": item.identity.hex(),
+            "name": item.fqdn or name_of_identity(node, item.identity),
+            "state": shown_state(item.side, item.state),
+            "words": _STATES[shown_state(item.side, item.state)],
+            "group": item.group,
+            "changed": item.changed,
+        }
+        for item in list_relations(node, identity, limit=200)
+    ]
+    facts = {
+        "identity": show_identity(node, identity),
+        "followers": [item for item in relations if item["side"] == "followers"],
+        "following": [item for item in relations if item["side"] == "following"],
+        "strangers": show_requests(node, visit.caller)["requests"],
+        "services": _services(visit, identity),
+        "sent": [(item, _DELIVERIES[item.state.state]) for item in newest_deliveries(node, identity)],
+        "alarm": alarm,
+    }
+    return visit.show("me.html", facts, status=status)
+
+
+def _services(visit: Visit, identity: IdentityId) -> list[dict[str, Any]]:
+    node = visit.node
+    found: dict[str, dict[str, Any]] = {}
+    for grant in services.list_services(node, identity):
+        service = found.setdefault(
+            grant.client,
+            {"client": grant.client, "name": grant.name, "may": [], "since": grant.created, "last_used": None},
+        )
+        service["may"] += [text for text in grant_words(node, grant.scopes) if text not in service["may"]]
+        service["since"] = min(service["since"], grant.created)
+        service["last_used"] = max(filter(None, (service["last_used"], grant.last_used)), default=None)
+    for client, service in found.items():
+        service["did"] = [
+            {
+                "at": access.at,
+                "words": f"{DID.get(access.action, 'looked at')} {schema_name(node, access.schema)}",
+                "instance": None if access.instance is None else access.instance.hex(),
+            }
+            for access in list_accesses(node, identity, client=client, limit=10)
+        ]
+    return list(found.values())
+
+
+@router.post("/pages/me/profile")
+def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
+    """Publish a new document with another display name."""
+    identity = visit.caller.require_identity()
+    name = " ".join(form.get("name", "").split())[:200]
+    try:
+        change_identity(visit.node, identity, name=name)
+    except InkgroveError as error:
+        return _show(visit, alarm=error.message, status=422)
+    return visit.go("/pages/me#profile")
+
+
+@router.post("/pages/me/services/{client}/revoke")
+def revoke_service(visit: VisitDependency, client: str) -> Response:
+    """Take back all that was granted to a service."""
+    services.end_service(visit.node, visit.caller.require_identity(), client)
+    return visit.go("/pages/me#services")
+
+
+@router.post("/pages/me/following")
+def follow(visit: VisitDependency, form: FormDependency) -> Response:
+    """Ask to follow somebody."""
+    name = form.get("name", "").strip()[:253]
+    try:
+        if not name:
+            raise BadRequest("write the name of somebody, such as jane.haiku.ink")
+        relation_routes.follow(visit.request, visit.node, visit.caller, name, Following())
+    except InkgroveError as error:
+        visit.caller.require_identity()
+        return _show(visit, alarm=error.message, status=422)
+    return visit.go("/pages/me#relations")
+
+
+@router.post("/pages/me/following/{name}/end")
+def unfollow(visit: VisitDependency, name: str) -> Response:
+    """Follow somebody no longer."""
+    relation_routes.unfollow(visit.request, visit.node, visit.caller, name)
+    return visit.go("/pages/me#relations")
+
+
+@router.post("/pages/me/followers/{name}")
+def answer_follower(visit: VisitDependency, name: str, form: FormDependency) -> Response:
+    """Accept, refuse, block or remove a follower."""
+    visit.caller.require_identity()
+    match form.get("state"):
+        case "removed":
+            relation_routes.remove_follower(visit.request, visit.node, visit.caller, name)
+        case "accepted" | "refused" | "blocked" as state:
+            relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, Follower(state=state))
+        case _:
+            raise BadRequest("a follower is accepted, refused, blocked or removed")
+    return visit.go("/pages/me#relations")
+
+
+@router.post("/pages/me/requests/{via}")
+def answer_stranger(visit: VisitDependency, via: str, form: FormDependency) -> Response:
+    """Accept or refuse what a stranger sent."""
+    me = visit.caller.require_identity()
+    decisions: dict[str | None, Decision] = {"accept": "accept", "refuse": "refuse"}
+    decision = decisions.get(form.get("decision"))
+    sender = parse_identity_name(via)
+    if decision is None or not isinstance(sender, IdentityId):
+        raise BadRequest("a request is accepted or refused")
+    decide_request(visit.node, me, sender, decision)
+    return visit.go("/pages/me#requests")

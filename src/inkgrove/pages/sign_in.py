@@ -1,0 +1,68 @@
+"""Signing in and out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from inkgrove.api.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
+from inkgrove.api.forms import FormDependency
+from inkgrove.node import errors, sessions
+from inkgrove.node.identities import show_identity
+from inkgrove.node.node import Node
+from inkgrove.pages.look import render
+from inkgrove.pages.visits import SIGN_IN, PageRoute, VisitDependency, drop_cookie, local_address, set_cookie
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+Next = Annotated[str, Query(alias="next", max_length=2000)]
+
+
+def _show(node: Node, *, name: str, back: str, alarm: str | None = None, status: int = 200) -> Response:
+    facts = {
+        "me": None,
+        "is_administrator": False,
+        "path": SIGN_IN,
+        "name": name,
+        "back": back,
+        "alarm": alarm,
+        "is_open": node.settings.registration == "open",
+    }
+    return render("sign_in.html", facts, status=status)
+
+
+@router.get(SIGN_IN)
+def show_sign_in(node: NodeDependency, host: HostDependency, back: Next = "/") -> Response:
+    """The form."""
+    try:
+        name = show_identity(node, host).document.fqdn
+    except errors.UnknownIdentity:
+        name = ""
+    return _show(node, name=name, back=local_address(back))
+
+
+@router.post(SIGN_IN)
+def sign_in(request: Request, node: NodeDependency, address: AddressDependency, form: FormDependency) -> Response:
+    """Sign in with name and password, and go on to where one came from."""
+    check_origin(request)
+    name, back = form.get("name", "")[:253].strip(), local_address(form.get("next", "/"))
+    try:
+        token, _ = sessions.sign_in(node, name, form.get("password", "")[:1024], address)
+    except errors.BadPassword:
+        return _show(node, name=name, back=back, alarm="The name or the password is wrong.", status=403)
+    except errors.TooManyAttempts as error:
+        page = _show(node, name=name, back=back, alarm=f"Too many attempts. {error.message}", status=429)
+        page.headers["Retry-After"] = str(error.data["retry_after"])
+        return page
+    answer = Response(status_code=303, headers={"Location": back, "Cache-Control": "no-store"})
+    set_cookie(answer, node, "inkgrove", token, node.settings.session_seconds)
+    return answer
+
+
+@router.post("/pages/sign-out")
+def sign_out(visit: VisitDependency) -> Response:
+    """End the sign-in of this browser."""
+    token = cookie_of(visit.request, visit.node)
+    if token is not None:
+        sessions.sign_out(visit.node, token)
+    answer = visit.go("/")
+    drop_cookie(answer, visit.node, "inkgrove")
+    return answer

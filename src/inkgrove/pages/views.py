@@ -1,0 +1,108 @@
+"""A view as a table: filtered, sorted, page by page, live."""
+
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Response
+
+from inkgrove.core.errors import BadFilter
+from inkgrove.node.errors import BadCursor
+from inkgrove.node.names import names_of_authors
+from inkgrove.node.query import Answer, Question, ask
+from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
+from inkgrove.schema.types import is_array
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+ROWS: Final = 25
+_OPERATORS: Final = {
+    "contains": "contains",
+    "eq": "is",
+    "ne": "is not",
+    "gt": "is more than",
+    "gte": "is at least",
+    "lt": "is less than",
+    "lte": "is at most",
+    "is-null": "is missing (true or false)",
+}
+Text = Annotated[str, Query(max_length=2000)]
+Cursor = Annotated[str | None, Query(max_length=20_000)]
+
+
+@router.get("/pages/views/{schema}")
+def show_view(
+    visit: VisitDependency,
+    schema: str,
+    field: Text = "",
+    operator: Text = "contains",
+    value: Text = "",
+    sort: Text = "",
+    cursor: Cursor = None,
+) -> Response:
+    """The view of the one schema that has this name."""
+    chosen = {"field": field, "operator": operator, "value": value, "sort": sort}
+    where = [f"{field}:{operator}:{value}"] if field and (value or operator == "eq") else []
+    question = Question(where=where, sort=[sort] if sort else [], limit=ROWS, cursor=cursor, with_count=True)
+    alarm, status = None, 200
+    try:
+        answer = ask(visit.node, visit.caller, schema, question)
+    except (BadFilter, BadCursor) as error:
+        # The form again, with what was typed and why it does not work.
+        alarm, status = error.message, 400
+        answer = ask(visit.node, visit.caller, schema, Question(limit=ROWS, with_count=True))
+        chosen["sort"] = ""
+    return visit.show("view.html", _facts(visit, answer, chosen, alarm, is_first=cursor is None), status=status)
+
+
+@router.get("/pages/views/{author}/{log_id:int}")
+def show_view_of_schema(
+    visit: VisitDependency,
+    author: str,
+    log_id: int,
+    field: Text = "",
+    operator: Text = "contains",
+    value: Text = "",
+    sort: Text = "",
+    cursor: Cursor = None,
+) -> Response:
+    """The view of a schema."""
+    return show_view(visit, f"{author}/{log_id}", field, operator, value, sort, cursor)
+
+
+def _facts(
+    visit: Visit, answer: Answer, chosen: dict[str, str], alarm: str | None, *, is_first: bool
+) -> dict[str, Any]:
+    view = answer.view
+    address = f"/pages/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}"
+    kept = {name: text for name, text in chosen.items() if text and (name == "sort" or chosen["field"])}
+
+    def link(**changes: str | None) -> str:
+        query = {name: text for name, text in {**kept, **changes}.items() if text}
+        return f"{address}?{urlencode(query)}" if query else address
+
+    columns = [
+        {
+            "name": name,
+            "type": kind,
+            "is_sortable": kind != "blob" and not is_array(kind),
+            "order": {name: "ascending", f"-{name}": "descending"}.get(chosen["sort"]),
+            "link": link(sort=f"-{name}" if chosen["sort"] == name else name),
+        }
+        for name, kind in view.fields
+    ]
+    return {
+        "view": view,
+        "schema_id": view.schema_id,
+        "address": address,
+        "columns": columns,
+        "rows": answer.rows,
+        "count_all": answer.count,
+        "names": names_of_authors(visit.node, list({row.author for row in answer.rows})),
+        "next_page": None if answer.cursor is None else link(cursor=answer.cursor),
+        "first_page": None if is_first else link(),
+        "without_filter": link(field=None, operator=None, value=None),
+        "chosen": chosen,
+        "is_filtered": bool(chosen["field"]),
+        "operators": _OPERATORS,
+        "alarm": alarm,
+        "changes": f"/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}/changes",
+    }

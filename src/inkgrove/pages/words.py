@@ -1,0 +1,201 @@
+"""Plain words for what the node knows: times, values, who may see a row, what a migration did, what services may."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
+from inkgrove.node.documents import plain
+from inkgrove.node.node import Node
+from inkgrove.node.scopes import schema_meta
+from inkgrove.schema.field import Field
+from inkgrove.schema.schema import FieldUpdate, Version
+
+FOR_TEMPLATES: Final = ("ago", "moment", "count", "plural", "short", "cell", "access_words", "rate_words", "sentence")
+_STEPS: Final = ((86_400 * 2, 86_400, "day"), (3_600 * 2, 3_600, "hour"), (60 * 2, 60, "minute"), (0, 1, "second"))
+_ACCESS: Final = {
+    "self": "only its owner",
+    "closed": "only those it names and was sent to",
+    "listed": "those it was sent to",
+    "relations": "those it was sent to, and its owner’s followers",
+    "public": "everybody",
+}
+DOES: Final = {
+    "read": "see all of it that you can see",
+    "create": "add to it in your name",
+    "update": "change what is yours",
+    "delete": "delete what is yours",
+}
+DID: Final = {"read": "read", "create": "wrote to", "update": "changed", "delete": "deleted from"}
+
+
+def ago(then: int | None, now: int) -> str:
+    """How long ago something was, both in microseconds."""
+    if then is None:
+        return "never"
+    seconds = max(0, (now - then) // 1_000_000)
+    if seconds < 2:
+        return "just now"
+    size, name = next((size, name) for least, size, name in _STEPS if seconds >= least)
+    return f"{plural(seconds // size, name)} ago"
+
+
+def moment(microseconds: int) -> str:
+    """A time for people: to the second, in UTC."""
+    return str(Timestamp(microseconds - microseconds % 1_000_000)).replace("T", " ").replace("Z", " UTC")
+
+
+def count(number: int | None) -> str:
+    """A number with separators."""
+    return "–" if number is None else f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    ending = "" if number == 1 else "s"
+    noun = f"{noun[:-1]}ie" if ending and noun.endswith("ry") else noun
+    return f"{number:,} {noun}{ending}"
+
+
+def rate_words(rate: float | None) -> str:
+    """How fast something goes."""
+    return "not measured yet" if rate is None else f"{rate:,.0f} a second"
+
+
+def sentence(text: str) -> str:
+    """A reason as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def short(text: object, length: int = 8) -> str:
+    """The beginning and the end of a long id."""
+    plain_text = text.hex() if isinstance(text, bytes) else str(text)
+    return plain_text if len(plain_text) <= 2 * length else f"{plain_text[:length]}…{plain_text[-4:]}"
+
+
+def cell(value: Any, length: int = 120) -> str:
+    """A value on one line of a table."""
+    text = value_words(value)
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def value_words(value: Any) -> str:
+    """A value, whole."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Timestamp):
+        return moment(value.microseconds) if not value.microseconds % 1_000_000 else str(value)
+    if isinstance(value, bytes):
+        return short(value)
+    if isinstance(value, Mapping):
+        shown = plain(value)
+        if {"hash", "size"} <= shown.keys():
+            return f"{shown.get('type') or 'file'}, {shown['size']:,} bytes"
+        return json.dumps(shown, ensure_ascii=False)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(value_words, value)) or "none"
+    return str(value)
+
+
+def access_words(access: Any) -> str:
+    """Who may see a row."""
+    return _ACCESS["listed" if access is None else access.mode]
+
+
+# Schemas
+
+
+def title_of_version(version: Version) -> str:
+    """What kind of step a version is."""
+    message = version.message
+    if isinstance(message, SchemaRevert):
+        return f"Goes back to version {message.target}"
+    if isinstance(message, SchemaMeta):
+        return "Names the schema" if version.number == 1 else "Describes the schema anew"
+    assert isinstance(message, SchemaMigration)
+    return "Changes fields" if version.updated or version.removed else "Adds fields"
+
+
+def steps_of(version: Version) -> list[str]:
+    """What a version did, field by field."""
+    message = version.message
+    if isinstance(message, SchemaRevert):
+        return [
+            f"The fields are those of version {message.target} again. Messages of the versions in between are kept but"
+            " count no more, unless a later version goes back to them."
+        ]
+    if isinstance(message, SchemaMeta):
+        about = f": {message.description}" if message.description else ""
+        return [f"It is called {message.name}{about}."]
+    steps = [f"Adds {_described(field)}{_standing_in(default)}." for field, default in version.created]
+    steps += [_update_words(update) for update in version.updated]
+    steps += [f"Removes {field.name}; its values stay in the logs." for field in version.removed]
+    return steps
+
+
+def _described(field: Field) -> str:
+    pattern = f" matching {field.validation}" if field.validation is not None else ""
+    return f"{field.name}, {_type_words(field)}{pattern}"
+
+
+def _type_words(field: Field) -> str:
+    if field.type.endswith("[]"):
+        kind = f"a list of {field.type[:-2]}"
+    else:
+        kind = f"{'an' if field.type[0] in 'aeio' else 'a'} {field.type}"
+    return f"{kind} that takes the row with it when its target goes" if field.cascade else kind
+
+
+def _standing_in(default: Any) -> str:
+    return "" if default is None else f"; rows from before have {value_words(default)!r}"
+
+
+def _update_words(update: FieldUpdate) -> str:
+    before, after = update.before, update.after
+    changes = []
+    if before.type != after.type:
+        changes.append(f"from {before.type} to {after.type}")
+    if before.validation != after.validation:
+        pattern = "any value again" if after.validation is None else f"only values that match {after.validation}"
+        changes.append(f"to take {pattern}")
+    if before.schema != after.schema:
+        changes.append("to point to another schema")
+    if before.cascade != after.cascade:
+        changes.append("to go with its target" if after.cascade else "to stay when its target goes")
+    default = "nothing" if update.default is None or isinstance(update.default, Unset) else repr(update.default)
+    told = " and ".join(changes) or "in nothing that shows"
+    return f"Changes {after.name} {told}. Where an older value does not fit, {default} stands in."
+
+
+# Services
+
+
+def grant_words(node: Node, scopes: str) -> list[str]:
+    """What a grant lets a service do, schema by schema."""
+    found: dict[str, list[str]] = {}
+    relations = False
+    for text in scopes.split():
+        scope = parse_scope(text)
+        if isinstance(scope, SchemaScope):
+            found.setdefault(str(scope.schema), []).append(scope.action)
+        relations |= scope == RELATIONS_READ
+    told = []
+    for schema, actions in found.items():
+        does = [DOES[action] for action in sorted(actions, key=list(ACTIONS).index)]
+        told.append(f"{schema_name(node, schema)}: {', '.join(does)}")
+    return [*told, *(["see whom you follow and who follows you"] if relations else [])]
+
+
+def schema_name(node: Node, schema: str | None) -> str:
+    """What a schema calls itself, else a short form of its id."""
+    if schema is None:
+        return "your relations"
+    scope = parse_scope(f"schema:{schema}:read")
+    assert isinstance(scope, SchemaScope)
+    meta = schema_meta(node, scope.schema)
+    return meta.name if meta is not None else f"{short(scope.schema.author)}/{scope.schema.log_id}"
