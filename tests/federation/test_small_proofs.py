@@ -151,10 +151,10 @@ def guessed(node: Node, log: LogBuilder, place: int) -> list[int]:
 ANSWERS = ["yes", "no", "no", "yes", "no", "yes", "yes", "no", "no", "yes", "no", "no"]
 
 
-@pytest.mark.parametrize("place", [4, 9, 11])
-def test_votes_of_others_are_not_guessed_from_the_entries_that_prove_one(node: Node, place: int) -> None:
+@pytest.mark.parametrize("shared_at", [4, 9, 11])
+def test_votes_of_others_are_not_guessed_from_the_entries_that_prove_one(node: Node, shared_at: int) -> None:
     log = votes(ANSWERS, is_salted=True)
-    assert guessed(node, log, place) == [place]  # the shared one, whose salt came along
+    assert guessed(node, log, shared_at) == [shared_at]  # the shared one, whose salt came along
     sizes = {entry.payload_size for entry in log.entries}
     assert {size % 128 for size in sizes} == {0}
     assert len({log.entry(seq_num).payload_size for seq_num in range(1, len(ANSWERS) + 1)}) == 1  # yes is as long as no
