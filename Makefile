@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format vectors docs bench clean
+.PHONY: help setup demo test simulate lint format vectors docs bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: $(READY) ## Play the slothmail story
 
 test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+
+simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --log simulation.log
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

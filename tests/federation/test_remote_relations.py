@@ -85,6 +85,15 @@ def test_moves_without_a_signature_are_refused(world: World) -> None:
     assert world.states() == [None, None]
 
 
+def test_follower_who_was_removed_unheard_learns_that_they_wait_again(world: World) -> None:
+    world.carol.put("/me/following/jane.a.ink", json={})
+    world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
+    move_relation(world.them.nodes["a"].node, world.carol.id, world.jane.id, "remove")  # and nobody is told
+    assert world.states() == [None, "accepted"]
+    assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}
+    assert world.states() == ["requested", "requested"]
+
+
 def test_follower_learns_of_an_answer_that_did_not_reach_them(world: World) -> None:
     world.carol.put("/me/following/jane.a.ink", json={})
     node = world.them.nodes["a"].node

@@ -2,69 +2,22 @@
 
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.outbox import PATH
 from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.store.deliveries import count_waiting, troubles
-from inkgrove.store.identities import keys_of
-from inkgrove.store.peers import find_known
 from inkgrove.store.relations import put_state
+from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
-from tests.support.federated import Federation, federation, states, until, wait_for
+from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder
-from tests.support.nodes import Person, RunningNode
+from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal, schema_id
-
-
-@dataclass
-class World:
-    """jane on node a, john on b, alice on c, bob on d; all of them know each other."""
-
-    them: Federation
-    jane: Person
-    john: Person
-    alice: Person
-    bob: Person
-    schema: str
-
-    def mail(self, **facts: object) -> str:
-        """A new instance of jane's."""
-        instance: str = create(self.jane, self.schema, fields={"subject": "Hello"}, **facts)["instance"]
-        return instance
-
-    def change(self, instance: str, **document: object) -> None:
-        answer = self.jane.patch(
-            f"/instances/{instance}", json=document, headers={"Content-Type": "application/merge-patch+json"}
-        )
-        assert answer.status_code == 200, answer.text
-
-    def held(self, instance: str) -> list[int | None]:
-        """How many messages each node holds."""
-        return [self.them.payloads(letter, instance) for letter in "abcd"]
-
-
-@pytest.fixture
-def strangers(tmp_path: Path) -> Iterator[World]:
-    with federation(tmp_path, "abcd") as them:
-        jane, john = them.person("jane", "a"), them.person("john", "b")
-        alice, bob = them.person("alice", "c"), them.person("bob", "d")
-        yield World(them, jane, john, alice, bob, make_schema(jane))
-
-
-@pytest.fixture
-def world(strangers: World) -> World:
-    strangers.them.acquaint(strangers.jane, strangers.john, strangers.alice, strangers.bob)
-    return strangers
 
 
 def test_instance_is_sent_passed_on_changed_and_ended(world: World) -> None:
@@ -297,19 +250,6 @@ def test_foreign_entries_cannot_touch_an_instance(world: World) -> None:
     assert world.them.fate(world.bob, carol, parcel) == ("refused", "parcel.bad")
     assert world.them.shares("b", mail) == {world.john.id}
     assert world.them.count_entries("b") == before
-
-
-def test_key_cannot_be_substituted_by_posting_an_identity(world: World) -> None:
-    mail = world.mail(recipients=["john.b.ink"])
-    wait_for(world.jane, mail, john_b="delivered")
-    node = world.them.nodes["b"].node
-    before = node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id)))
-    log = LogBuilder(world.them.nodes["d"].node.secret_key(world.bob.key), log_id=0)
-    log.append(encode_message(IdentityDocument("jane.a.ink", "https://bob.d.ink")))
-    parcel = Parcel(log.hash(1), (), [(log.entry(1).encoded, log.payloads[0])])
-    assert world.them.fate(world.bob, world.john, parcel) == ("refused", "parcel.bad")
-    assert node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id))) == before
-    assert node.store.entry(log.hash(1)) is None
 
 
 def test_nobody_delivers_in_the_name_of_another(world: World) -> None:

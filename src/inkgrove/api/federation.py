@@ -9,14 +9,12 @@ from inkgrove.api.auth import get_node
 from inkgrove.api.problems import responses
 from inkgrove.core import errors as core
 from inkgrove.federation import errors, relations
-from inkgrove.federation.errors import SenderUnproved
 from inkgrove.federation.federation import Federation
-from inkgrove.federation.inbox import receive
+from inkgrove.federation.inbox import take_in
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.senders import received_request
-from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, decode_delivery, encode_receipts
+from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.errors import NotRequested
-from inkgrove.node.node import Node
 from inkgrove.store.peers import KnownIdentity
 
 router = APIRouter(tags=["federation"])
@@ -71,26 +69,9 @@ async def take_delivery(request: Request) -> Response:
     """Take in instances that another node delivers, in the name of the identity that signs the request."""
     body = await request.body()
     sender = await admit(request, body)
-    receipts = await run_in_threadpool(_receive, get_node(request), sender, body)
+    receipts = await run_in_threadpool(take_in, get_node(request), sender, body)
     federation_of(request).outbox.wake()  # something may have to be sent on
     return Response(receipts, media_type=MEDIA_TYPE)
-
-
-def _receive(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
-    delivery: Delivery = decode_delivery(body)
-    if delivery.via != sender.id:
-        raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
-    return encode_receipts(
-        [
-            {
-                "instance": bytes(receipt.instance),
-                "recipient": bytes(receipt.recipient),
-                "fate": receipt.fate.value,
-                **({"code": receipt.code} if receipt.code is not None else {}),
-            }
-            for receipt in receive(node, delivery)
-        ]
-    )
 
 
 @router.post(

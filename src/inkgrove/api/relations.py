@@ -179,9 +179,8 @@ def follow(
     state = relations.move_relation(node, me, other.id, "request", group=group)
     assert state is not None
     there = other.tell(me, "request")
-    if there in ("accepted", "refused") and there != state:
-        state = relations.move_relation(node, me, other.id, "accept" if there == "accepted" else "refuse")
-        assert state is not None
+    if there is not None and there != state:
+        state = relations.take_answer(node, me, other.id, there)
     return {"state": relations.shown_state("following", state)}
 
 

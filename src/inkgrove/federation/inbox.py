@@ -13,21 +13,30 @@ from sqlalchemy import Connection, or_, select
 from inkgrove.core.errors import Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import RequestBoxFull, UnknownRecipient
+from inkgrove.federation.errors import RequestBoxFull, SenderUnproved, UnknownRecipient
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
-from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, encode_delivery, open_parcel
+from inkgrove.messages.delivery import (
+    Delivery,
+    OpenedParcel,
+    Parcel,
+    decode_delivery,
+    encode_delivery,
+    encode_receipts,
+    open_parcel,
+)
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
+from inkgrove.node.sending import queue_forwards
 from inkgrove.store.decide import Status
-from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import find_identity
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.node_tables import relations, shares
+from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares
 from inkgrove.store.requests import add_request, count_requests, remove_requests
@@ -51,6 +60,24 @@ class _Refused(Exception):
 
     def __init__(self, error: InkgroveError) -> None:
         self.error = error
+
+
+def take_in(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
+    """Take in what somebody's node sent in a signed request; the answer, which tells what became of it."""
+    delivery = decode_delivery(body)
+    if delivery.via != sender.id:
+        raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
+    return encode_receipts(
+        [
+            {
+                "instance": bytes(receipt.instance),
+                "recipient": bytes(receipt.recipient),
+                "fate": receipt.fate.value,
+                **({"code": receipt.code} if receipt.code is not None else {}),
+            }
+            for receipt in receive(node, delivery)
+        ]
+    )
 
 
 def receive(node: Node, delivery: Delivery) -> list[Receipt]:
@@ -106,9 +133,10 @@ def _receive(connection: Connection, node: Node, via: IdentityId, opened: Opened
             unknown = UnknownRecipient(f"{recipient} is not hosted here")
             receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
             continue
+        refusal: InkgroveError | None
         fate, refusal = judge(arrival, recipient, _standing(connection, recipient, via, owner, parcel.instance))
-        if fate is Fate.HELD and not _keep_request(connection, node, recipient, via, parcel):
-            fate, refusal = Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
+        if fate is Fate.HELD:
+            fate, refusal = _keep_request(connection, node, recipient, via, opened)
         if fate is Fate.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
@@ -143,17 +171,9 @@ def _take_in(
     if is_news:
         for item in opened.messages:
             note_references(node, connection, instance, item.message, opened.author)
+        # Only what is news is sent on, so that nothing goes round in circles.
         if opened.is_deletion or may_pass_on(access):
-            _forward(connection, instance, opened.last_seq_num, node.clock())
-
-
-def _forward(connection: Connection, instance: Hash, last_seq: int, now: int) -> None:
-    """Send on what arrived to those whom identities of this node passed the instance to.
-
-    Only what is news is sent on, so that nothing goes round in circles.
-    """
-    for via in senders_of(connection, instance):
-        queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
+            queue_forwards(connection, instance, opened.last_seq_num, node.clock())
 
 
 def _standing(
@@ -179,11 +199,17 @@ def _standing(
     return Standing.KNOWN if is_known else Standing.STRANGER
 
 
-def _keep_request(connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, parcel: Parcel) -> bool:
-    """Put a stranger's parcel aside; False if the box is full."""
+def _keep_request(
+    connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
+) -> tuple[Fate, InkgroveError | None]:
+    """Put a stranger's parcel aside, in place of the one before of the same instance."""
+    parcel = opened.parcel
     remove_requests(connection, recipient, via, parcel.instance)
+    if not opened.has_create:
+        # A request stands by itself, whatever is held here for others; of what has ended nothing is left.
+        return Fate.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
     if count_requests(connection, recipient) >= MAX_REQUESTS:
-        return False
+        return Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
     alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
     add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
-    return True
+    return Fate.HELD, None

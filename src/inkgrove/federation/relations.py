@@ -9,7 +9,7 @@ from typing import Any, Final
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import in_thread
+from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, BadMove, UnknownRecipient
 from inkgrove.federation.fetch import Transport
 from inkgrove.messages import cbor
@@ -26,16 +26,24 @@ _BY_FOLLOWER: Final[dict[str, Move]] = {"request": "request", "end": "end"}
 _BY_FOLLOWEE: Final[dict[str, Move]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
 
 
-async def tell(node: Node, transport: Transport, me: IdentityId, other: KnownIdentity, move: Move) -> State | None:
+async def tell(
+    node: Node,
+    transport: Transport,
+    me: IdentityId,
+    other: KnownIdentity,
+    move: Move,
+    *,
+    run_blocking: RunBlocking = in_thread,
+) -> State | None:
     """Tell the other side of a move of ours; how the relation stands there, None if there is none.
 
     Who is blocked is told that they are refused.
     """
     told = "refuse" if move == "block" else move
     body = cbor.encode({"form": FORM, "to": bytes(other.id), "move": told})
-    own = await in_thread(lambda: node.database.read(lambda connection: find_identity(connection, me)))
+    own = await run_blocking(lambda: node.database.read(lambda connection: find_identity(connection, me)))
     assert own is not None
-    request = await in_thread(
+    request = await run_blocking(
         lambda: signed_call(node, other, "POST", PATH, sender=own.fqdn, body=body, content_type=MEDIA_TYPE)
     )
     answer = await transport.send(request)

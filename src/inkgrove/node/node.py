@@ -35,7 +35,9 @@ class Node:
         home: Path,
         clock: Callable[[], int] = _system_clock,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        vault: Vault | None = None,
     ) -> None:
+        """`vault`: one that is open already; stretching its passphrase takes longer than all the rest."""
         self.settings = settings
         self.home = home
         self.clock = clock
@@ -43,7 +45,7 @@ class Node:
         self.random_bytes = random_bytes
         self.stopping = Event()
         """Set when the node begins to stop: what would go on for ever (streams of changes) ends now."""
-        self.vault: Vault = open_vault(Path(settings.vault_key_file or home / "vault.key"))
+        self.vault: Vault = vault or open_vault(Path(settings.vault_key_file or home / "vault.key"))
         self.store: LogStore = open_store(place)
         self.blobs = BlobFiles(home / "blobs")
         self.views: ViewStore = open_views(place, with_node=True)

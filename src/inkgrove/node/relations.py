@@ -79,6 +79,12 @@ def move_relation(
     return node.database.write(work)
 
 
+def take_answer(node: Node, follower: IdentityId, followee: IdentityId, there: State) -> State:
+    """Let a relation stand as the followee's node says when it was asked: they decide, and may have done so unheard."""
+    node.database.write(lambda connection: store.put_state(connection, follower, followee, there, node.clock()))
+    return there
+
+
 def shown_state(side: Side, state: State) -> State:
     """A state as it is told to one side: the follower does not learn of a block."""
     return "refused" if side == "following" and state == "blocked" else state

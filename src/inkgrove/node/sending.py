@@ -9,7 +9,7 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.node.audience import may_pass_on, may_receive
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.store.database import in_lists
-from inkgrove.store.deliveries import queue, recipients_of
+from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import identities, relations, shares
 
@@ -42,6 +42,8 @@ def queue_own(connection: Connection, changed: Collection[Hash], publishers: Col
             }
         if recipients:
             queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now)
+        if held.is_deleted or may_pass_on(held.access):
+            queue_forwards(connection, instance, held.last_seq, now, besides=owner)
 
 
 def queue_passed_on(
@@ -50,6 +52,15 @@ def queue_passed_on(
     """Let recipients get an instance of somebody else from a recipient of this node."""
     hosted = hosted_among(connection, recipients)
     queue(connection, held.instance, via, set(recipients) - hosted, wanted=held.last_seq, now=now)
+
+
+def queue_forwards(
+    connection: Connection, instance: Hash, last_seq: int, now: int, *, besides: IdentityId | None = None
+) -> None:
+    """Let those get what is new of an instance whom identities of this node have passed it to."""
+    for via in senders_of(connection, instance):
+        if via != besides:
+            queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
 
 
 def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recipient: IdentityId) -> bool:

@@ -1,0 +1,50 @@
+"""`python -m tests.simulation`: many seeds, or one again; what came of each goes to the terminal and into a log."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.simulation.run import simulate
+from tests.simulation.world import Plan
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds, from 1 on")
+    parser.add_argument("--seed", type=int, help="one seed alone")
+    parser.add_argument("--nodes", type=int, default=20)
+    parser.add_argument("--operations", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=2, help="how many at the same time")
+    parser.add_argument("--log", type=Path, help="a file that the results are added to")
+    chosen = parser.parse_args()
+    seeds = [chosen.seed] if chosen.seed is not None else range(1, chosen.seeds + 1)
+    plans = [Plan(seed, chosen.nodes, chosen.operations) for seed in seeds]
+    begun, failed = time.monotonic(), []
+
+    def tell(text: str) -> None:
+        print(text, flush=True)
+        if chosen.log is not None:
+            with chosen.log.open("a") as file:
+                file.write(f"{text}\n")
+
+    with ProcessPoolExecutor(chosen.jobs, max_tasks_per_child=1) as pool:
+        running = {pool.submit(simulate, plan): plan for plan in plans}
+        for number, future in enumerate(as_completed(running), 1):
+            plan = running[future]
+            try:
+                result = future.result()
+                text, is_good = str(result), not result.problems
+            except Exception as error:  # noqa: BLE001  (the other seeds go on)
+                text, is_good = f"seed {plan.seed}: {error!r}", False
+            tell(f"[{number}/{len(plans)}] {text}")
+            if not is_good:
+                failed.append(plan.seed)
+    what = f"{len(plans) - len(failed)} of {len(plans)} seeds as they should be, {time.monotonic() - begun:.0f} s"
+    tell(what + (f"; not: {sorted(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Real nodes over real SQLite stores in one process, on the virtual network; each can fall over at any time."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from inkgrove.api.problems import status_of
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation import relations as relations_calls
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.errors import Unreachable
+from inkgrove.federation.fetch import Answer, Request, parse_url
+from inkgrove.federation.inbox import take_in
+from inkgrove.federation.outbox import PATH, Outbox
+from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.senders import Senders
+from inkgrove.federation.serving import well_known_of
+from inkgrove.federation.well_known import PATH as WELL_KNOWN
+from inkgrove.federation.well_known import render_well_known
+from inkgrove.node.identities import create_identity
+from inkgrove.node.node import Node
+from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.settings import NodeSettings
+from inkgrove.node.vault import Vault
+from inkgrove.node.writer import Job, Reply, Work, Writer
+from inkgrove.store.identities import add_session
+from tests.simulation.virtual import Network, VirtualLoop
+
+_Result = TypeVar("_Result")
+SETTINGS = NodeSettings()
+FOR_EVER = 10**18
+VAULT = Vault(b"simulated nodes share a passphrase")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """An identity of one of the nodes, signed in."""
+
+    fqdn: str
+    id: IdentityId
+    key: PublicKey
+    token: str
+    domain: str
+
+
+class SimulatedNode:
+    """A node with what speaks for it to others; what it remembers in memory is lost when it falls over."""
+
+    def __init__(self, domain: str, home: Path, network: Network, loop: VirtualLoop, rng: Random) -> None:
+        self.domain = domain
+        self.home = home
+        self.network = network
+        self.rng = rng
+        self.loop = loop
+        self.is_up = False
+        self.crash_rate = 0.0
+        """How often it falls over between two steps."""
+        self.on_relation: Callable[[IdentityId, IdentityId], None] = lambda one, other: None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._life = 0
+
+    def start(self) -> None:
+        """Open the stores and begin to deliver."""
+        self._life += 1
+        random_bytes = self.rng.randbytes
+        self.node = Node(
+            self.home, SETTINGS, home=self.home, clock=self.loop.clock, random_bytes=random_bytes, vault=VAULT
+        )
+        self.writer = Writer(self.node)
+        self.node.at_close(self.writer.close)
+        self.transport = _Sender(self, self._life)
+        run = self._run_blocking
+        self.discovery = Discovery(self.node, self.transport, run_blocking=run)
+        self.senders = Senders(self.node, self.discovery, run_blocking=run)
+        self.outbox = Outbox(self.node, self.transport, self.discovery, random=self.rng.random, run_blocking=run)
+        self.quotas = Quotas(SETTINGS.peer_bytes_per_minute, self.node.clock)
+        self.is_up = True
+        self.network.handlers[self.domain] = self._handle
+        self.begin(self.outbox.run(idle_seconds=15.0))
+
+    def crash(self) -> None:
+        """Fall over: whatever goes on is never finished."""
+        self.is_up = False
+        self._life += 1
+        del self.network.handlers[self.domain]
+        for task in self._tasks:
+            task.cancel()
+        self.node.close()
+
+    def is_same_life(self, life: int) -> bool:
+        return life == self._life
+
+    def begin(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        """Do something that ends when the node falls over."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+        return task
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.loop.call_exception_handler({"message": f"{self.domain} failed", "exception": error, "task": task})
+
+    async def _run_blocking(self, work: Callable[[], _Result]) -> _Result:
+        """Between any two steps others go on, or the node falls over."""
+        life = self._life
+        result = work()
+        if self.rng.random() < self.crash_rate:
+            self.crash()
+        await asyncio.sleep(0)
+        if life != self._life:
+            raise asyncio.CancelledError
+        return result
+
+    def publish(self, person: Person, work: Work) -> Reply:
+        """Publish as the routes do; raises what is refused."""
+        reply = self.writer.do(Job(person.token, work))
+        self.outbox.wake()
+        return reply
+
+    async def tell(self, me: IdentityId, other: Any, move: Any) -> Any:
+        return await relations_calls.tell(self.node, self.transport, me, other, move, run_blocking=self._run_blocking)
+
+    # What others ask
+
+    async def _handle(self, request: Request) -> Answer:
+        """What the routes of other nodes do, with the same answers."""
+        task = self.begin(self._answer(request))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled():  # the node fell over meanwhile
+                raise Unreachable(f"{self.domain} hung up") from None
+            raise
+
+    async def _answer(self, request: Request) -> Answer:
+        url = parse_url(request.url)
+        try:
+            if url.target == WELL_KNOWN:
+                body = json.dumps(render_well_known(well_known_of(self.node, url.host))).encode()
+                return Answer(200, (), body)
+            sender = await self.senders.admit(request)
+            self.quotas.use(sender.node_key, len(request.body))
+            if url.target == PATH:
+                body = await self._run_blocking(lambda: take_in(self.node, sender, request.body))
+                self.outbox.wake()
+            else:
+                assert url.target == relations_calls.PATH
+                body = await self._run_blocking(lambda: self._hear(sender, request.body))
+            return Answer(200, (), body)
+        except InkgroveError as error:
+            retry = error.data.get("retry_after")
+            headers = (("Retry-After", str(retry)),) if isinstance(retry, int) else ()
+            return Answer(status_of(error), headers, error.code.encode())
+
+    def _hear(self, sender: Any, body: bytes) -> bytes:
+        answer = relations_calls.hear(self.node, sender, body)
+        mine = IdentityId(relations_calls._decode(body)["to"])
+        self.on_relation(sender.id, mine)
+        return answer
+
+    def add_person(self, name: str) -> Person:
+        identity = create_identity(self.node, f"{name}.{self.domain}", None)
+        token = SESSION + self.rng.randbytes(32).hex()
+        self.node.database.write(lambda c: add_session(c, hash_token(token), identity.id, FOR_EVER))
+        return Person(f"{name}.{self.domain}", identity.id, identity.key, token, self.domain)
+
+
+class _Sender:
+    """The transport of one life of a node: an answer that comes after its end is heard by nobody."""
+
+    def __init__(self, owner: SimulatedNode, life: int) -> None:
+        self._owner = owner
+        self._life = life
+
+    async def send(self, request: Request) -> Answer:
+        try:
+            return await self._owner.network.send(self._owner.domain, request)
+        finally:
+            if not self._owner.is_same_life(self._life):
+                raise asyncio.CancelledError
+
+
+def copy_store(template: Path, home: Path) -> None:
+    """A new empty store; making its tables takes longer than copying them."""
+    shutil.copytree(template, home)

@@ -1,0 +1,374 @@
+"""People on many nodes who publish, share and follow while the network is bad and nodes fall over, all by a seed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sqlalchemy import select
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import FederationError
+from inkgrove.federation.fetch import Request
+from inkgrove.federation.outbox import PATH
+from inkgrove.federation.requests import decide_request
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
+from inkgrove.node.relations import Move, move_relation, take_answer
+from inkgrove.store.deliveries import count_waiting
+from inkgrove.store.node_tables import shares
+from inkgrove.store.relations import find_state, put_state
+from inkgrove.store.requests import list_requests
+from tests.simulation.nodes import Person, SimulatedNode, copy_store
+from tests.simulation.oracle import Oracle
+from tests.simulation.virtual import FAIR, FOUL, Network, VirtualLoop
+from tests.support.logs import LogBuilder, key
+
+SCHEMA = SchemaId(key(200).public, 1)
+MODES = ("none", "listed", "listed", "closed", "relations", "public", "public", "self")
+NAMES = ("ann", "ben", "cid")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is simulated."""
+
+    seed: int
+    nodes: int = 20
+    operations: int = 2000
+    seconds: float = 1000.0
+    """How long it goes on before everything heals."""
+
+
+class World:
+    """One run."""
+
+    def __init__(self, plan: Plan, template: Path, home: Path, loop: VirtualLoop) -> None:
+        self.plan = plan
+        self.rng = Random(plan.seed)
+        self.loop = loop
+        self.network = Network(loop, Random(self.rng.random()))
+        self.network.arrived = self._note_arrival
+        self.oracle = Oracle()
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.people: list[Person] = []
+        self.by_id: dict[IdentityId, Person] = {}
+        self.reached: dict[str, set[tuple[Hash, Hash]]] = {}
+        """(instance, entry) of every payload that was ever sent to a node, taken in or not."""
+        self.living: dict[IdentityId, list[Hash]] = {}
+        self.done: Counter[str] = Counter()
+        self.failures: list[BaseException] = []
+        self.is_healed = False
+        loop.set_exception_handler(self._note_failure)
+        schema = LogBuilder(key(200))
+        for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
+            schema.append(encode_message(message))
+        for number in range(plan.nodes):
+            domain = f"n{number}.ink"
+            copy_store(template, home / domain)
+            node = SimulatedNode(domain, home / domain, self.network, loop, Random(self.rng.random()))
+            self.nodes[domain] = node
+            self.reached[domain] = set()
+            node.on_relation = lambda one, other, node=node: self._note_relations(node, one, other)  # type: ignore[misc]
+            node.start()
+            node.node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
+            for name in NAMES[: self.rng.choice((1, 1, 2, 3))]:
+                self._settle_in(node, node.add_person(name))
+
+    def _settle_in(self, node: SimulatedNode, person: Person) -> None:
+        self.people.append(person)
+        self.by_id[person.id] = person
+        self.living[person.id] = []
+        self.oracle.domains[person.id] = node.domain
+
+    def _note_failure(self, _loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.failures.append(error if error is not None else AssertionError(context["message"]))
+
+    def _note_arrival(self, _sender: str, receiver: str, request: Request) -> None:
+        if not request.url.endswith(PATH):
+            return
+        for parcel in decode_delivery(request.body).parcels:
+            for recipient in parcel.recipients:
+                assert self.oracle.domains[recipient] == receiver, "a node is told of people elsewhere"
+            payloads = {payload for _, payload in parcel.entries if payload is not None}
+            self.reached[receiver] |= {(parcel.instance, entry) for entry in map(self.entry_of.get, payloads) if entry}
+
+    # How it goes
+
+    entry_of: dict[bytes, Hash]
+
+    async def run(self) -> None:
+        """Everything, up to the point where nothing is left to be delivered."""
+        self.entry_of = {}
+        await self._acquaint()
+        self.network.weather = FOUL
+        chaos = [asyncio.create_task(self._crashes()), asyncio.create_task(self._partitions())]
+        asked: set[asyncio.Task[Any]] = set()
+        pause = self.plan.seconds / self.plan.operations
+        for _ in range(self.plan.operations):
+            await asyncio.sleep(self.rng.expovariate(1 / pause))
+            person = self.rng.choice(self.people)
+            node = self.nodes[person.domain]
+            if node.is_up:
+                task = node.begin(self._do_something(node, person))
+                asked.add(task)
+                task.add_done_callback(asked.discard)
+            else:
+                self.done["nobody there"] += 1
+        for task in chaos:
+            task.cancel()
+        await self._heal()
+
+    async def _heal(self) -> None:
+        self.is_healed = True
+        self.network.weather = FAIR
+        self.network.islands.clear()
+        for node in self.nodes.values():
+            node.crash_rate = 0.0
+            if not node.is_up:
+                node.start()
+        await asyncio.sleep(400)  # whatever is still on its way arrives
+        until = self.loop.time() + 6 * 3600
+        while self.loop.time() < until and any(node.node.database.read(count_waiting) for node in self.nodes.values()):
+            await asyncio.sleep(60)
+        await self._ask_again()
+        await asyncio.sleep(60)
+
+    async def _ask_again(self) -> None:
+        """Who follows asks again: that brings both sides in line."""
+        for (domain, follower, followee), history in sorted(self.oracle.relations.items()):
+            if history[-1][1] is not None and self.by_id[follower].domain == domain:
+                await self._follow(self.nodes[domain], self.by_id[follower], self.by_id[followee])
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            if node.is_up:
+                node.crash()
+
+    async def _acquaint(self) -> None:
+        for one in self.people:
+            for other in self.rng.sample(self.people, min(4, len(self.people))):
+                if one is not other:
+                    for me, they in ((one, other), (other, one)):
+                        node = self.nodes[me.domain]
+                        await node.discovery.find(they.fqdn)
+                        node.node.database.write(lambda c: put_state(c, one.id, other.id, "accepted", 0))  # noqa: B023
+                        self._note_relations(node, one.id, other.id)
+
+    async def _crashes(self) -> None:
+        for node in self.nodes.values():
+            node.crash_rate = 0.0004
+        while True:
+            await asyncio.sleep(self.rng.expovariate(1 / 15))
+            down = [node for node in self.nodes.values() if not node.is_up]
+            if down and self.rng.random() < 0.7:
+                self.rng.choice(down).start()
+            elif len(down) < len(self.nodes) // 3:
+                node = self.rng.choice(list(self.nodes.values()))
+                if node.is_up:
+                    self.done["crash"] += 1
+                    node.crash()
+
+    async def _partitions(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.expovariate(1 / 60))
+            domains = list(self.nodes)
+            self.network.islands.append(set(self.rng.sample(domains, self.rng.randint(1, len(domains) // 2))))
+            self.done["partition"] += 1
+            await asyncio.sleep(self.rng.uniform(5, 60))
+            self.network.islands.clear()
+
+    # What people do
+
+    async def _do_something(self, node: SimulatedNode, person: Person) -> None:
+        deeds: tuple[tuple[int, Callable[[SimulatedNode, Person], Coroutine[Any, Any, None]]], ...] = (
+            (30, self._create),
+            (18, self._update),
+            (8, self._change_access),
+            (6, self._delete),
+            (8, self._share),
+            (12, self._pass_on),
+            (6, self._follow_somebody),
+            (7, self._answer_somebody),
+            (5, self._decide_requests),
+        )
+        (deed,) = self.rng.choices([deed for _, deed in deeds], [weight for weight, _ in deeds])
+        name = deed.__name__.strip("_")
+        try:
+            await deed(node, person)
+            self.done[name] += 1
+        except InkgroveError as error:
+            self.done[f"{name}: {error.code}"] += 1
+
+    async def _names(self, node: SimulatedNode, person: Person, most: int) -> list[str]:
+        """Some other people, whose nodes are asked who they are if that is not known yet."""
+        others = [other for other in self.rng.sample(self.people, self.rng.randint(0, most)) if other is not person]
+        for other in others:
+            await node.discovery.find(other.fqdn)
+        return [other.fqdn for other in others]
+
+    def _ids(self, names: list[str]) -> list[IdentityId]:
+        wanted = set(names)
+        return [person.id for person in self.people if person.fqdn in wanted]
+
+    async def _access(self, node: SimulatedNode, person: Person) -> tuple[Any, Access | None]:
+        mode: Any = self.rng.choice(MODES)
+        if mode == "none":
+            return None, None
+        if mode != "closed":
+            return {"mode": mode}, Access(mode)
+        names = await self._names(node, person, 3)
+        by_name = {other.fqdn: other.id for other in self.people}
+        return {"mode": mode, "to": names}, Access(mode, tuple(by_name[name] for name in names))
+
+    async def _create(self, node: SimulatedNode, person: Person) -> None:
+        access, word = await self._access(node, person)
+        names = await self._names(node, person, 4)
+        if word is not None and word.mode in ("self", "closed"):
+            names = []
+        if not node.is_up:
+            return
+        work = CreateInstance(str(SCHEMA), {"text": str(self.rng.random())}, access, None, names)
+        body = node.publish(person, work).body
+        instance = parse_hash(body["instance"])
+        self._note_said(node, person, body, word, is_delete=False)
+        if names:
+            self.oracle.shared(instance, self._ids(names))
+        self.living[person.id].append(instance)
+
+    def _note_said(
+        self, node: SimulatedNode, person: Person, body: dict[str, Any], word: Access | None, *, is_delete: bool
+    ) -> None:
+        entry = parse_hash(body["entry"])
+        stored = node.node.store.entry(entry)
+        assert stored is not None
+        assert stored.payload is not None
+        self.entry_of[stored.payload] = entry
+        self.oracle.published(
+            person.id, parse_hash(body["instance"]), body["seq_num"], entry, word, is_delete=is_delete
+        )
+
+    def _own(self, person: Person) -> Hash | None:
+        living = self.living[person.id]
+        # What is new is spoken of more often.
+        return living[-min(len(living), int(self.rng.expovariate(0.2)) + 1)] if living else None
+
+    async def _update(self, node: SimulatedNode, person: Person) -> None:
+        instance = self._own(person)
+        if instance is None:
+            return
+        text = str(self.rng.random())
+        body = node.publish(person, ChangeInstance(instance, lambda old: {**old, "fields": {"text": text}})).body
+        self._note_said(node, person, body, None, is_delete=False)
+
+    async def _change_access(self, node: SimulatedNode, person: Person) -> None:
+        instance = self._own(person)
+        access, word = await self._access(node, person)
+        if instance is None or word is None or not node.is_up:
+            return
+        work = ChangeInstance(instance, lambda old: {**old, "access": access}, "show")
+        body = node.publish(person, work).body
+        if body["changed"]:
+            self._note_said(node, person, body, word, is_delete=False)
+
+    async def _delete(self, node: SimulatedNode, person: Person) -> None:
+        instance = self._own(person)
+        if instance is not None:
+            body = node.publish(person, DeleteInstance(instance)).body
+            self._note_said(node, person, body, None, is_delete=True)
+            self.living[person.id].remove(instance)
+
+    async def _share(self, node: SimulatedNode, person: Person) -> None:
+        instance = self._own(person)
+        names = await self._names(node, person, 3)
+        if instance is not None and names and node.is_up:
+            node.publish(person, ShareInstance(instance, names))
+            self.oracle.shared(instance, self._ids(names))
+
+    async def _pass_on(self, node: SimulatedNode, person: Person) -> None:
+        names = await self._names(node, person, 3)
+        if not names or not node.is_up:
+            return
+        query = select(shares.c.instance).where(shares.c.identity == person.id).order_by(shares.c.instance)
+        received = [Hash(item) for item in node.node.database.read(lambda c: c.scalars(query).all())]
+        received = [item for item in received if self.oracle.stories[item].owner != person.id]
+        if received:
+            instance = self.rng.choice(received)
+            node.publish(person, PassOnInstance(instance, names))
+            self.oracle.passed_on(instance, person.id, self._ids(names))
+
+    # Relations, as the routes move them
+
+    def _note_relations(self, node: SimulatedNode, one: IdentityId, other: IdentityId) -> None:
+        for follower, followee in ((one, other), (other, one)):
+            state = node.node.database.read(lambda c: find_state(c, follower, followee))  # noqa: B023
+            if state is not None or (node.domain, follower, followee) in self.oracle.relations:
+                self.oracle.related(node.domain, follower, followee, state)
+
+    def _move(self, node: SimulatedNode, follower: IdentityId, followee: IdentityId, move: Move) -> Any:
+        state = move_relation(node.node, follower, followee, move)
+        self._note_relations(node, follower, followee)
+        return state
+
+    async def _follow_somebody(self, node: SimulatedNode, person: Person) -> None:
+        other = self.rng.choice(self.people)
+        if other is person:
+            return
+        if self.rng.random() < 0.2:
+            self._move(node, person.id, other.id, "end")
+            await self._try_to_tell(node, person, other, "end")
+        else:
+            await self._follow(node, person, other)
+
+    async def _follow(self, node: SimulatedNode, person: Person, other: Person) -> None:
+        known = await node.discovery.find(other.fqdn)
+        state = self._move(node, person.id, other.id, "request")
+        if other.domain == node.domain:
+            return
+        there = await node.tell(person.id, known, "request")
+        if there is not None and there != state:
+            take_answer(node.node, person.id, other.id, there)
+            self._note_relations(node, person.id, other.id)
+
+    async def _try_to_tell(self, node: SimulatedNode, person: Person, other: Person, move: Move) -> None:
+        if other.domain != node.domain:
+            try:
+                await node.tell(person.id, await node.discovery.find(other.fqdn), move)
+            except FederationError:
+                self.done["not told"] += 1
+
+    async def _answer_somebody(self, node: SimulatedNode, person: Person) -> None:
+        asking = [
+            self.by_id[follower]
+            for (domain, follower, followee), history in self.oracle.relations.items()
+            if domain == node.domain and followee == person.id and history[-1][1] == "requested"
+        ]
+        moves: list[Move] = ["accept", "accept", "accept", "refuse", "block", "remove"]
+        move = self.rng.choice(moves)
+        other = self.rng.choice(asking) if asking and self.rng.random() < 0.8 else self.rng.choice(self.people)
+        if other is not person:
+            self._move(node, other.id, person.id, move)
+            await self._try_to_tell(node, person, other, move)
+
+    async def _decide_requests(self, node: SimulatedNode, person: Person) -> None:
+        waiting = node.node.database.read(lambda c: list_requests(c, person.id))
+        if not waiting:
+            return
+        via = self.rng.choice(waiting).via
+        if self.rng.random() < 0.7:
+            decide_request(node.node, person.id, via, "accept")
+            node.outbox.wake()
+        else:
+            decide_request(node.node, person.id, via, "refuse")
+            self.oracle.has_refused(person.id, via)
+        self._note_relations(node, person.id, via)
