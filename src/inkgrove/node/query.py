@@ -109,7 +109,9 @@ def ask(node: Node, asking: Caller | str | None, name: str, question: Question) 
         changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
         return Answer(view, page.rows, related, cursor, count, changes)
 
-    return node.views.database.read(work)
+    answer = node.views.database.read(work)
+    node.reads.add((row.instance, row.author) for row in answer.rows)
+    return answer
 
 
 def _caller(node: Node, connection: Connection, asking: Caller | str | None) -> Caller:
@@ -234,13 +236,15 @@ def show_instance(
         return find_row(node, connection, _caller(node, connection, asking), instance)
 
     database = node.views.database
-    return database.read_at_once(work) if at_once else database.read(work)
+    view, row = database.read_at_once(work) if at_once else database.read(work)
+    node.reads.add([(row.instance, row.author)])
+    return view, row
 
 
 def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:
     """Whether the caller may see the row of an instance."""
     try:
-        show_instance(node, caller, instance)
+        node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
     except InkgroveError:
         return False
     return True
