@@ -1,6 +1,7 @@
 """Running a node: start, health, metrics, logs without secrets, and an end that loses nothing."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -184,6 +185,37 @@ def test_child_that_does_not_end_is_killed(tmp_path: Path) -> None:
     assert supervise([child], stop, tell, 1) == 0
     assert told[-1] == "it: did not end in time and was killed"
     assert time.monotonic() - start < 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+def test_children_of_a_supervisor_that_was_killed_end(tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    child = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(120)"
+    program = (
+        "import sys, threading; from inkgrove.cli.supervisor import Child, supervise;"
+        f"supervise([Child('it', [sys.executable, '-c', {child!r}], lambda _: True)], threading.Event(), print, 5)"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < deadline, "the child did not start"
+        time.sleep(0.05)
+    number = int(file.read_text())
+    os.kill(number, 0)  # it runs
+    supervisor.kill()
+    supervisor.wait()
+    while _runs(number):
+        assert time.monotonic() < deadline, "the child outlived its supervisor"
+        time.sleep(0.05)
+
+
+def _runs(number: int) -> bool:
+    """Whether a process does anything; nobody may have asked yet how a dead one ended."""
+    try:
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 # Health and metrics

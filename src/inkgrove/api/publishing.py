@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import get_node, token_of
 from inkgrove.api.problems import media_type_of
 from inkgrove.core.errors import InkgroveError
@@ -14,7 +15,6 @@ from inkgrove.node.errors import BadRequest, SignInRequired, UnknownInstance, Un
 from inkgrove.node.writer import Job, Reply, Work, Writer
 
 _Body = TypeVar("_Body", bound=BaseModel)
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Strict(BaseModel):
@@ -108,4 +108,4 @@ def answer(reply: Reply) -> Response:
     headers = {}
     if reply.status == 201 and "instance" in reply.body:
         headers["Location"] = f"/instances/{reply.body['instance']}"
-    return Response(_encoder.encode(reply.body).encode(), reply.status, headers, "application/json")
+    return json_answer(reply.body, reply.status, headers)

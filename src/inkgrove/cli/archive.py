@@ -13,8 +13,6 @@ from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json
 from inkgrove.cli.place import StoreOption, find_by_name, store_place
 from inkgrove.cli.spark import spark_session
 from inkgrove.core.errors import UnknownSchema, UnreadableFile
-from inkgrove.store.opening import open_store
-from inkgrove.store.view_store import open_views
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="Parquet file or directory.")]
 
@@ -36,6 +34,8 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take an archive (columns entry and payload) into the store, fully verified; twice changes nothing."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     if not path.exists():
         raise UnreadableFile(f"cannot read {path}: no such file or directory")
     start = perf_counter()
@@ -85,6 +85,8 @@ def export(
     path: PathArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Write every entry of the store with its payload as a Parquet archive."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     if path.exists():
         raise UnreadableFile(f"{path} exists already; choose another name")
     with spark_session(home, quiet=as_json) as (spark, status):
@@ -109,6 +111,8 @@ def export_view(
     as_json: JsonOption = False,
 ) -> None:
     """Write the rows of a view as files."""
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     if form not in ("parquet", "csv", "json", "delta"):
         raise typer.BadParameter("--format is parquet, csv, json or delta")
     place = store_place(home, store)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,16 +11,19 @@ from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
 from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.core.errors import Usage
-from inkgrove.node.identities import Identity, create_identity, parse_identity_name, show_all, show_identity
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import change_password
+
+if TYPE_CHECKING:
+    from inkgrove.node.identities import Identity
+    from inkgrove.node.node import Node
 
 app = typer.Typer(no_args_is_help=True, help="Identities that the node hosts.")
 
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 
 
-def _open(home: Path, store: str | None, endpoint: str | None = None) -> Node:
+def _open(home: Path, store: str | None, endpoint: str | None = None) -> "Node":
+    from inkgrove.node.node import Node  # noqa: PLC0415
+
     set_flag("node.endpoint", endpoint)
     return Node(store_place(home, store), current().node, home=home)
 
@@ -38,7 +41,7 @@ def _read_password() -> str:
     return line
 
 
-def _facts(identity: Identity) -> dict[str, object]:
+def _facts(identity: "Identity") -> dict[str, object]:
     document = identity.document
     return {
         "fqdn": document.fqdn,
@@ -65,6 +68,8 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
+    from inkgrove.node.identities import create_identity  # noqa: PLC0415
+
     password = _read_password() if has_password else None
     node = _open(home, store, endpoint)
     try:
@@ -79,6 +84,8 @@ def show(
     fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Show an identity by name or id."""
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+
     node = _open(home, store)
     try:
         identity = show_identity(node, parse_identity_name(fqdn))
@@ -91,6 +98,8 @@ def show(
 @app.command("list", epilog="Example: inkgrove identity list")
 def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the identities that this node hosts, by name."""
+    from inkgrove.node.identities import show_all  # noqa: PLC0415
+
     node = _open(home, store)
     try:
         hosted = show_all(node)
@@ -108,6 +117,9 @@ def password(
     fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Set a new password, from a prompt or standard input; every sign-in ends."""
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.sessions import change_password  # noqa: PLC0415
+
     new = _read_password()
     node = _open(home, store)
     try:

@@ -16,7 +16,6 @@ from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.log import HeldEntry, Verdict, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
-from inkgrove.store.opening import open_store
 
 app = typer.Typer(no_args_is_help=True, help="Verify logs and show what proves an entry.")
 
@@ -71,6 +70,8 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     logs = open_store(store_place(home, store))
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()

@@ -19,14 +19,10 @@ from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store
 from inkgrove.cli.progress import Bar
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
-from inkgrove.store.opening import open_store
-from inkgrove.store.pulse import Trouble, note_trouble
-from inkgrove.store.query import count_outcomes, count_rows, read_outcomes
-from inkgrove.store.runs import Work, start_run
-from inkgrove.store.view_store import STREAM, open_views
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.materialiser import Materialiser, Report
+    from inkgrove.store.runs import Work
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
 AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
@@ -50,6 +46,8 @@ def index(
     as_json: JsonOption = False,
 ) -> None:
     """Put a schema on the list of those to materialise."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     schema_id = parse_schema_id(f"{author}/{log_id}")
     logs = open_store(store_place(home, store))
     is_news = logs.register(schema_id)
@@ -68,6 +66,8 @@ def unindex(
     as_json: JsonOption = False,
 ) -> None:
     """Take a schema off the list; its view goes with the next run of the pipeline."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     schema_id = parse_schema_id(f"{author}/{log_id}")
     logs = open_store(store_place(home, store))
     was_there = logs.unregister(schema_id)
@@ -80,6 +80,10 @@ def unindex(
 
 def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.query import count_outcomes, count_rows  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     place = store_place(home, store)
     logs, built = open_store(place), open_views(place)
     known = built.views()
@@ -138,6 +142,8 @@ def materialise(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
+    from inkgrove.store.runs import Work  # noqa: PLC0415
+
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
     set_flag("pipeline.max_entries_per_batch", max_entries)
@@ -168,6 +174,8 @@ def rebuild(
     as_json: JsonOption = False,
 ) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
+    from inkgrove.store.runs import Work  # noqa: PLC0415
+
     start = perf_counter()
     with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, bar):
         names = {schema_id: view.name for schema_id, view in materialiser.views.views().items()}
@@ -186,6 +194,9 @@ def outcomes(
     as_json: JsonOption = False,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
+    from inkgrove.store.query import read_outcomes  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     built = open_views(store_place(home, store))
     known = built.views()
     view = None
@@ -208,7 +219,7 @@ def outcomes(
 
 
 @contextmanager
-def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
+def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
     place = store_place(home, store)
     _check_store(place, work)
     try:
@@ -223,6 +234,8 @@ def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iter
                 with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                     materialiser.close()
     except InkgroveError as error:
+        from inkgrove.store.runs import Work  # noqa: PLC0415
+
         if work is Work.STREAM:
             _note_trouble(place, error)
         raise
@@ -230,13 +243,20 @@ def _pipeline(home: Path, store: str | None, work: Work, *, quiet: bool) -> Iter
 
 def _note_trouble(place: str, error: InkgroveError) -> None:
     """Let those who look at the node see why the views stand still."""
+    from inkgrove.store.pulse import Trouble, note_trouble  # noqa: PLC0415
+    from inkgrove.store.view_store import STREAM, open_views  # noqa: PLC0415
+
     trouble = Trouble(time_ns() // 1000, error.code, error.message)
     with suppress(StoreUnavailable), open_views(place) as built:
         built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
 
 
-def _check_store(place: str, work: Work) -> None:
+def _check_store(place: str, work: "Work") -> None:
     """Say what is wrong, or who else is at it, before anybody waits for Spark."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.runs import start_run  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     open_store(place).close()
     views = open_views(place)
     run = start_run(views.database)

@@ -12,7 +12,6 @@ from inkgrove.core.hashing import hash_yamf
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import decode_message, encode_message, message_to_value
 from inkgrove.messages.salt import with_salt
-from inkgrove.messages.yaml_form import parse_messages, render_messages
 
 app = typer.Typer(no_args_is_help=True, help="Turn messages from YAML into CBOR and back.")
 
@@ -26,6 +25,8 @@ def encode(
     as_json: JsonOption = False,
 ) -> None:
     """Print the payload of each message in hex, one line each."""
+    from inkgrove.messages.yaml_form import parse_messages  # noqa: PLC0415
+
     for message in parse_messages(read_text(file)):
         if salt and isinstance(message, Create | Update | Delete):
             payload = encode_message(with_salt(message, secrets.token_bytes))
@@ -43,6 +44,8 @@ def decode(
     as_json: JsonOption = False,
 ) -> None:
     """Decode a payload strictly and print the message as YAML."""
+    from inkgrove.messages.yaml_form import render_messages  # noqa: PLC0415
+
     message = decode_message(parse_hex(payload_hex))
     if as_json:
         print_json(message_to_value(message))

@@ -14,7 +14,6 @@ from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import read_name
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.yaml_form import parse_messages
 from inkgrove.schema.difference import differences
 from inkgrove.schema.field import Field
 from inkgrove.schema.lint import LintReport, lint_migration
@@ -166,6 +165,8 @@ def diff(
 
 
 def _read_migrations(file: Path) -> list[SchemaMigration]:
+    from inkgrove.messages.yaml_form import parse_messages  # noqa: PLC0415
+
     migrations = []
     for message in parse_messages(read_text(file)):
         if not isinstance(message, SchemaMigration):

@@ -1,13 +1,16 @@
 """Runs several processes as one: shows their state, starts again what dies, ends all of them together."""
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 _POLL: Final = 0.2
@@ -33,8 +36,24 @@ class Child:
 
     def start(self) -> None:
         """Start it in a session of its own: a Ctrl-C on the terminal reaches us alone."""
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
+        )
         self.started, self.ready_now = time.monotonic(), False
+
+
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None)  # looked up here: between fork and exec as little as possible may happen
+
+
+def _end_with(parent: int) -> None:
+    """Let the process that is about to start be told to end when its parent dies, also if that was killed."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before we had said so
+        os._exit(1)
 
 
 def supervise(children: Sequence[Child], stop: threading.Event, tell: Callable[[str], None], patience: float) -> int:

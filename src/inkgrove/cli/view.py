@@ -1,7 +1,7 @@
 """`inkgrove view`: tables from logs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -15,10 +15,11 @@ from inkgrove.core.errors import InkgroveError, UnknownSchema, UnreadableFile
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.instance import Access
-from inkgrove.reference import ReferenceRow, ReferenceView, fold
-from inkgrove.store.filters import OPERATORS, Filter, make_filter
-from inkgrove.store.query import ViewRow, read_page
-from inkgrove.store.view_store import open_views
+
+if TYPE_CHECKING:
+    from inkgrove.reference import ReferenceRow, ReferenceView
+    from inkgrove.store.filters import Filter
+    from inkgrove.store.query import ViewRow
 
 app = typer.Typer(no_args_is_help=True, help="Tables from logs.")
 
@@ -39,6 +40,8 @@ def reference(
     The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
     --schema, all schemas count as registered, those that relations point to included.
     """
+    from inkgrove.reference import fold  # noqa: PLC0415
+
     held = []
     for file in files:
         for line in read_entry_lines(file):
@@ -76,6 +79,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show rows of a materialised view."""
+    from inkgrove.store.query import read_page  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     built = open_views(store_place(home, store))
     known = built.views()
     schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
@@ -106,7 +112,9 @@ def show(
         note(f"only the first {limit} rows; see --limit, --where and --sort")
 
 
-def _parse_filter(text: str, types: dict[str, str]) -> Filter:
+def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
+    from inkgrove.store.filters import OPERATORS, make_filter  # noqa: PLC0415
+
     name, found, rest = text.partition("=")
     if not found:
         raise typer.BadParameter(f"{text!r} is not FIELD=VALUE or FIELD=OP:VALUE")
@@ -116,7 +124,7 @@ def _parse_filter(text: str, types: dict[str, str]) -> Filter:
     return make_filter(name, OPERATORS[operator], value, types)
 
 
-def _row_facts(row: ReferenceRow | ViewRow) -> dict[str, object]:
+def _row_facts(row: "ReferenceRow | ViewRow") -> dict[str, object]:
     return {
         "instance": row.instance,
         "author": row.author,
@@ -131,7 +139,7 @@ def _row_facts(row: ReferenceRow | ViewRow) -> dict[str, object]:
     }
 
 
-def _view_facts(view: ReferenceView) -> dict[str, object]:
+def _view_facts(view: "ReferenceView") -> dict[str, object]:
     return {
         "schema": None if view.schema is None else list(view.schema),
         "version": view.version,
@@ -158,7 +166,7 @@ def _access_facts(access: Access | None) -> dict[str, object] | None:
     return None if access is None else {"mode": access.mode, "to": list(access.to)}
 
 
-def _print_view(view: ReferenceView) -> None:
+def _print_view(view: "ReferenceView") -> None:
     name = "messages of no schema" if view.schema is None else f"{view.schema.author.hex()[:8]}…/{view.schema.log_id}"
     out = console()
     if view.schema is not None:

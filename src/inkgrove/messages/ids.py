@@ -1,5 +1,6 @@
 """The names of things in messages: schemas, their versions, instances (docs/protocol.md sections 3 to 5)."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from inkgrove.core.hashing import Hash
@@ -59,6 +60,13 @@ def read_schema_version(value: object) -> SchemaVersion:
     if type(value) is not list or len(value) != 3:
         raise bad("schema", "[author, log id, version]")
     author, log_id, version = value
+    if type(author) is bytes and type(log_id) is int and type(version) is int:
+        return _read_schema_version(author, log_id, version)  # most messages name one of few
+    return _read_schema_version.__wrapped__(author, log_id, version)
+
+
+@lru_cache(maxsize=1024)
+def _read_schema_version(author: object, log_id: object, version: object) -> SchemaVersion:
     return SchemaVersion(
         read_public_key(author, "schema author"),
         read_integer(log_id, "schema log id", 1),

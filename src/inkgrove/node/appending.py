@@ -275,7 +275,7 @@ class Appender:
         """Take an entry that is the next of its log."""
         signed = item.signed
         entry = signed.entry
-        self._pending.append(item._replace(number=len(self._pending)))
+        self._pending.append(Prepared(len(self._pending), *item[1:]))
         end.height = entry.seq_num
         end.hashes[entry.seq_num] = signed.hash
         end.is_ended = entry.is_end_of_log

@@ -11,9 +11,16 @@ from inkgrove.node.errors import WeakPassword
 
 MIN_PASSWORD: Final = 8
 
-_hasher = PasswordHasher()
+_hasher = PasswordHasher()  # the library's own parameters, which follow RFC 9106
 # Each takes 64 MiB and a core while it works: many requests at once must not take all of both.
 _at_once = BoundedSemaphore(4)
+
+
+def hash_cheaply() -> None:
+    """For tests, which sign in hundreds of times: spend next to nothing on passwords. No setting leads here."""
+    global _hasher  # noqa: PLW0603
+    _hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    _nobody.cache_clear()
 
 
 @cache

@@ -4,10 +4,12 @@ To build, look up and unpack a statement through SQLAlchemy takes many times as 
 every request asks is therefore kept as text with the names of its parameters; rows are tuples as the driver gives them.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import BindParameter, Connection, Select, bindparam
+
+_SIZES: Final = (1, 10, 100, 1_000, 10_000)
 
 
 class _Text(NamedTuple):
@@ -52,3 +54,28 @@ class Prepared:
         order = None if compiled.positiontup is None else tuple(compiled.positiontup)
         found = self._texts[connection.dialect.name] = _Text(str(compiled), dict(compiled.params), order)
         return found
+
+
+class PreparedList:
+    """A query about a list of values, `IN` some parameters; for the sizes of lists that there are, a few texts."""
+
+    def __init__(self, build: Callable[[list[BindParameter[Any]]], Select[Any]]) -> None:
+        self._build = build
+        self._prepared: dict[int, Prepared] = {}
+
+    def rows(self, connection: Connection, values: Sequence[Any], **parameters: Any) -> list[Any]:
+        """All rows about at most 10,000 values."""
+        if not values:
+            return []
+        size = next(size for size in _SIZES if size >= len(values))
+        prepared = self._prepared.get(size)
+        if prepared is None:
+            prepared = self._prepared[size] = self._prepare(size)
+        # The last value stands for what is missing: to ask for it twice changes nothing.
+        given = {f"item{number}": value for number, value in enumerate(values)}
+        given |= {f"item{number}": values[-1] for number in range(len(values), size)}
+        return prepared.rows(connection, **given, **parameters)
+
+    def _prepare(self, size: int) -> Prepared:
+        query = self._build([bindparam(f"item{number}") for number in range(size)])
+        return Prepared(lambda _: query)

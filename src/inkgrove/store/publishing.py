@@ -5,7 +5,7 @@ docs/protocol.md sections 5, 7 and 8. Everything here runs inside the transactio
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_
 
@@ -16,6 +16,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.node_tables import idempotency, identities, identity_keys, shares
+from inkgrove.store.prepared import PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import TransactionId, entries, ingests, log_schemas, logs, name_of_log, schemas
 
@@ -94,24 +95,25 @@ def next_log_id(connection: Connection, author: PublicKey) -> int:
     return (connection.scalar(query) or 0) + 1
 
 
-_READ_HASHES = select(entries.c.seq_num, entries.c.hash).where(
-    entries.c.log == bindparam("log"), entries.c.seq_num.in_(bindparam("seq_nums", expanding=True))
+_READ_HASHES: Final = PreparedList(
+    lambda seq_nums: select(entries.c.seq_num, entries.c.hash).where(
+        entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
+    )
 )
 
 
 def read_hashes(connection: Connection, log: int, seq_nums: Iterable[int]) -> dict[int, Hash]:
     """The hashes of a log's entries at some places; the log must not be forked below them."""
-    found = connection.execute(_READ_HASHES, {"log": log, "seq_nums": list(seq_nums)})
+    found = (row for some in in_lists(seq_nums) for row in _READ_HASHES.rows(connection, some, log=log))
     return {seq_num: Hash(entry_hash) for seq_num, entry_hash in found}
 
 
 def held_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
     """Those of the hashes whose entries are held."""
-    return {
-        Hash(found)
-        for some in in_lists(hashes)
-        for found in connection.scalars(select(entries.c.hash).where(entries.c.hash.in_(some)))
-    }
+    return {Hash(found) for some in in_lists(hashes) for (found,) in _HELD.rows(connection, some)}
+
+
+_HELD: Final = PreparedList(lambda hashes: select(entries.c.hash).where(entries.c.hash.in_(hashes)))
 
 
 _NEWEST = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1)
