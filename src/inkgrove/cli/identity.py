@@ -15,7 +15,11 @@ from inkgrove.node.identities import Identity, create_identity, parse_identity_n
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import change_password
 
-app = typer.Typer(no_args_is_help=True, help="Identities that the node hosts.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Identities that the node hosts.",
+    epilog="Example: inkgrove identity create jane.haiku.ink",
+)
 
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 

@@ -18,7 +18,11 @@ from inkgrove.core.log import HeldEntry, Verdict, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
 from inkgrove.store.opening import open_store
 
-app = typer.Typer(no_args_is_help=True, help="Verify logs and show what proves an entry.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Verify logs and show what proves an entry.",
+    epilog="Example: inkgrove log verify feed.jsonl",
+)
 
 
 @app.command(epilog="Example: inkgrove log verify feed.jsonl")

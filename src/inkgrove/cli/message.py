@@ -14,7 +14,11 @@ from inkgrove.messages.message import decode_message, encode_message, message_to
 from inkgrove.messages.salt import with_salt
 from inkgrove.messages.yaml_form import parse_messages, render_messages
 
-app = typer.Typer(no_args_is_help=True, help="Turn messages from YAML into CBOR and back.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Turn messages from YAML into CBOR and back.",
+    epilog="Example: inkgrove message encode mail.yaml --salt",
+)
 
 
 @app.command(epilog="Example: inkgrove message encode mail.yaml --salt")

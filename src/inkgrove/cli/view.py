@@ -20,7 +20,7 @@ from inkgrove.store.filters import OPERATORS, Filter, make_filter
 from inkgrove.store.query import ViewRow, read_page
 from inkgrove.store.view_store import open_views
 
-app = typer.Typer(no_args_is_help=True, help="Tables from logs.")
+app = typer.Typer(no_args_is_help=True, help="Tables from logs.", epilog="Example: inkgrove view show slothmail")
 
 
 @app.command(epilog="Example: inkgrove view reference slothmail.jsonl feed.jsonl --table")
