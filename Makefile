@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate lint format vectors docs bench clean
+.PHONY: help setup demo test simulate lint format vectors docs site bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,9 +41,12 @@ vectors: $(READY) ## Write the test vectors anew
 docs: $(READY) ## Write the reference pages that follow from the code
 	@$(BIN)/python scripts/make_docs.py
 
+site: $(READY) ## Build the documentation as a site, in build/site
+	@$(BIN)/mkdocs build --quiet --config-file mkdocs.yml && echo "open build/site/index.html"
+
 bench: $(READY) ## Measure, as ratios to a baseline in the same run (SUITES="pipeline node" for some)
 	@$(BIN)/python -m bench $(SUITES)
 
 clean: ## Remove what setup and the tools made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results src/*.egg-info
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results build src/*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

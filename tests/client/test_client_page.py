@@ -14,3 +14,7 @@ def test_examples_of_the_client_do_what_they_show(node: Serving, tmp_path: Path)
     person = Person(node.url, "jane.haiku.ink", "correct horse battery")
     webbrowser.register("person", None, person, preferred=True)
     assert run_page(DOCS / "client.md", node.url, tmp_path) == []
+
+
+def test_tutorial_does_what_it_shows(node: Serving, tmp_path: Path) -> None:
+    assert run_page(DOCS / "tutorial.md", node.url, tmp_path) == []

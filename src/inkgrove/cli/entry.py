@@ -13,7 +13,11 @@ from inkgrove.core.hashing import Flavour, parse_hash
 from inkgrove.core.next_entry import NextEntry, next_entry, sign_next
 from inkgrove.core.verify import verify_signed
 
-app = typer.Typer(no_args_is_help=True, help="Look into entries and sign them.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look into entries and sign them.",
+    epilog="Example: inkgrove entry decode 0001350fd127...",
+)
 
 
 @app.command(epilog="Example: inkgrove entry decode 0001350fd127...")

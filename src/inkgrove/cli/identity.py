@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from inkgrove.node.identities import Identity
     from inkgrove.node.node import Node
 
-app = typer.Typer(no_args_is_help=True, help="Identities that the node hosts.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Identities that the node hosts.",
+    epilog="Example: inkgrove identity create jane.haiku.ink",
+)
 
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 

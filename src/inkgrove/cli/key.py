@@ -10,7 +10,7 @@ from inkgrove.cli.files import write_new
 from inkgrove.cli.output import JsonOption, print_facts, print_json
 from inkgrove.core.keys import KEY_BYTES, SecretKey, identity_of
 
-app = typer.Typer(no_args_is_help=True, help="Make keys.")
+app = typer.Typer(no_args_is_help=True, help="Make keys.", epilog="Example: inkgrove key new --out me.key")
 
 
 @app.command(epilog="Example: inkgrove key new --out me.key")

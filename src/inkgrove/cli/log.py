@@ -17,7 +17,11 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.log import HeldEntry, Verdict, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
 
-app = typer.Typer(no_args_is_help=True, help="Verify logs and show what proves an entry.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Verify logs and show what proves an entry.",
+    epilog="Example: inkgrove log verify feed.jsonl",
+)
 
 
 @app.command(epilog="Example: inkgrove log verify feed.jsonl")

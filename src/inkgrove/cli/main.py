@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     if sys.stdout is None:
         _give_up_output()
     try:
-        code = app(given, standalone_mode=False)
+        code = app(given, standalone_mode=False, prog_name="inkgrove")
         sys.stdout.flush()
     except InkgroveError as error:
         code = fail(error, as_json="--json" in given)

@@ -13,7 +13,11 @@ from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import decode_message, encode_message, message_to_value
 from inkgrove.messages.salt import with_salt
 
-app = typer.Typer(no_args_is_help=True, help="Turn messages from YAML into CBOR and back.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Turn messages from YAML into CBOR and back.",
+    epilog="Example: inkgrove message encode mail.yaml --salt",
+)
 
 
 @app.command(epilog="Example: inkgrove message encode mail.yaml --salt")

@@ -10,7 +10,11 @@ from inkgrove.cli.output import JsonOption, note, print_facts, print_json
 from inkgrove.messages.message import message_to_value
 from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
 
-app = typer.Typer(no_args_is_help=True, help="Check what others say about an instance.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Check what others say about an instance.",
+    epilog="Example: inkgrove proof verify instance.proof",
+)
 
 
 @app.callback()

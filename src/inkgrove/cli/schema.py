@@ -19,7 +19,11 @@ from inkgrove.schema.field import Field
 from inkgrove.schema.lint import LintReport, lint_migration
 from inkgrove.schema.schema import Schema
 
-app = typer.Typer(no_args_is_help=True, help="Publish schemas and migrations; try them out before.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Publish schemas and migrations; try them out before.",
+    epilog="Example: inkgrove schema init slothmail",
+)
 
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Name of the schema, if there are several.")]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inkgrove.store.filters import Filter
     from inkgrove.store.query import ViewRow
 
-app = typer.Typer(no_args_is_help=True, help="Tables from logs.")
+app = typer.Typer(no_args_is_help=True, help="Tables from logs.", epilog="Example: inkgrove view show slothmail")
 
 
 @app.command(epilog="Example: inkgrove view reference slothmail.jsonl feed.jsonl --table")

@@ -1,0 +1,79 @@
+"""Nothing is undocumented: every command, setting, route and error code has its words, and every page can be found."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from inkgrove.api.app import make_app
+from inkgrove.cli.main import app
+from inkgrove.client import errors as client_errors
+from inkgrove.core.errors import InkgroveError
+from inkgrove.federation import errors as federation_errors
+from inkgrove.node import errors as node_errors
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+from inkgrove.settings import all_settings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FAMILIES = (client_errors, federation_errors, node_errors)  # their classes are in the tree once they are imported
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name, item in (inner or {}).items():
+        yield from leaves(item, f"{path} {name}")
+
+
+def test_every_command_is_documented() -> None:
+    text = page("commands.md")
+    for path, command in leaves(typer.main.get_command(app), "inkgrove"):
+        assert f"\n## {path}\n" in text, path
+        assert command.help, path
+
+
+def test_every_setting_is_documented() -> None:
+    text = page("settings.md")
+    for item in all_settings().values():
+        assert f"| `{item.name}`<br>`{item.variable}` |" in text, item.name
+        assert re.fullmatch(r"[A-Z].*\.", item.about), item.name
+
+
+def test_every_route_is_documented(tmp_path: Path) -> None:
+    node = Node(tmp_path, NodeSettings(), home=tmp_path)
+    application = make_app(node)
+    text, paths = page("http.md"), application.openapi()["paths"]
+    node.close()
+    for path, item in paths.items():
+        for method, operation in item.items():
+            assert f"\n### {method.upper()} {path}\n" in text, (method, path)
+            assert operation["description"].endswith("."), (method, path)
+
+
+def codes(kind: type[InkgroveError]) -> Iterator[str]:
+    for reason in kind.__subclasses__():
+        yield reason.code
+        yield from codes(reason)
+
+
+def test_every_error_code_is_documented() -> None:
+    text = page("errors.md")
+    found = set(codes(InkgroveError))
+    assert len(found) > 150
+    for code in found:
+        # A family stands in a heading, a reason in a table.
+        assert f"| `{code}` |" in text or f"## {code}.\\*" in text, code
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.name)
+def test_every_page_can_be_found_from_the_index(file: Path) -> None:
+    assert file.name == "index.md" or f"]({file.name})" in page("index.md"), file.name
