@@ -3,20 +3,16 @@
 With INKGROVE_SCREENSHOTS=1 the pictures in docs/screenshots are made anew.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.browser.visitor import DESK, PHONE, Visitor
+from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.browser.world import World
 from tests.support.nodes import PASSWORD
 
-SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 JANE, ADMIN = "jane.haiku.ink", "admin.haiku.ink"
 Address = Callable[[World], str]
 
@@ -42,31 +38,6 @@ PAGES: list[tuple[str, str | None, Address]] = [
     ("consent", JANE, lambda world: world.service.address(f"schema:{world.schema}:read relations:read")),
 ]
 IN_DOCS = {"home-administrator", "view", "provenance", "proof", "schema", "log", "me", "consent"}
-
-
-def check_axe(page: Page, axe: str) -> None:
-    """No serious violation of what axe-core knows about accessible pages."""
-    # Scripts of the page's own policy only: the tool comes in by the debugger's door.
-    page.evaluate(axe)
-    found: dict[str, Any] = page.evaluate("axe.run()")
-    serious = [
-        (item["id"], item["help"], [node["html"][:200] for node in item["nodes"][:3]])
-        for item in found["violations"]
-        if item["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
-
-
-def check_width(page: Page) -> None:
-    """Nobody has to scroll a page sideways."""
-    wide, there = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-    assert wide <= there, f"{page.url} is {wide} wide, and {there} are there"
-
-
-def take_picture(page: Page, name: str) -> None:
-    if os.environ.get("INKGROVE_SCREENSHOTS") == "1":
-        SCREENSHOTS.mkdir(exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Somebody in front of a browser: every complaint of the browser is kept, and is a failure in the end."""
 
+import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -8,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from tests.support.nodes import PASSWORD
 
 PHONE, DESK = 390, 1280
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 
 
 class Visitor:
@@ -52,3 +55,29 @@ class Visitor:
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(lambda address: urlsplit(address).path == urlsplit(back).path)
         return self.page
+
+
+def check_axe(page: Page, axe: str) -> None:
+    """No serious violation of what axe-core knows about accessible pages."""
+    # Scripts of the page's own policy only: the tool comes in by the debugger's door.
+    page.evaluate(axe)
+    found: dict[str, Any] = page.evaluate("axe.run()")
+    serious = [
+        (item["id"], item["help"], [node["html"][:200] for node in item["nodes"][:3]])
+        for item in found["violations"]
+        if item["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def check_width(page: Page) -> None:
+    """Nobody has to scroll a page sideways."""
+    wide, there = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide <= there, f"{page.url} is {wide} wide, and {there} are there"
+
+
+def take_picture(page: Page, name: str) -> None:
+    """Make a picture for the docs anew, if that is asked for."""
+    if os.environ.get("INKGROVE_SCREENSHOTS") == "1":
+        SCREENSHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{name}.png")

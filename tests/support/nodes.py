@@ -46,7 +46,7 @@ class RunningNode:
             time.sleep(0.01)
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.anybody = httpx.Client(base_url=self.url)
+        self.anybody = httpx.Client(base_url=self.url, timeout=60)
         self._clients = [self.anybody]
         return self
 
@@ -59,7 +59,7 @@ class RunningNode:
 
     def client(self, token: str) -> httpx.Client:
         """A client that sends a token with everything."""
-        client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"})
+        client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
         self._clients.append(client)
         return client
 
