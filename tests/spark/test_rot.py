@@ -53,13 +53,13 @@ def anywhere(spark: SparkSession, place: Path | str, tmp_path: Path) -> Iterator
 
 def test_oldest_go_until_the_rows_are_as_many_as_allowed(anywhere: Grove) -> None:
     notes = [anywhere.note(n % 3 + 1, title=f"note {n}", stars=n) for n in range(10)]
-    assert anywhere.shown() == set(notes)
+    assert anywhere.materialised() == set(notes)
     outcome = anywhere.run(**FIFO, node=Limits(rows=4))
     assert [(move["step"], move["to_step"], move["copies"]) for move in outcome.moves] == [("full", "cooked", 6)]
     assert [anywhere.step(note) for note in notes] == ["cooked"] * 6 + ["full"] * 4
-    assert anywhere.shown() == set(notes[6:])
+    assert anywhere.materialised() == set(notes[6:])
     anywhere.materialiser.rebuild(NOTES)
-    assert anywhere.shown() == set(notes[6:])
+    assert anywhere.materialised() == set(notes[6:])
     for number, note in enumerate(notes[6:], 6):
         anywhere.prove(number % 3 + 1, note)
 
