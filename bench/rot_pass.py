@@ -26,6 +26,7 @@ def rows() -> Iterator[Row]:
         for fungus in ("rot", "uniform", "egi", "area"):
             ours, base, ratio = compare(_pass(table, fungus), lambda: _sort(table), COPIES, _ROUNDS)
             # The rate of the sort through ours: at most twice its time is at least half its rate.
+            _check_budget(table, fungus)
             yield Row(f"rot: one pass of {fungus}", ours, "sort of the same table", base, ratio, ">= 0.5", ratio >= 0.5)
         spark.stop()
 
@@ -59,10 +60,25 @@ def make_copies(spark: SparkSession, path: str, count: int) -> DataFrame:
     return spark.read.parquet(path)
 
 
-def _pass(table: DataFrame, fungus: str) -> Callable[[], None]:
+def _policy(table: DataFrame, fungus: str) -> Policy:
     total = table.agg(f.sum("payload_bytes").alias("total")).first()
     assert total is not None
-    policy = Policy(fungus=fungus, node=Limits(bytes=int(total["total"] * 0.8)))
+    return Policy(fungus=fungus, node=Limits(bytes=int(total["total"] * 0.8)))
+
+
+def _check_budget(table: DataFrame, fungus: str) -> None:
+    """The budget is met, and with one victim less it would not be."""
+    policy = _policy(table, fungus)
+    decided = decide(table, policy, {}, Moment(1, 9, _NOW))
+    stays, size = f.col("to_step").isNull(), f.col("payload_bytes")
+    found = decided.agg(f.sum(f.when(stays, size)).alias("kept"), f.max(f.when(~stays, size)).alias("most")).first()
+    assert found is not None
+    assert found["kept"] <= policy.node.bytes, f"{fungus} keeps {found['kept']}"
+    assert found["kept"] + found["most"] > policy.node.bytes, f"{fungus} takes more than it must"
+
+
+def _pass(table: DataFrame, fungus: str) -> Callable[[], None]:
+    policy = _policy(table, fungus)
 
     def run() -> None:
         in_memory: list[DataFrame] = []

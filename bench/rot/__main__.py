@@ -1,21 +1,17 @@
-"""`python -m bench.rot [PICTURE.svg]`: simulates every fungus, prints what it leaves and which anchors fail."""
+"""`python -m bench.rot`: simulates every fungus, prints what it leaves and which anchors fail."""
 
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from bench.rot.anchors import check_anchors
-from bench.rot.simulation import Outcome, simulate_all
+from bench.rot.simulation import simulate_all
 from bench.rot.streams import STREAMS
-from inkgrove.pipeline.rot.picture import draw_remains
 from inkgrove.pipeline.session import start_session
-
-_PARTS = 120
 
 
 def main() -> int:
@@ -38,19 +34,7 @@ def main() -> int:
         console.print(f"not as it must be: {failure}")
     if not failures:
         console.print(f"every anchor came out; {perf_counter() - start:.0f} s")
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(picture(outcomes))
     return 1 if failures else 0
-
-
-def picture(outcomes: list[Outcome]) -> str:
-    """What each fungus has left of a history five times the budget, at little churn."""
-    rows = [
-        (item.fungus, [float(part.mean()) for part in np.array_split(item.held, _PARTS)])
-        for item in outcomes
-        if item.churn == 0.2
-    ]
-    return draw_remains("What each fungus leaves behind", rows)
 
 
 if __name__ == "__main__":
