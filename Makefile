@@ -46,6 +46,7 @@ site: $(READY) ## Build the documentation as a site, in build/site
 
 bench: $(READY) ## Measure, as ratios to a baseline in the same run (SUITES="pipeline node" for some)
 	@$(BIN)/python -m bench $(SUITES)
+	@$(if $(SUITES),,$(BIN)/python -m bench.rot)
 
 clean: ## Remove what setup and the tools made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results build src/*.egg-info

@@ -18,6 +18,7 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
+from inkgrove.reference import fold
 from inkgrove.store.blobs import Said, put_blob, put_references
 from inkgrove.store.copies import add_reads, find_copy
 from inkgrove.store.identities import HostedIdentity, add_identity
@@ -26,6 +27,7 @@ from inkgrove.store.query import read_all
 from inkgrove.store.reading import InstanceKey
 from inkgrove.store.rot_tables import copies, summaries
 from tests.support.logs import LogBuilder, key
+from tests.support.views import held_by
 
 NOW = 1_600_000_000_000_000
 DAY = 86_400_000_000
@@ -137,7 +139,12 @@ class Grove:
         return total
 
     def shown(self) -> set[Hash]:
-        """What the view shows, once it has caught up."""
+        """What a view of the store shows, by the oracle."""
+        views = {view.schema: view for view in fold(held_by(self.store), self.store.registered())}
+        return {row.instance for row in views[NOTES].rows}
+
+    def materialised(self) -> set[Hash]:
+        """What the view of the pipeline shows, once it has caught up."""
         self.materialiser.catch_up()
         view = self.materialiser.views.views()[NOTES]
         with self.materialiser.views.database.reading() as connection:

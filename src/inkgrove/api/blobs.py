@@ -18,6 +18,7 @@ from inkgrove.api.ranges import ByteRange, matches_etag, parse_range
 from inkgrove.api.rot import fetching_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.federation.errors import BadAnswer, NotGivenAgain, PeerTimeout
 from inkgrove.federation.refetch import fetch_blob
 from inkgrove.node.blobs import Blob, Upload, find_blob, uploader
 from inkgrove.node.caller import Caller
@@ -86,7 +87,7 @@ _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format"
         200: {"description": "The bytes", "content": _CONTENT},
         206: {"description": "The range asked for", "content": _CONTENT},
         304: {"description": "The client has them already"},
-        **responses(UnknownBlob, BadRange),
+        **responses(UnknownBlob, BadRange, NotGivenAgain, BadAnswer, PeerTimeout),
     },
 )
 async def download_blob(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, case, delete, func, literal, or_, select, update
+from sqlalchemy import BigInteger, Connection, Select, case, cast, delete, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from inkgrove.core.errors import InkgroveError
@@ -136,7 +136,7 @@ def _select_groups(dialect: str) -> Select[Any]:
             creates.c.seq_num,
             creates.c.hash,
             creates.c.schema,
-            func.sum(func.coalesce(func.length(payload), 0)).label("bytes"),
+            cast(func.sum(func.coalesce(func.length(payload), 0)), BigInteger).label("bytes"),
             func.max(case((entries.c.kind == "delete", 1), else_=0)).label("is_ended"),
             func.max(func.coalesce(may_expire, 0)).label("may_expire"),
             func.max(case(((entries.c.id == creates.c.id) & payload.is_not(None), 1), else_=0)).label("is_held"),

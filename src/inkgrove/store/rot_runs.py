@@ -26,7 +26,7 @@ CHUNK: Final = 1_000
 _MOVE = (
     update(copies)
     .where(copies.c.instance == bindparam("of_instance"))
-    .values({name: bindparam(f"new_{name}") for name in ("step", "changed", "run", "why", "bytes")})
+    .values({name: bindparam(f"new_{name}") for name in ("step", "changed", "run", "why")})
 )
 
 
@@ -146,7 +146,6 @@ def apply_some(
     moves = [row for row in found if row.instance not in spared]
     dropped = [row for row in moves if row.step not in SHOWN]
     drop_payloads(connection, _payloads_of(connection, [(row.log, row.create_seq) for row in dropped]))
-    kept = {row.instance: size for row in moves if row.step in SHOWN for size in _bytes_of(connection, row.instance)}
     if moves:
         execute_many(connection, _MOVE, [
             {
@@ -155,10 +154,12 @@ def apply_some(
                 "new_changed": run.now,
                 "new_run": run.tick,
                 "new_why": row.why,
-                "new_bytes": kept.get(row.instance, 0),
             }
             for row in moves
         ])  # fmt: skip
+    if dropped:
+        emptied = copies.c.instance.in_([row.instance for row in dropped])
+        connection.execute(update(copies).where(emptied).values(bytes=0))
     _forget_blobs(connection, files, [row.instance for row in moves], run.now)
     gone = [row.instance for row in moves if row.step == "gone"]
     if gone:
@@ -167,10 +168,6 @@ def apply_some(
     done = [row.instance for row in found]
     connection.execute(delete(rot_victims).where(rot_victims.c.instance.in_(done)))
     return len(found)
-
-
-def _bytes_of(connection: Connection, instance: bytes) -> list[int]:
-    return list(connection.scalars(select(copies.c.bytes).where(copies.c.instance == instance)))
 
 
 def _payloads_of(connection: Connection, groups: Sequence[tuple[int, int]]) -> list[Hash]:

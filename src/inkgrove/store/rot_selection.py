@@ -6,7 +6,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, or_, select
+from sqlalchemy import BigInteger, Connection, Select, and_, case, cast, exists, func, literal, null, or_, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.store.federation_tables import deliveries
@@ -20,7 +20,8 @@ SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
 
 def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
     """All copies; `guards` are the soft ones in force, `absence` how long tombstones stay, in microseconds."""
-    refers = select(func.coalesce(func.sum(blobs.c.size), 0)).join_from(
+    # PostgreSQL adds whole numbers up to a decimal one.
+    refers = select(cast(func.coalesce(func.sum(blobs.c.size), 0), BigInteger)).join_from(
         blob_references, blobs, blobs.c.hash == blob_references.c.hash
     )
     blob_bytes = refers.where(blob_references.c.instance == copies.c.instance).correlate(copies).scalar_subquery()

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.copies import decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.pipeline.rot.registry import FUNGI
+from inkgrove.pipeline.rot.registry import FUNGI, SPREADING
 from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
 from inkgrove.store.rot_selection import HARD_GUARDS
 from inkgrove.store.rot_tables import SHOWN
@@ -59,7 +59,8 @@ def decide(
         counted = _guard_pointed_at(counted, pointed_at)
     shown = counted.where(f.col("step").isin(*SHOWN))
     fresh = let_decay(shown, policy, schema_numbers, moment)
-    if in_memory is not None:
+    if in_memory is not None and SPREADING & {policy.fungus, *policy.fungi.values()}:
+        # The others are computed from a row alone, which takes no longer than to keep and read it.
         in_memory.append(fresh.persist(StorageLevel.MEMORY_AND_DISK))
     is_soft = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
     is_expired = f.coalesce(f.col("expires") <= moment.now, f.lit(False)) & is_soft
@@ -164,9 +165,9 @@ def _take(work: DataFrame, budget: Budget, held: Column, weight: Column, to_step
     scoped = work.withColumn("scope", budget.scope)
     excess = (
         scoped.groupBy("scope")
-        .agg(f.sum(held).alias("_held"))
+        .agg(f.sum(held).alias("_held"), f.sum(f.when(f.col("is_free"), weight)).alias("_free"))
         .withColumn("_limit", budget.limit)
-        .where((f.col("_limit") > 0) & (f.col("_held") > f.col("_limit")))
+        .where((f.col("_limit") > 0) & (f.col("_held") > f.col("_limit")) & (f.col("_free") > 0))
         .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"))
         # A few rows, cut off from how they came about: else each budget would compute all budgets before it again.
         .localCheckpoint()

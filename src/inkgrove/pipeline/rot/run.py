@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import Connection, literal, select
 
-from inkgrove.pipeline.definitions import take_snapshot
+from inkgrove.pipeline.definitions import Snapshot
 from inkgrove.pipeline.rot.cook import VALUES, cook
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
@@ -227,7 +227,12 @@ class Rot:
     def _stage_summaries(self, decided: DataFrame) -> list[str]:
         with_bytes = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
         to_cook = with_bytes.where("is_cooked").select(*TO_COOK)
-        snapshot = take_snapshot(self.store, self.views.views())
+        # By the list of registered schemas: what is cooked does not depend on how far views have come.
+        registered = self.store.registered()
+        snapshot = Snapshot(
+            {schema_id: number for number, schema_id in enumerate(registered, 1)},
+            {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
+        )
         values = to_cook.mapInArrow(value_task(self.place, snapshot), VALUES)
         return self._stage(cook(values).coalesce(2), _write_summaries)
 
