@@ -61,6 +61,8 @@ class SimulatedNode:
         self.is_up = False
         self.crash_rate = 0.0
         """How often it falls over between two steps."""
+        self.steps_left = 0
+        """After so many steps it falls over for certain; 0: never."""
         self.on_relation: Callable[[IdentityId, IdentityId], None] = lambda one, other: None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life = 0
@@ -113,8 +115,9 @@ class SimulatedNode:
         """Between any two steps others go on, or the node falls over."""
         life = self._life
         result = work()
-        if self.rng.random() < self.crash_rate:
+        if self.steps_left == 1 or self.rng.random() < self.crash_rate:
             self.crash()
+        self.steps_left = max(0, self.steps_left - 1)
         await asyncio.sleep(0)
         if life != self._life:
             raise asyncio.CancelledError

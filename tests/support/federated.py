@@ -25,7 +25,7 @@ from inkgrove.store.relations import put_state
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 def free_port() -> int:
@@ -139,15 +139,23 @@ def wait_for(person: Person, instance: str, **wanted: str) -> None:
 
 
 @contextmanager
-def federation(tmp_path: Path, letters: str, places: Mapping[str, str] | None = None) -> Iterator[Federation]:
-    """One node for each letter, on SQLite unless places are given."""
+def federation(
+    tmp_path: Path,
+    letters: str,
+    places: Mapping[str, str] | None = None,
+    *,
+    resolve: tuple[str, ...] = (),
+    **changes: Any,
+) -> Iterator[Federation]:
+    """One node for each letter, on SQLite unless places are given; with more names and other settings if need be."""
     ports = {letter: free_port() for letter in letters}
-    resolve = tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
+    resolve += tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
+    resolve += (f"*.dead.ink=127.0.0.1:{free_port()}",)
     with ExitStack() as stack:
         nodes = {}
         for letter, port in ports.items():
             home = tmp_path / letter
             home.mkdir()
-            settings = NodeSettings(registration="open", resolve=(*resolve, f"*.dead.ink=127.0.0.1:{free_port()}"))
+            settings = NodeSettings(registration="open", resolve=resolve, **changes)
             nodes[letter] = stack.enter_context(RunningNode((places or {}).get(letter, home), home, settings, port))
         yield Federation(nodes, stack)

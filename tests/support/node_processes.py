@@ -30,8 +30,9 @@ class Serving:
         *,
         command: str = "serve",
         arguments: tuple[str, ...] = (),
+        port: int | None = None,
     ) -> None:
-        self.home, self.port = home, free_port()
+        self.home, self.port = home, port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = home / f"{command}.log"
         self._command = [sys.executable, "-m", "inkgrove", command, "--port", str(self.port), "--home", str(home)]

@@ -5,6 +5,7 @@ steps the process may end, and the next one goes on: the receiver recognises wha
 """
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -53,6 +54,7 @@ _AT_ONCE: Final = 32
 _BREATH_SECONDS: Final = 0.05
 """A node that publishes without a pause does not look for deliveries after each."""
 _SUSPECT_SECONDS: Final = 30
+_RETRY_AFTER: Final = re.compile("[0-9]{1,9}", re.ASCII)
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
@@ -312,16 +314,20 @@ class Outbox:
 def read_receipts(answer: Answer) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
     """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
     if answer.status != 200:
-        retry = answer.header("retry-after")
-        wait = int(retry) if retry is not None and retry.isascii() and retry.isdigit() else None
+        retry = answer.header("retry-after") or ""
+        # Nobody makes this node wait for longer than it waits by itself.
+        wait = min(int(retry), int(_LONGEST_WAIT)) if _RETRY_AFTER.fullmatch(retry) else None
         raise BadAnswer(f"the node answered with status {answer.status}", status=answer.status, retry_after=wait)
     try:
         value: Any = cbor.decode(answer.body)
         assert value["form"] == FORM
-        return {
-            (Hash(item["instance"]), IdentityId(item["recipient"])): item
+        found = {
+            (item["instance"], item["recipient"]): item
             for item in value["receipts"]
             if item["fate"] in ("accepted", "held", "refused")
         }
+        # Of a number, bytes() would make as many bytes.
+        assert all(type(part) is bytes for place in found for part in place)
+        return {(Hash(instance), IdentityId(recipient)): item for (instance, recipient), item in found.items()}
     except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
         raise BadAnswer("the node's receipts cannot be read") from err

@@ -49,7 +49,10 @@ async def tell(
     answer = await transport.send(request)
     if answer.status != 200:
         raise BadAnswer(f"the node of {other.fqdn} answers with status {answer.status}", status=answer.status)
-    value = _decode(answer.body)
+    try:
+        value = _decode(answer.body)
+    except BadMove as err:
+        raise BadAnswer(f"the node of {other.fqdn} answers something else") from err
     state: State | None = value.get("state")
     if state not in (None, "requested", "accepted", "refused"):
         raise BadAnswer(f"the node of {other.fqdn} answers something else")
