@@ -70,6 +70,7 @@ def test_recipient_reads_the_bytes_and_nobody_else(world: World) -> None:
 
 
 def test_naming_the_hash_of_somebody_elses_blob_opens_nothing(world: World) -> None:
+    world.send(world.upload(b"another"))  # so that the schema is there
     blob = world.upload()  # jane's, in no instance that anybody was sent
     own = world.carol.post("/instances", json={"schema": world.schema, "fields": {"picture": blob}})
     assert own.status_code == 201, own.text

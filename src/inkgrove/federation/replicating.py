@@ -215,19 +215,18 @@ async def fetch(source: Source, wants: Sequence[Want], use: Callable[[Entries, s
         rest = question
         while rest:
             answer = await source.entries(rest)
-            before = rest
             rest = _rest(rest, answer)
+            if rest and not answer.entries:
+                raise BadAnswer("the node says that there is more, and sends nothing")
             await use(answer, asked)
-            if rest == before:
-                raise BadAnswer("the node sends the same again and again")
 
 
 def _rest(wants: Sequence[Want], answer: Entries) -> list[Want]:
     if answer.next is None:
         return []
     number, after = answer.next
-    if number >= len(wants) or after < wants[number].after:
-        raise BadAnswer("the node goes on behind what it was asked for")
+    if number >= len(wants) or (number == 0 and after <= wants[0].after):
+        raise BadAnswer("the node goes on where it was before, or behind what it was asked for")
     return [replace(wants[number], after=after), *wants[number + 1 :]]
 
 

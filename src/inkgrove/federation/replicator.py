@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation.bulk_import import BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import FederationError, UnknownPeer
@@ -25,7 +24,7 @@ from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicating import Intake, Source, Taken, count_lacking, fetch, find_lacking
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import AskHeights, LogHeight, Want
+from inkgrove.messages.replication import MAX_ENTRIES, AskHeights, LogHeight, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.node.sending import hosted_among
@@ -33,7 +32,8 @@ from inkgrove.store.offers import lacking_ranges
 from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import prepare
-from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, put_off
+from inkgrove.store.reading import find_log
+from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
 
 BULK: Final = 100_000
 """From how many lacking entries on Spark imports them, in a process of its own."""
@@ -193,6 +193,8 @@ class Replicator:
 
     async def ask_for_schemas(self) -> None:
         """Ask for every schema that is wanted and due."""
+        if not await self._run_blocking(lambda: self._node.database.read(lambda c: is_any_due(c, self._node.clock()))):
+            return
         due = await self._run_blocking(
             lambda: self._node.database.write(lambda c: due_schemas(c, self._node.clock(), _AT_ONCE))
         )
@@ -225,7 +227,10 @@ class Replicator:
 
 
 def _lacking(connection: Connection, schema: SchemaId) -> list[tuple[int, int]]:
-    return lacking_ranges(connection, *schema, MAX_STORED_INTEGER, most=_AT_ONCE)
+    """The next versions, known by name or not; no more than an answer holds, whoever is asked."""
+    log = find_log(connection, *schema)
+    height = (log.height if log is not None else 0) + MAX_ENTRIES
+    return lacking_ranges(connection, *schema, height, most=_AT_ONCE)
 
 
 def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:

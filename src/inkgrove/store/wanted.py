@@ -48,6 +48,12 @@ def _lacking(connection: Connection, named: Mapping[SchemaId, int]) -> set[Schem
     }
 
 
+def is_any_due(connection: Connection, now: int) -> bool:
+    """Whether there is anything to ask for now."""
+    query = select(wanted_schemas.c.schema).where(wanted_schemas.c.next_try <= now).limit(1)
+    return connection.scalar(query) is not None
+
+
 def due_schemas(connection: Connection, now: int, limit: int) -> list[WantedSchema]:
     """What is to be asked for now; what has come meanwhile is forgotten."""
     query = (
