@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import archive, migration, node, pipeline, reading, verification
+from bench import archive, federation, migration, node, pipeline, reading, verification
 
-SUITES = (verification, migration, archive, pipeline, node, reading)
+SUITES = (verification, migration, archive, pipeline, node, reading, federation)
 
 
 def main() -> None:

@@ -32,9 +32,10 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.salt import encode_salted
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import create_identity, hash_token
+from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.publish_schema import AddVersion, CreateSchema
+from inkgrove.node.sessions import hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.writer import Job, Writer
 from inkgrove.store.identities import add_session

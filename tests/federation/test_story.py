@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
 from tests.support.views import held_by
 
-REPLICATES = find_spec("inkgrove.federation.replicator") is not None
 HOMES = {"jane": "a", "john": "b", "mary": "b", "alice": "c", "bob": "d", "carol": "e"}
 
 
@@ -69,9 +67,6 @@ class Story:
         wanted = schema_id(self.schema)
         for letter in letters:
             store = self.stores[letter].store
-            if not REPLICATES and letter != "a":
-                entries = self.stores["a"].store.entries_of(*wanted)
-                store.ingest([(item.entry.encoded, item.payload) for item in entries])
             until(lambda store=store: store.heights().get(wanted, 0) == 2)  # type: ignore[misc]
             store.register(wanted)
 

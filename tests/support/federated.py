@@ -72,9 +72,10 @@ class Federation:
         return len(held.messages) if held is not None else None
 
     def count_entries(self, letter: str) -> int:
-        """How many entries a node holds, those of identities aside, which it looks up by itself."""
-        logs = self.nodes[letter].node.store.logs().values()
-        return sum(state.held for state in logs if state.log_id != IDENTITY_LOG)
+        """How many entries a node holds, those of identities and schemas aside, which it looks up by itself."""
+        store = self.nodes[letter].node.store
+        logs = [state for state in store.logs().values() if state.log_id != IDENTITY_LOG]
+        return sum(state.held for state in logs if store.schema_of_log(state.id) is not None)
 
     def is_deleted(self, letter: str, instance: str) -> bool:
         held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from anyio import from_thread
 from fastapi import APIRouter, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
@@ -13,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.bodies import media_type_of
+from inkgrove.api.federation import federation_of
 from inkgrove.api.problems import problem, responses
 from inkgrove.api.ranges import ByteRange, matches_etag, parse_range
 from inkgrove.node.blobs import Upload, find_blob, uploader
@@ -84,6 +86,7 @@ _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format"
     },
 )
 def download_blob(
+    request: Request,
     node: NodeDependency,
     caller: CallerDependency,
     hash: Annotated[str, PathParameter(examples=[_EXAMPLE])],  # noqa: A002  the name in the address
@@ -91,8 +94,14 @@ def download_blob(
     if_none_match: Annotated[str | None, Header()] = None,
     if_range: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The bytes of a blob, or a single range of them, for those who see an instance that lends it."""
-    blob = find_blob(node, caller, hash)
+    """The bytes of a blob, or a range of them, for those who see an instance that lends it; fetched from its owner."""
+    try:
+        blob = find_blob(node, caller, hash)
+    except UnknownBlob:
+        # It may be with the owner of an instance that was shared with the caller.
+        if not from_thread.run(federation_of(request).blobs.fetch, caller, hash):
+            raise
+        blob = find_blob(node, caller, hash)
     etag = f'"{blob.hash.hex()}"'
     is_harmless = blob.media_type in _HARMLESS
     headers = {

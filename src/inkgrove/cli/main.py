@@ -14,6 +14,7 @@ import typer
 from inkgrove import __version__
 from inkgrove.cli import (
     archive,
+    bundle,
     configuration,
     entry,
     identity,
@@ -21,7 +22,9 @@ from inkgrove.cli import (
     log,
     materialise,
     message,
+    peer,
     proof,
+    relation,
     schema,
     serve,
     view,
@@ -46,6 +49,9 @@ app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
 app.add_typer(proof.app, name="proof")
+app.add_typer(peer.app, name="peer")
+app.add_typer(relation.app, name="relation")
+app.add_typer(bundle.app, name="bundle")
 materialise.add_to(app)
 archive.add_to(app, view.app)
 configuration.add_to(app)
