@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("verification", "migration", "archive", "pipeline", "node", "reading", "rot_pass")
+SUITES = ("verification", "migration", "archive", "pipeline", "node", "reading", "federation", "rot_pass")
 
 
 def main() -> None:

@@ -89,6 +89,9 @@ ROUTES: dict[tuple[str, str], Route] = {
     # Other nodes sign their requests; a token is nothing to them.
     ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/heights"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/entries"): Route(Who.ANYBODY, right={401, 415}),
+    ("GET", "/federation/blobs/{hash}"): Route(Who.ANYBODY, path=f"/federation/blobs/{UNKNOWN}", right={401}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
     ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),

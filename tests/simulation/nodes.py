@@ -9,16 +9,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from sqlalchemy import event, select
+
 from inkgrove.api.problems import status_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.federation import relations as relations_calls
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import Unreachable
+from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.fetch import Answer, Request, parse_url
 from inkgrove.federation.inbox import take_in
 from inkgrove.federation.outbox import PATH, Outbox
 from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.relations import PATH as RELATIONS
+from inkgrove.federation.relations import hear, is_final, tell_waiting
 from inkgrove.federation.senders import Senders
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
@@ -30,6 +33,8 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault
 from inkgrove.node.writer import Job, Reply, Work, Writer
 from inkgrove.store.identities import add_session
+from inkgrove.store.node_tables import relations
+from inkgrove.store.peers import KnownIdentity
 from tests.simulation.virtual import Network, VirtualLoop
 
 _Result = TypeVar("_Result")
@@ -61,7 +66,12 @@ class SimulatedNode:
         self.is_up = False
         self.crash_rate = 0.0
         """How often it falls over between two steps."""
-        self.on_relation: Callable[[IdentityId, IdentityId], None] = lambda one, other: None
+        self.steps_left = 0
+        """After so many steps it falls over for certain; 0: never."""
+        self.on_relation: Callable[[IdentityId, IdentityId, str | None], None] = lambda follower, followee, state: None
+        """Called whenever a relation stands otherwise than before."""
+        self._relations: dict[tuple[IdentityId, IdentityId], str] = {}
+        self._has_moved = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life = 0
 
@@ -72,6 +82,7 @@ class SimulatedNode:
         self.node = Node(
             self.home, SETTINGS, home=self.home, clock=self.loop.clock, random_bytes=random_bytes, vault=VAULT
         )
+        event.listen(self.node.database.engine, "after_cursor_execute", self._look_at)
         self.writer = Writer(self.node)
         self.node.at_close(self.writer.close)
         self.transport = _Sender(self, self._life)
@@ -113,8 +124,10 @@ class SimulatedNode:
         """Between any two steps others go on, or the node falls over."""
         life = self._life
         result = work()
-        if self.rng.random() < self.crash_rate:
+        self.notice_relations()
+        if self.steps_left == 1 or self.rng.random() < self.crash_rate:
             self.crash()
+        self.steps_left = max(0, self.steps_left - 1)
         await asyncio.sleep(0)
         if life != self._life:
             raise asyncio.CancelledError
@@ -126,8 +139,33 @@ class SimulatedNode:
         self.outbox.wake()
         return reply
 
-    async def tell(self, me: IdentityId, other: Any, move: Any) -> Any:
-        return await relations_calls.tell(self.node, self.transport, me, other, move, run_blocking=self._run_blocking)
+    async def tell(self, me: IdentityId, other: KnownIdentity) -> None:
+        """Tell somebody what waits for them, as the routes do: what they do not hear now the outbox tells later."""
+        try:
+            await tell_waiting(self.node, self.transport, me, other, run_blocking=self._run_blocking)
+        except FederationError as error:
+            if is_final(error):
+                raise
+            self.outbox.wake()
+
+    # Relations, which change in many ways: whoever wants to know is told after each
+
+    def _look_at(self, _connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "relations" in statement and not statement.startswith("SELECT"):
+            self._has_moved = True
+
+    def notice_relations(self) -> None:
+        """Tell what has become of relations since the last time."""
+        if not self._has_moved:
+            return
+        self._has_moved = False
+        query = select(relations.c.follower, relations.c.followee, relations.c.state)
+        rows = self.node.database.read(lambda connection: connection.execute(query).all())
+        now = {(IdentityId(row.follower), IdentityId(row.followee)): str(row.state) for row in rows}
+        for pair in sorted(now.keys() | self._relations.keys()):
+            if now.get(pair) != self._relations.get(pair):
+                self.on_relation(*pair, now.get(pair))
+        self._relations = now
 
     # What others ask
 
@@ -153,19 +191,14 @@ class SimulatedNode:
                 body = await self._run_blocking(lambda: take_in(self.node, sender, request.body))
                 self.outbox.wake()
             else:
-                assert url.target == relations_calls.PATH
-                body = await self._run_blocking(lambda: self._hear(sender, request.body))
+                assert url.target == RELATIONS
+                body = await self._run_blocking(lambda: hear(self.node, sender, request.body))
+                self.outbox.wake()
             return Answer(200, (), body)
         except InkgroveError as error:
             retry = error.data.get("retry_after")
             headers = (("Retry-After", str(retry)),) if isinstance(retry, int) else ()
             return Answer(status_of(error), headers, error.code.encode())
-
-    def _hear(self, sender: Any, body: bytes) -> bytes:
-        answer = relations_calls.hear(self.node, sender, body)
-        mine = IdentityId(relations_calls._decode(body)["to"])
-        self.on_relation(sender.id, mine)
-        return answer
 
     def add_person(self, name: str) -> Person:
         identity = create_identity(self.node, f"{name}.{self.domain}", None)

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,17 +17,19 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Request
 from inkgrove.federation.outbox import PATH
-from inkgrove.federation.requests import decide_request
+from inkgrove.federation.requests import decide_request, release_held
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
-from inkgrove.node.relations import Move, move_relation, take_answer
+from inkgrove.node.relations import Move, move_relation
 from inkgrove.store.deliveries import count_waiting
 from inkgrove.store.node_tables import shares
-from inkgrove.store.relations import find_state, put_state
+from inkgrove.store.notices import waiting_others
+from inkgrove.store.peers import KnownIdentity, find_known
+from inkgrove.store.relations import put_state
 from inkgrove.store.requests import list_requests
 from tests.simulation.nodes import Person, SimulatedNode, copy_store
 from tests.simulation.oracle import Oracle
@@ -78,7 +81,7 @@ class World:
             node = SimulatedNode(domain, home / domain, self.network, loop, Random(self.rng.random()))
             self.nodes[domain] = node
             self.reached[domain] = set()
-            node.on_relation = lambda one, other, node=node: self._note_relations(node, one, other)  # type: ignore[misc]
+            node.on_relation = partial(self.oracle.related, domain)
             node.start()
             node.node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
             for name in NAMES[: self.rng.choice((1, 1, 2, 3))]:
@@ -139,7 +142,10 @@ class World:
                 node.start()
         await asyncio.sleep(400)  # whatever is still on its way arrives
         until = self.loop.time() + 6 * 3600
-        while self.loop.time() < until and any(node.node.database.read(count_waiting) for node in self.nodes.values()):
+        while self.loop.time() < until and any(
+            node.node.database.read(count_waiting) or node.node.database.read(waiting_others)
+            for node in self.nodes.values()
+        ):
             await asyncio.sleep(60)
         await self._ask_again()
         await asyncio.sleep(60)
@@ -148,7 +154,7 @@ class World:
         """Who follows asks again: that brings both sides in line."""
         for (domain, follower, followee), history in sorted(self.oracle.relations.items()):
             if history[-1][1] is not None and self.by_id[follower].domain == domain:
-                await self._follow(self.nodes[domain], self.by_id[follower], self.by_id[followee])
+                await self._move(self.nodes[domain], self.by_id[follower], self.by_id[followee], "request")
 
     def stop(self) -> None:
         for node in self.nodes.values():
@@ -163,7 +169,7 @@ class World:
                         node = self.nodes[me.domain]
                         await node.discovery.find(they.fqdn)
                         node.node.database.write(lambda c: put_state(c, one.id, other.id, "accepted", 0))  # noqa: B023
-                        self._note_relations(node, one.id, other.id)
+                        node.notice_relations()
 
     async def _crashes(self) -> None:
         for node in self.nodes.values():
@@ -309,43 +315,35 @@ class World:
 
     # Relations, as the routes move them
 
-    def _note_relations(self, node: SimulatedNode, one: IdentityId, other: IdentityId) -> None:
-        for follower, followee in ((one, other), (other, one)):
-            state = node.node.database.read(lambda c: find_state(c, follower, followee))  # noqa: B023
-            if state is not None or (node.domain, follower, followee) in self.oracle.relations:
-                self.oracle.related(node.domain, follower, followee, state)
+    async def _move(self, node: SimulatedNode, person: Person, other: Person, move: Move) -> None:
+        """A move, which is told now or later; those of a follower need that the other was once found."""
+        known = await self._find(node, other)
+        pair = (person.id, other.id) if move in ("request", "end") else (other.id, person.id)
+        state = move_relation(node.node, *pair, move, tells=True)
+        node.notice_relations()
+        if other.domain != node.domain:
+            try:
+                await node.tell(person.id, known)
+            except FederationError:
+                self.done["not taken"] += 1
+        if move == "accept" and state == "accepted" and node.is_up:
+            release_held(node.node, person.id, other.id)
+            node.outbox.wake()
 
-    def _move(self, node: SimulatedNode, follower: IdentityId, followee: IdentityId, move: Move) -> Any:
-        state = move_relation(node.node, follower, followee, move)
-        self._note_relations(node, follower, followee)
-        return state
+    async def _find(self, node: SimulatedNode, other: Person) -> KnownIdentity:
+        try:
+            return await node.discovery.find(other.fqdn)
+        except FederationError:
+            known = node.node.database.read(lambda c: find_known(c, other.id))
+            if known is None:
+                raise
+            return known
 
     async def _follow_somebody(self, node: SimulatedNode, person: Person) -> None:
         other = self.rng.choice(self.people)
         if other is person:
             return
-        if self.rng.random() < 0.2:
-            self._move(node, person.id, other.id, "end")
-            await self._try_to_tell(node, person, other, "end")
-        else:
-            await self._follow(node, person, other)
-
-    async def _follow(self, node: SimulatedNode, person: Person, other: Person) -> None:
-        known = await node.discovery.find(other.fqdn)
-        state = self._move(node, person.id, other.id, "request")
-        if other.domain == node.domain:
-            return
-        there = await node.tell(person.id, known, "request")
-        if there is not None and there != state:
-            take_answer(node.node, person.id, other.id, there)
-            self._note_relations(node, person.id, other.id)
-
-    async def _try_to_tell(self, node: SimulatedNode, person: Person, other: Person, move: Move) -> None:
-        if other.domain != node.domain:
-            try:
-                await node.tell(person.id, await node.discovery.find(other.fqdn), move)
-            except FederationError:
-                self.done["not told"] += 1
+        await self._move(node, person, other, "end" if self.rng.random() < 0.2 else "request")
 
     async def _answer_somebody(self, node: SimulatedNode, person: Person) -> None:
         asking = [
@@ -357,8 +355,7 @@ class World:
         move = self.rng.choice(moves)
         other = self.rng.choice(asking) if asking and self.rng.random() < 0.8 else self.rng.choice(self.people)
         if other is not person:
-            self._move(node, other.id, person.id, move)
-            await self._try_to_tell(node, person, other, move)
+            await self._move(node, person, other, move)
 
     async def _decide_requests(self, node: SimulatedNode, person: Person) -> None:
         waiting = node.node.database.read(lambda c: list_requests(c, person.id))
@@ -371,4 +368,4 @@ class World:
         else:
             decide_request(node.node, person.id, via, "refuse")
             self.oracle.has_refused(person.id, via)
-        self._note_relations(node, person.id, via)
+        node.notice_relations()

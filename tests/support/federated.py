@@ -25,7 +25,7 @@ from inkgrove.store.relations import put_state
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 def free_port() -> int:
@@ -72,9 +72,10 @@ class Federation:
         return len(held.messages) if held is not None else None
 
     def count_entries(self, letter: str) -> int:
-        """How many entries a node holds, those of identities aside, which it looks up by itself."""
-        logs = self.nodes[letter].node.store.logs().values()
-        return sum(state.held for state in logs if state.log_id != IDENTITY_LOG)
+        """How many entries a node holds, those of identities and schemas aside, which it looks up by itself."""
+        store = self.nodes[letter].node.store
+        logs = [state for state in store.logs().values() if state.log_id != IDENTITY_LOG]
+        return sum(state.held for state in logs if store.schema_of_log(state.id) is not None)
 
     def is_deleted(self, letter: str, instance: str) -> bool:
         held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
@@ -139,15 +140,23 @@ def wait_for(person: Person, instance: str, **wanted: str) -> None:
 
 
 @contextmanager
-def federation(tmp_path: Path, letters: str, places: Mapping[str, str] | None = None) -> Iterator[Federation]:
-    """One node for each letter, on SQLite unless places are given."""
+def federation(
+    tmp_path: Path,
+    letters: str,
+    places: Mapping[str, str] | None = None,
+    *,
+    resolve: tuple[str, ...] = (),
+    **changes: Any,
+) -> Iterator[Federation]:
+    """One node for each letter, on SQLite unless places are given; with more names and other settings if need be."""
     ports = {letter: free_port() for letter in letters}
-    resolve = tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
+    resolve += tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
+    resolve += (f"*.dead.ink=127.0.0.1:{free_port()}",)
     with ExitStack() as stack:
         nodes = {}
         for letter, port in ports.items():
             home = tmp_path / letter
             home.mkdir()
-            settings = NodeSettings(registration="open", resolve=(*resolve, f"*.dead.ink=127.0.0.1:{free_port()}"))
+            settings = NodeSettings(registration="open", resolve=resolve, **changes)
             nodes[letter] = stack.enter_context(RunningNode((places or {}).get(letter, home), home, settings, port))
         yield Federation(nodes, stack)

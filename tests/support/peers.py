@@ -32,11 +32,11 @@ Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 """Gets the head of a request with its body, and writes what it likes."""
 
 
-def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+def run(work: Coroutine[Any, Any, _Result], seconds: float = 20) -> _Result:
     """Run a test that waits for something, but never for long."""
 
     async def bounded() -> _Result:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(seconds):
             return await work
 
     return asyncio.run(bounded())

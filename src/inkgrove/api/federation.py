@@ -19,7 +19,7 @@ from inkgrove.store.peers import KnownIdentity
 
 router = APIRouter(tags=["federation"])
 
-_BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
+BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
 SIGNED = (
     errors.SignatureMissing,
     errors.SignatureIncomplete,
@@ -59,11 +59,11 @@ async def admit(request: Request, body: bytes) -> KnownIdentity:
     responses={
         200: {
             "description": "Receipts: what became of each parcel for each recipient",
-            "content": {MEDIA_TYPE: _BINARY},
+            "content": {MEDIA_TYPE: BINARY},
         },
         **responses(*SIGNED, core.BadParcel),
     },
-    openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}},
+    openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: BINARY}}},
 )
 async def take_delivery(request: Request) -> Response:
     """Take in instances that another node delivers, in the name of the identity that signs the request."""
@@ -71,6 +71,7 @@ async def take_delivery(request: Request) -> Response:
     sender = await admit(request, body)
     receipts = await run_in_threadpool(take_in, get_node(request), sender, body)
     federation_of(request).outbox.wake()  # something may have to be sent on
+    federation_of(request).replicator.wake()  # and something may name a schema that is not here
     return Response(receipts, media_type=MEDIA_TYPE)
 
 
@@ -78,10 +79,10 @@ async def take_delivery(request: Request) -> Response:
     relations.PATH,
     response_class=Response,
     responses={
-        200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: _BINARY}},
+        200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: BINARY}},
         **responses(*SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
     },
-    openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: _BINARY}}},
+    openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: BINARY}}},
 )
 async def hear_of_relation(request: Request) -> Response:
     """Take in what an identity elsewhere asks or answers about following; it signs the request."""

@@ -13,7 +13,8 @@ from inkgrove.api.models import Strict
 from inkgrove.api.problems import responses
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
-from inkgrove.federation.relations import tell
+from inkgrove.federation.relations import is_final, tell_waiting
+from inkgrove.federation.requests import release_held
 from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import errors, relations
@@ -22,7 +23,7 @@ from inkgrove.node.caller import RELATIONS_READ, Caller
 from inkgrove.node.identities import parse_identity_name, show_identity
 from inkgrove.node.node import Node
 from inkgrove.store.peers import KnownIdentity, find_known
-from inkgrove.store.relations import Side, State
+from inkgrove.store.relations import Side, State, find_state
 
 router = APIRouter(tags=["relations"])
 
@@ -109,18 +110,25 @@ class _Other:
                 return from_thread.run(discovery.find, name)
             return from_thread.run(discovery.find_by_id, name)
         except FederationError as err:
+            if known is not None:
+                return known  # it hears of it when it is back
             raise errors.UnknownIdentity(f"{unknown.message}: {err.message}", reason=err.code) from err
 
-    def tell(self, me: IdentityId, move: relations.Move) -> State | None:
-        """Let the other node know; how the relation stands there, None if it is on this very node or there is none."""
+    def tell(self, me: IdentityId) -> None:
+        """Let the other node know at once if it can be reached; if not, the outbox tells it later."""
         if self._known is None:
-            return None
-        return from_thread.run(tell, self._node, self._federation.transport, me, self._known, move)
+            return
+        try:
+            from_thread.run(tell_waiting, self._node, self._federation.transport, me, self._known)
+        except FederationError as error:
+            if is_final(error):
+                raise
+            from_thread.run_sync(self._federation.outbox.wake)
 
-    def try_to_tell(self, me: IdentityId, move: relations.Move) -> None:
-        """The same where the move counts whether the other knows or not."""
+    def try_to_tell(self, me: IdentityId) -> None:
+        """The same where the move counts whatever the other says."""
         with suppress(FederationError):
-            self.tell(me, move)
+            self.tell(me)
 
 
 def _group(body: Strict | None, group: str | None) -> str | Unset | None:
@@ -176,11 +184,10 @@ def follow(
     me = caller.require_identity()
     group = _group(body, body.group if body is not None else None)
     other = _Other(request, node, name, must_answer=True)
-    state = relations.move_relation(node, me, other.id, "request", group=group)
+    state = relations.move_relation(node, me, other.id, "request", group=group, tells=True)
+    other.tell(me)
+    state = node.database.write(lambda connection: find_state(connection, me, other.id)) or state
     assert state is not None
-    there = other.tell(me, "request")
-    if there is not None and there != state:
-        state = relations.take_answer(node, me, other.id, there)
     return {"state": relations.shown_state("following", state)}
 
 
@@ -193,8 +200,8 @@ def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, n
     """Follow somebody no longer."""
     me = caller.require_identity()
     other = _Other(request, node, name, must_answer=False)
-    relations.move_relation(node, me, other.id, "end")
-    other.try_to_tell(me, "end")
+    relations.move_relation(node, me, other.id, "end", tells=True)
+    other.try_to_tell(me)
     return Response(status_code=204)
 
 
@@ -206,8 +213,10 @@ def answer_follower(
     me = caller.require_identity()
     move = _MOVES[body.state]
     other = _Other(request, node, name, must_answer=False)
-    state = relations.move_relation(node, other.id, me, move, group=_group(body, body.group))
-    other.try_to_tell(me, move)
+    state = relations.move_relation(node, other.id, me, move, group=_group(body, body.group), tells=True)
+    other.try_to_tell(me)
+    if state == "accepted":
+        release_held(node, me, other.id)
     return {"state": state}
 
 
@@ -220,6 +229,6 @@ def remove_follower(request: Request, node: NodeDependency, caller: CallerDepend
     """Let somebody follow no longer, or lift a block: they can ask again."""
     me = caller.require_identity()
     other = _Other(request, node, name, must_answer=False)
-    relations.move_relation(node, other.id, me, "remove")
-    other.try_to_tell(me, "remove")
+    relations.move_relation(node, other.id, me, "remove", tells=True)
+    other.try_to_tell(me)
     return Response(status_code=204)

@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Request, Response
-from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -16,10 +15,10 @@ from inkgrove.api.views import READING, AuthorPath, LogPath, SchemaPath
 from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
 from inkgrove.federation import errors as federation_errors
 from inkgrove.federation.federation import Federation
-from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer, offer_blob
+from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, UnknownBlob, UnknownInstance
+from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, UnknownInstance
 from inkgrove.node.keeping import keep, let_go
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
@@ -168,23 +167,6 @@ async def fetch_copy(
     await fetch_again(fetching_of(request, node), identity, name)
     offset = await run_in_threadpool(node.store.newest_offset)
     return JSONResponse({"instance": name.hex(), "position": render_position(offset)})
-
-
-HashPath = Annotated[str, PathParameter(description="The blob's hash in hex.", examples=["0040" + "7ac3" * 32])]
-
-
-@router.get(
-    PATH + "/blobs/{content}",
-    response_class=Response,
-    responses={
-        200: {"description": "The bytes", "content": {"application/octet-stream": _BINARY}},
-        **responses(*SIGNED, UnknownBlob),
-    },
-)
-async def give_blob(request: Request, node: NodeDependency, content: HashPath) -> Response:
-    """Give another node the bytes of a blob again, in the name of an identity that may read it."""
-    sender = await admit(request, b"")
-    return Response(await run_in_threadpool(offer_blob, node, sender, content), media_type="application/octet-stream")
 
 
 @router.get(

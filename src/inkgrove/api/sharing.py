@@ -2,10 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
+from anyio import from_thread
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.federation import federation_of
 from inkgrove.api.instances import ADDRESSED, IDEMPOTENCY, REFUSED, NewRecipients, Shared
 from inkgrove.api.models import Strict
 from inkgrove.api.problems import responses
@@ -136,7 +138,9 @@ def _name(node: Node, identity: IdentityId) -> str | None:
     response_model=Taken,
     responses=responses(errors.SignInRequired, errors.NotAllowed, NoSuchRequest),
 )
-def answer_request(node: NodeDependency, caller: CallerDependency, via: str, body: DecisionBody) -> dict[str, Any]:
+def answer_request(
+    request: Request, node: NodeDependency, caller: CallerDependency, via: str, body: DecisionBody
+) -> dict[str, Any]:
     """Accept a stranger, who follows one from then on, with what they sent; or refuse them and forget it."""
     me = caller.require_identity()
     try:
@@ -144,4 +148,5 @@ def answer_request(node: NodeDependency, caller: CallerDependency, via: str, bod
     except ValueError as err:
         raise NoSuchRequest(f"{via[:80]!r} is no id of an identity") from err
     receipts = decide_request(node, me, sender, body.decision)
+    from_thread.run_sync(federation_of(request).outbox.wake)  # the sender is told
     return {"instances": [receipt.instance.hex() for receipt in receipts if receipt.fate == "accepted"]}

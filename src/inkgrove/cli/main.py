@@ -15,6 +15,7 @@ import typer
 from inkgrove import __version__
 from inkgrove.cli import (
     archive,
+    bundle,
     configuration,
     doctor,
     entry,
@@ -23,7 +24,9 @@ from inkgrove.cli import (
     log,
     materialise,
     message,
+    peer,
     proof,
+    relation,
     rot,
     schema,
     serve,
@@ -49,6 +52,9 @@ app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
 app.add_typer(proof.app, name="proof")
+app.add_typer(peer.app, name="peer")
+app.add_typer(relation.app, name="relation")
+app.add_typer(bundle.app, name="bundle")
 app.add_typer(rot.app, name="rot")
 rot.add_to(app)
 materialise.add_to(app)

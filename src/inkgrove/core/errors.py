@@ -481,6 +481,18 @@ class LacksCreate(ParcelError):
     code = "parcel.lacks-create"
 
 
+class BadReplication(ParcelError):
+    """What nodes ask or answer when they replicate does not have the form that it should have."""
+
+    code = "parcel.bad-replication"
+
+
+class BadBundle(ParcelError):
+    """The file is no bundle, or holds something else than instances, their proofs and schemas."""
+
+    code = "parcel.bad-bundle"
+
+
 # yaml.*
 
 

@@ -225,3 +225,21 @@ class BadMove(FederationError):
     """The message about a relation is malformed."""
 
     code = "federation.bad-move"
+
+
+class NoSender(FederationError):
+    """This node hosts no identity in whose name it could ask another one."""
+
+    code = "federation.no-sender"
+
+
+class UnknownPeer(FederationError):
+    """The node is not on the list of peers."""
+
+    code = "federation.unknown-peer"
+
+
+class ImportFailed(FederationError):
+    """The import of what another node sent did not come to its end."""
+
+    code = "federation.import-failed"

@@ -1,14 +1,16 @@
-"""The parts that speak with other nodes, put together for one process; the outbox works in one process only."""
+"""The parts that speak with other nodes, put together for one process; only one process delivers and replicates."""
 
 import asyncio
 import fcntl
 import os
 from typing import Final
 
+from inkgrove.federation.blobs import BlobFetcher
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.outbox import Outbox
 from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.replicator import Replicator
 from inkgrove.federation.senders import Senders
 from inkgrove.node.node import Node
 
@@ -24,16 +26,19 @@ class Federation:
         self.discovery = Discovery(node, self.transport)
         self.senders = Senders(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
+        self.replicator = Replicator(node, self.transport, self.discovery)
+        self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.quotas = Quotas(node.settings.peer_bytes_per_minute, node.clock)
+        self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
-        """Deliver until the task is cancelled, while no other process of this home does."""
+        """Deliver and replicate until the task is cancelled, while no other process of this home does."""
         self._node.home.mkdir(parents=True, exist_ok=True)
         file = os.open(self._node.home / "outbox.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while not _try_lock(file):
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            await self.outbox.run()
+            await asyncio.gather(self.outbox.run(), self.replicator.run())
         finally:
             os.close(file)
 

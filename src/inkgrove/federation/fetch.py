@@ -36,6 +36,8 @@ _Result = TypeVar("_Result")
 _URL: Final = re.compile(
     r"(https?)://([A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?(/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?", re.ASCII
 )
+_SECONDS: Final = re.compile("[0-9]{1,9}", re.ASCII)
+MOST_RETRY_SECONDS: Final = 3600
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 _FIRST_SECONDS: Final = 2.0
 """How long each address of a name is tried while there are others."""
@@ -100,6 +102,12 @@ class Answer:
     status: int
     headers: Headers
     body: bytes
+
+    @property
+    def retry_after(self) -> int | None:
+        """How many seconds the other node asks to wait, if it does; nobody makes this one wait for ever."""
+        said = self.header("retry-after") or ""
+        return min(int(said), MOST_RETRY_SECONDS) if _SECONDS.fullmatch(said) else None
 
     def header(self, name: str) -> str | None:
         """The value of a header, several joined by commas as HTTP has it."""

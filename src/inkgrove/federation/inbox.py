@@ -41,6 +41,8 @@ from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares
 from inkgrove.store.requests import add_request, count_requests, remove_requests
 
+NOBODY: Final = IdentityId(b"")
+"""Stands in the receipt of what is taken in for no identity."""
 MAX_REQUESTS: Final = 200
 """How many parcels of strangers wait for one recipient."""
 
@@ -85,8 +87,13 @@ def receive(node: Node, delivery: Delivery) -> list[Receipt]:
     return [receipt for parcel in delivery.parcels for receipt in receive_parcel(node, delivery.via, parcel)]
 
 
-def receive_parcel(node: Node, via: IdentityId, parcel: Parcel) -> list[Receipt]:
-    """Take in one parcel for all its recipients."""
+def receive_by_hand(node: Node, parcel: Parcel) -> list[Receipt]:
+    """Take in a parcel that was not sent but handed over; its recipients want it. One receipt if there are none."""
+    return receive_parcel(node, None, parcel)
+
+
+def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[Receipt]:
+    """Take in one parcel for all its recipients; without a sender it was handed over."""
     try:
         create = node.store.entry(parcel.instance)
         opened = open_parcel(parcel, create.entry if create is not None else None)
@@ -97,9 +104,9 @@ def receive_parcel(node: Node, via: IdentityId, parcel: Parcel) -> list[Receipt]
         error = err
     if isinstance(error, Forked | PayloadSizeMismatch):
         _keep_evidence(node, parcel)
-    if isinstance(error, LacksCreate):
+    if isinstance(error, LacksCreate) and via is not None:
         _withdraw(node, via, parcel)
-    return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients]
+    return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
 def _keep_evidence(node: Node, parcel: Parcel) -> None:
@@ -118,7 +125,7 @@ def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
     node.database.write(work)
 
 
-def _receive(connection: Connection, node: Node, via: IdentityId, opened: OpenedParcel) -> list[Receipt]:
+def _receive(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
     parcel = opened.parcel
     held = find_held(connection, parcel.instance)
     if held is None and not opened.has_create:
@@ -135,13 +142,16 @@ def _receive(connection: Connection, node: Node, via: IdentityId, opened: Opened
             continue
         refusal: InkgroveError | None
         fate, refusal = judge(arrival, recipient, _standing(connection, recipient, via, owner, parcel.instance))
-        if fate is Fate.HELD:
+        if fate is Fate.HELD and via is not None:
             fate, refusal = _keep_request(connection, node, recipient, via, opened)
         if fate is Fate.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
         receipts.append(Receipt(parcel.instance, recipient, fate, code))
-    if accepted:
+    if not parcel.recipients:
+        fate, refusal = judge(arrival, NOBODY, Standing.KNOWN)
+        receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
+    if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
         take_parcel(connection, node, opened, accepted, arrival.access)
     return receipts
 
@@ -178,8 +188,10 @@ def take_parcel(
 
 
 def _standing(
-    connection: Connection, recipient: IdentityId, via: IdentityId, owner: IdentityId, instance: Hash
+    connection: Connection, recipient: IdentityId, via: IdentityId | None, owner: IdentityId, instance: Hash
 ) -> Standing:
+    if via is None:
+        return Standing.KNOWN
     others = [via, owner]
     states = connection.execute(
         select(relations.c.follower, relations.c.followee, relations.c.state).where(

@@ -22,6 +22,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError, NotAddressed
 from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.held import find_held, pack
@@ -41,6 +42,7 @@ from inkgrove.store.deliveries import (
     waiting_recipients,
 )
 from inkgrove.store.identities import find_identity
+from inkgrove.store.notices import due_notices, forget_notices, waiting_others
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/deliveries"
@@ -129,7 +131,7 @@ class Outbox:
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to be done now and not under way: recipients to be located, nodes to be served."""
         waiting, stopped = await self._run_blocking(
-            lambda: self.node.database.read(lambda c: (waiting_recipients(c), troubles(c)))
+            lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c)))
         )
         now = self.node.clock()
 
@@ -171,6 +173,9 @@ class Outbox:
         ids = [known.id for known in recipients]
         try:
             async with self._slots:
+                # First what they hear of relations: it can decide what becomes of the rest.
+                if not await self._tell(target, recipients):
+                    return
                 while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
                     if letter.body and not await self._send(target, recipients, letter):
                         return
@@ -178,6 +183,32 @@ class Outbox:
             log.warning("a delivery was interrupted", target=target, code=error.code, reason=error.message)
         finally:
             self._busy.discard(target)
+
+    async def _tell(self, target: str, recipients: Sequence[KnownIdentity]) -> bool:
+        """Tell identities of a node of moves in relations; whether the node answers."""
+        for known in recipients:
+            due = await self._run_blocking(
+                lambda: self.node.database.read(lambda c: due_notices(c, [known.id]))  # noqa: B023
+            )
+            for me in dict.fromkeys(notice.me for notice in due):
+                try:
+                    await tell_waiting(self.node, self._transport, me, known, run_blocking=self._run_blocking)
+                except FederationError as error:
+                    if not is_final(error):
+                        await self._lose(target, recipients, error)
+                        return False
+                    log.info("a move was not taken", to=known.fqdn, code=error.code, reason=error.message)
+            if due:
+                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, target)))
+        return True
+
+    async def _lose(self, target: str, recipients: Sequence[KnownIdentity], error: FederationError) -> None:
+        """A node did not answer as it should."""
+        for known in recipients:
+            self._located.pop(known.id, None)
+            self._suspects.add(known.id)
+        stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
+        await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
     async def _send(self, target: str, recipients: Sequence[KnownIdentity], letter: Letter) -> bool:
         try:
@@ -198,11 +229,7 @@ class Outbox:
                 return True
             receipts = read_receipts(answer)
         except FederationError as error:
-            for known in recipients:
-                self._located.pop(known.id, None)
-                self._suspects.add(known.id)
-            stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
-            await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
+            await self._lose(target, recipients, error)
             return False
         await self._run_blocking(lambda: self._settle(target, letter, receipts))
         return True
@@ -305,23 +332,30 @@ class Outbox:
             note_failure(connection, target, trouble)
             if now - since > self.node.settings.give_up_seconds * _SECOND:
                 give_up(connection, due_to(connection, recipients), error.code, now)
+                forget_notices(connection, due_notices(connection, recipients))
 
         await self._run_blocking(lambda: self.node.database.write(work))
+
+
+def _waiting(connection: Connection) -> list[IdentityId]:
+    return sorted({*waiting_recipients(connection), *waiting_others(connection)})
 
 
 def read_receipts(answer: Answer) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
     """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
     if answer.status != 200:
-        retry = answer.header("retry-after")
-        wait = int(retry) if retry is not None and retry.isascii() and retry.isdigit() else None
-        raise BadAnswer(f"the node answered with status {answer.status}", status=answer.status, retry_after=wait)
+        text = f"the node answered with status {answer.status}"
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
     try:
         value: Any = cbor.decode(answer.body)
         assert value["form"] == FORM
-        return {
-            (Hash(item["instance"]), IdentityId(item["recipient"])): item
+        found = {
+            (item["instance"], item["recipient"]): item
             for item in value["receipts"]
             if item["fate"] in ("accepted", "held", "refused")
         }
+        # Of a number, bytes() would make as many bytes.
+        assert all(type(part) is bytes for place in found for part in place)
+        return {(Hash(instance), IdentityId(recipient)): item for (instance, recipient), item in found.items()}
     except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
         raise BadAnswer("the node's receipts cannot be read") from err

@@ -7,11 +7,11 @@ comes back that nobody asked for.
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, NotAddressed, NotGivenAgain
@@ -20,17 +20,13 @@ from inkgrove.federation.inbox import take_parcel
 from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import mode_of
-from inkgrove.node.blobs import find_blob
-from inkgrove.node.caller import Caller
-from inkgrove.node.errors import UnknownBlob, UnknownInstance
+from inkgrove.node.errors import UnknownInstance
 from inkgrove.node.held import find_held, owner_of, pack
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_due_to
-from inkgrove.store.blobs import find_reference, put_blob
-from inkgrove.store.copies import Copy, find_copy, note_regret, revive
-from inkgrove.store.identities import find_identity, keys_of
-from inkgrove.store.node_tables import blob_references
+from inkgrove.store.copies import Copy, find_copy, revive
+from inkgrove.store.identities import find_identity
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/copies"
@@ -66,11 +62,6 @@ def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
         return encode_delivery(Delivery(owner.id, [parcel]))
 
     return node.database.read(work)
-
-
-def offer_blob(node: Node, sender: KnownIdentity, text: str) -> bytes:
-    """The bytes of a blob that one who asks may read."""
-    return find_blob(node, Caller(sender.id), text).path.read_bytes()
 
 
 # The side of the one who asks
@@ -132,62 +123,3 @@ def _check_addressed(access: Access | None, identity: IdentityId) -> None:
     mode = mode_of(access)
     if mode == "self" or (mode == "closed" and access is not None and identity not in access.to):
         raise NotAddressed("the instance is not addressed to the one who asks")
-
-
-# Blobs
-
-
-async def fetch_blob(fetching: Fetching, identity: IdentityId | None, content: Hash) -> None:
-    """Fetch the bytes of a blob that a row names which the caller may see; raises `UnknownBlob` if there is none."""
-    node = fetching.node
-    unknown = UnknownBlob("no such blob is here, or it may not be read")
-    named = await fetching.run_blocking(lambda: _find_named(node, identity, content))
-    if named is None:
-        raise unknown
-    instance, owner, asker = named
-    if asker is None:
-        raise unknown
-    answer = await _ask(fetching, owner, asker, f"{PATH}/blobs/{content.hex()}")
-    if hash_yamf(answer.body) != content:
-        raise BadAnswer("the node of the owner sent other bytes than those that its instance names")
-    await fetching.run_blocking(lambda: _keep_blob(node, instance, content, answer.body))
-
-
-def _find_named(node: Node, identity: IdentityId | None, content: Hash) -> tuple[Hash, IdentityId, str | None] | None:
-    def keys(connection: Connection) -> list[PublicKey]:
-        return keys_of(connection, identity) if identity is not None else []
-
-    own = node.database.read(keys)
-    with node.views.database.reading() as connection:
-        found = find_reference(connection, content, identity, own, node.clock())
-    if found is None:
-        return None
-    instance, author = found
-
-    def look(connection: Connection) -> tuple[Hash, IdentityId, str | None] | None:
-        owner = owner_of(connection, author)
-        if find_identity(connection, owner) is not None:
-            return None  # our own: nobody else has it
-        asker = find_identity(connection, identity) if identity is not None else None
-        return instance, owner, asker.fqdn if asker is not None else None
-
-    return node.database.read(look)
-
-
-def _keep_blob(node: Node, instance: Hash, content: Hash, body: bytes) -> None:
-    draft = node.blobs.new_draft()
-    try:
-        draft.write(body)
-        draft.sync()
-
-        def work(connection: Connection) -> None:
-            put_blob(connection, content, len(body), node.clock())
-            is_it = (blob_references.c.hash == content, blob_references.c.instance == instance)
-            connection.execute(update(blob_references).where(*is_it).values(is_lent=True))
-            note_regret(connection, instance)
-            if draft.path.exists():
-                node.blobs.keep(draft)
-
-        node.database.write(work)
-    finally:
-        draft.discard()

@@ -1,7 +1,7 @@
 """Relations across nodes: each side keeps the relation and tells the other of its moves.
 
-docs/protocol.md section 7.6. A move that is told twice is made once. If the other side could not be told, asking to
-follow again brings both in line: the answer says how the relation stands there.
+docs/protocol.md section 7.6. What is to be told is queued in the transaction of the move, so that a node that is away
+hears of it later. A move that is told twice is made once; the answer to a request says how the relation stands there.
 """
 
 from typing import Any, Final
@@ -10,20 +10,25 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, BadMove, UnknownRecipient
+from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, UnknownRecipient
 from inkgrove.federation.fetch import Transport
+from inkgrove.federation.requests import release_held
 from inkgrove.messages import cbor
 from inkgrove.node.node import Node
-from inkgrove.node.relations import Move, move_relation, shown_state
+from inkgrove.node.relations import Move, move_relation, shown_state, take_answer
+from inkgrove.store.deliveries import retry_held
 from inkgrove.store.identities import find_identity
+from inkgrove.store.notices import Notice, find_notices, forget_notices
 from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import State
+from inkgrove.store.relations import State, find_state
 
 PATH: Final = "/federation/relations"
 MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
 FORM: Final = "inkgrove relation 1"
 _BY_FOLLOWER: Final[dict[str, Move]] = {"request": "request", "end": "end"}
 _BY_FOLLOWEE: Final[dict[str, Move]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
+_MOVES: Final[dict[str, Move]] = {**_BY_FOLLOWER, **_BY_FOLLOWEE, "block": "block"}
+_FOR_GOOD: Final = (400, 403, 404, 409, 413, 415, 422)
 
 
 async def tell(
@@ -48,12 +53,62 @@ async def tell(
     )
     answer = await transport.send(request)
     if answer.status != 200:
-        raise BadAnswer(f"the node of {other.fqdn} answers with status {answer.status}", status=answer.status)
-    value = _decode(answer.body)
+        text = f"the node of {other.fqdn} answers with status {answer.status}"
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+    try:
+        value = _decode(answer.body)
+    except BadMove as err:
+        raise BadAnswer(f"the node of {other.fqdn} answers something else") from err
     state: State | None = value.get("state")
     if state not in (None, "requested", "accepted", "refused"):
         raise BadAnswer(f"the node of {other.fqdn} answers something else")
     return state
+
+
+def is_final(error: FederationError) -> bool:
+    """Whether the other node understood a move and will never make it."""
+    return error.data.get("status") in _FOR_GOOD
+
+
+def follow_answer(node: Node, me: IdentityId, other: IdentityId, state: State | None, there: State | None) -> State:
+    """Bring a relation that one asked for in line with how it stands at the other node."""
+    if there is not None and there != state:
+        state = take_answer(node, me, other, there)
+        if there == "accepted":
+            release_held(node, me, other)
+    assert state is not None
+    return state
+
+
+async def tell_waiting(
+    node: Node, transport: Transport, me: IdentityId, other: KnownIdentity, *, run_blocking: RunBlocking = in_thread
+) -> State | None:
+    """Tell somebody everything that they are to hear from an identity; how the relation stood there at the last.
+
+    What they will never hear is forgotten, and raised.
+    """
+    there: State | None = None
+    waiting = await run_blocking(lambda: node.database.read(lambda c: find_notices(c, me, other.id)))
+    for notice in waiting:
+        move = _MOVES[notice.move]
+        before = await run_blocking(lambda: node.database.read(lambda c: find_state(c, me, other.id)))
+        try:
+            there = await tell(node, transport, me, other, move, run_blocking=run_blocking)
+        except FederationError as error:
+            if is_final(error):
+                await run_blocking(lambda: node.database.write(lambda c: forget_notices(c, [notice])))  # noqa: B023
+            raise
+        await run_blocking(lambda: _heard(node, notice, before, there))  # noqa: B023
+    return there
+
+
+def _heard(node: Node, notice: Notice, before: State | None, there: State | None) -> None:
+    if notice.move == "request":
+        state = node.database.write(lambda connection: find_state(connection, notice.me, notice.other))
+        # If it has changed since the question was sent, what changed it may be newer than the answer.
+        if state is not None and state == before:
+            follow_answer(node, notice.me, notice.other, state, there)
+    node.database.write(lambda connection: forget_notices(connection, [notice]))
 
 
 def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
@@ -66,11 +121,16 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     if node.database.read(lambda connection: find_identity(connection, mine)) is None:
         raise UnknownRecipient(f"{mine} is not hosted here")
     name = value["move"]
+    if name == "accept":
+        # Whatever becomes of the move: what waited for their word can be sent now.
+        node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))
     if name in _BY_FOLLOWER:
         state = _move(node, sender.id, mine, _BY_FOLLOWER[name])
         shown = shown_state("following", state) if state is not None else None
     elif name in _BY_FOLLOWEE:
         shown = _move(node, mine, sender.id, _BY_FOLLOWEE[name])
+        if name == "accept":
+            release_held(node, mine, sender.id)
     else:
         raise BadMove("the move is request, end, accept, refuse or remove")
     return cbor.encode({"form": FORM, "state": shown})

@@ -10,6 +10,8 @@ from inkgrove.federation.inbox import Receipt, receive
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.node import Node
 from inkgrove.store import relations
+from inkgrove.store.identities import find_identity
+from inkgrove.store.notices import queue_notice
 from inkgrove.store.requests import read_requests, remove_requests
 
 Decision = Literal["accept", "refuse"]
@@ -24,13 +26,23 @@ def decide_request(node: Node, recipient: IdentityId, via: IdentityId, decision:
             raise NoSuchRequest("nothing of this sender waits")
         if decision == "accept":
             relations.put_state(connection, via, recipient, "accepted", node.clock())
+            if find_identity(connection, via) is None:
+                queue_notice(connection, recipient, via, "accept", as_follower=False, now=node.clock())
         else:
             remove_requests(connection, recipient, via)
         return parcels
 
     parcels = node.database.write(settle)
-    if decision == "refuse":
-        return []
+    return [] if decision == "refuse" else _take(node, recipient, via, parcels)
+
+
+def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
+    """Take in what waits of a sender whom the recipient knows by now."""
+    parcels = node.database.read(lambda connection: read_requests(connection, recipient, via))
+    return _take(node, recipient, via, parcels) if parcels else []
+
+
+def _take(node: Node, recipient: IdentityId, via: IdentityId, parcels: list[bytes]) -> list[Receipt]:
     # Received again as if it came now: what was said about access since then counts. Only then does it leave the box,
     # so that a crash in between loses nothing.
     receipts = [receipt for parcel in parcels for receipt in receive(node, decode_delivery(parcel))]

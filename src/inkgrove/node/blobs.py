@@ -27,6 +27,7 @@ from inkgrove.store.blobs import (
     put_references,
     put_right,
     schemas_that_refer,
+    seen_naming,
     size_of,
 )
 from inkgrove.store.identities import identities_of, keys_of
@@ -100,14 +101,35 @@ def find_blob(node: Node, caller: Caller, text: str) -> Blob:
     path = node.blobs.path_of(content)
     if size is None or not path.is_file():
         raise unknown
-    scopes = caller.scopes if caller.grant is not None else None
-    readable = (
-        None if scopes is None else {s.schema for s in scopes if isinstance(s, SchemaScope) and s.action == "read"}
-    )
-    media_type = _readable_as(node, caller.identity, content, readable)
+    media_type = _readable_as(node, caller.identity, content, _readable_schemas(caller))
     if media_type is None:
         raise unknown
     return Blob(content, size, media_type, path)
+
+
+def _readable_schemas(caller: Caller) -> set[SchemaId] | None:
+    """The schemas that a service may read; None if the identity itself asks."""
+    if caller.grant is None:
+        return None
+    return {scope.schema for scope in caller.scopes if isinstance(scope, SchemaScope) and scope.action == "read"}
+
+
+def instances_naming(node: Node, caller: Caller, content: Hash) -> list[tuple[Hash, PublicKey]]:
+    """Instances, with their authors, that the caller sees and that name a blob, whether it is here or not."""
+    identity, only = caller.identity, _readable_schemas(caller)
+
+    def look(connection: Connection) -> tuple[set[SchemaId], list[PublicKey]]:
+        return schemas_that_refer(connection, content), keys_of(connection, identity) if identity is not None else []
+
+    schemas, keys = node.database.read(look)
+    if only is not None:
+        schemas &= only
+    views = node.views.views() if schemas else {}
+    found: list[tuple[Hash, PublicKey]] = []
+    with node.views.database.reading() as connection:
+        for schema in sorted(schemas & views.keys()):
+            found += seen_naming(connection, views[schema], content, identity, keys, node.clock())
+    return found
 
 
 def _readable_as(

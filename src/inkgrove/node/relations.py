@@ -13,6 +13,9 @@ from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.node.errors import NotRequested, OwnRelation, UnknownRelation
 from inkgrove.node.node import Node
 from inkgrove.store import relations as store
+from inkgrove.store.deliveries import retry_held
+from inkgrove.store.identities import find_identity
+from inkgrove.store.notices import queue_notice
 from inkgrove.store.relations import ListedRelation, Side, State
 
 Move = Literal["request", "end", "accept", "refuse", "block", "remove"]
@@ -58,14 +61,20 @@ def move_relation(
     move: Move,
     *,
     group: str | Unset | None = UNSET,
+    tells: bool = False,
 ) -> State | None:
-    """Make a move, and put the relation into a group of the one who makes it; how it stands then."""
+    """Make a move, and put the relation into a group of the one who makes it; how it stands then.
+
+    `tells`: the other side, if it is elsewhere, is to hear of it, sooner or later.
+    """
     if follower == followee:
         raise OwnRelation("you cannot follow yourself")
 
     def work(connection: Connection) -> State | None:
         before = store.find_state(connection, follower, followee)
         after = decide(before, move)
+        if tells:
+            _queue_notice(connection, follower, followee, move, node.clock())
         if after is None:
             store.remove(connection, follower, followee)
             return None
@@ -83,6 +92,15 @@ def take_answer(node: Node, follower: IdentityId, followee: IdentityId, there: S
     """Let a relation stand as the followee's node says when it was asked: they decide, and may have done so unheard."""
     node.database.write(lambda connection: store.put_state(connection, follower, followee, there, node.clock()))
     return there
+
+
+def _queue_notice(connection: Connection, follower: IdentityId, followee: IdentityId, move: Move, now: int) -> None:
+    as_follower = move in ("request", "end")
+    me, other = (follower, followee) if as_follower else (followee, follower)
+    if find_identity(connection, other) is None:
+        queue_notice(connection, me, other, move, as_follower=as_follower, now=now)
+    if move == "accept":
+        retry_held(connection, me, other, now)
 
 
 def shown_state(side: Side, state: State) -> State:

@@ -77,6 +77,12 @@ class NodeSettings:
     peer_bytes_per_minute: int = field(
         default=64 * 1024 * 1024, metadata={"about": "How much another node may deliver to this one in a minute."}
     )
+    peer_answer_bytes_per_minute: int = field(
+        default=1024 * 1024 * 1024, metadata={"about": "How much another node may fetch from this one in a minute."}
+    )
+    replication_seconds: int = field(
+        default=300, metadata={"about": "How often a running node syncs with its peers; 0 is never."}
+    )
     blob_grace_seconds: int = field(
         default=86_400, metadata={"about": "How long a blob that nothing refers to is kept."}
     )

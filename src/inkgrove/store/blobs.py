@@ -36,7 +36,7 @@ from inkgrove.store.ingests import START, Offset, What, read_ingests
 from inkgrove.store.node_tables import blob_progress, blob_references, blob_rights, blobs
 from inkgrove.store.rot_tables import copies
 from inkgrove.store.tables import entries, logs
-from inkgrove.store.view_store import View, view_of
+from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import gone
 from inkgrove.store.visibility import visible_rows
 
@@ -46,6 +46,7 @@ _references, _rights, _keys = (
     for table in (node_tables.blob_references, node_tables.blob_rights, node_tables.identity_keys)
 )
 _PAGE: Final = 5_000
+_FEW: Final = 5
 
 
 class Said(NamedTuple):
@@ -177,31 +178,41 @@ def lent_media_type(
     return connection.scalar(query.limit(1))
 
 
-def find_reference(
-    connection: Connection, content: Hash, reader: IdentityId | None, own_keys: Iterable[PublicKey], now: int
-) -> tuple[Hash, PublicKey] | None:
-    """An instance that names a blob and that the reader may see, with its author; `connection` is one of the views."""
-    keys = list(own_keys)
-    columns = (_references.c.schema_author, _references.c.schema_log_id)
-    for author, log_id in connection.execute(select(*columns).where(_references.c.hash == content).distinct()).all():
-        view = view_of(connection, SchemaId(PublicKey(author), log_id))
-        if view is None or not view.is_built:
-            continue
-        rows = view.table()
-        query = (
-            select(rows.c._instance, rows.c._author)
-            .join_from(_references, rows, rows.c._instance == _references.c.instance)
-            .where(
-                _references.c.hash == content,
-                _references.c.author == rows.c._author,
-                visible_rows(rows, reader, keys, now),
-                not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
-            )
+def seen_naming(
+    connection: Connection,
+    view: View,
+    content: Hash,
+    reader: IdentityId | None,
+    own_keys: Iterable[PublicKey],
+    now: int,
+) -> list[tuple[Hash, PublicKey]]:
+    """Some rows that the reader may see and that name a blob, lent or not, by instance and author."""
+    if not view.is_built:
+        return []
+    rows = view.table()
+    query = (
+        select(_references.c.instance, _references.c.author)
+        .join_from(_references, rows, rows.c._instance == _references.c.instance)
+        .where(
+            _references.c.hash == content,
+            _references.c.author == rows.c._author,
+            visible_rows(rows, reader, list(own_keys), now),
+            not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
         )
-        row = connection.execute(query.order_by(rows.c._instance).limit(1)).first()
-        if row is not None:
-            return Hash(row[0]), PublicKey(row[1])
-    return None
+        .limit(_FEW)
+    )
+    return [(Hash(instance), PublicKey(author)) for instance, author in connection.execute(query)]
+
+
+def lend_reference(connection: Connection, content: Hash, instance: Hash, author: PublicKey) -> None:
+    """The bytes came with an instance from its author's node: its readers may read them."""
+    is_it = (
+        (blob_references.c.hash == content)
+        & (blob_references.c.instance == instance)
+        & (blob_references.c.author == author)
+    )
+    connection.execute(update(blob_references).where(is_it).values(is_lent=True))
+    connection.execute(update(blobs).where(blobs.c.hash == content).values(unused_since=null()))
 
 
 # References that came another way than by the node's own publishing

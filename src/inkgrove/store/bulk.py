@@ -127,7 +127,7 @@ def _insert_entries(connection: Connection, lines: Sequence[tuple[int, Line]]) -
 
 
 _TYPES: Final = {
-    "what": "varchar", "kind": "varchar", "code": "varchar",
+    "what": "varchar", "kind": "varchar", "code": "varchar", "access": "varchar",
     "hash": "bytea", "encoded": "bytea", "payload": "bytea", "ref_hash": "bytea",
 }  # fmt: skip
 

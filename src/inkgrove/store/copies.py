@@ -281,5 +281,6 @@ def revive(connection: Connection, instance: Hash, now: int) -> bool:
 
 
 def note_regret(connection: Connection, instance: Hash) -> None:
-    """Somebody wanted blobs back."""
-    connection.execute(update(copies).where(copies.c.instance == instance).values(fetched=copies.c.fetched + 1))
+    """Somebody wanted blobs back that had rotted."""
+    had = (copies.c.instance == instance, copies.c.step == "no-blobs")
+    connection.execute(update(copies).where(*had).values(fetched=copies.c.fetched + 1))

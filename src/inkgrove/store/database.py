@@ -19,6 +19,7 @@ from sqlalchemy import (
     URL,
     BigInteger,
     Connection,
+    Delete,
     Dialect,
     Engine,
     FromClause,
@@ -266,7 +267,7 @@ def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgres
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def execute_many(connection: Connection, statement: Insert | Update, rows: Sequence[dict[str, Any]]) -> None:
+def execute_many(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[dict[str, Any]]) -> None:
     """Run one statement for many rows, all with the same keys and with values that the driver takes as they are.
 
     SQLAlchemy's own way looks at every value of every row again, which takes longer than SQLite takes to write them.
@@ -280,7 +281,9 @@ def execute_many(connection: Connection, statement: Insert | Update, rows: Seque
 
 
 @lru_cache(maxsize=256)
-def _compile(statement: Insert | Update, dialect: Dialect, keys: tuple[str, ...]) -> tuple[str, Sequence[str] | None]:
+def _compile(
+    statement: Insert | Update | Delete, dialect: Dialect, keys: tuple[str, ...]
+) -> tuple[str, Sequence[str] | None]:
     """The text of a statement, and the order of its parameters if they have no names in it."""
     compiled = statement.compile(dialect=dialect, column_keys=list(keys))
     return str(compiled), compiled.positiontup

@@ -126,6 +126,13 @@ def settle(
     connection.execute(update(deliveries).where(is_it, is_done).values(state=state))
 
 
+def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
+    """Send again what waits for a recipient's word: they have accepted the sender."""
+    is_held = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, deliveries.c.state == "held")
+    values = {"state": "waiting", "delivered": 0, "queued": now, "changed": now}
+    connection.execute(update(deliveries).where(is_held).values(values))
+
+
 def forget_progress(connection: Connection, due: Due) -> None:
     """The recipient lacks the create: send all of it at the next try."""
     connection.execute(update(deliveries).where(deliveries.c.place == due.place).values(delivered=0))

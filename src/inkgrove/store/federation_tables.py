@@ -1,12 +1,12 @@
-"""The tables of sharing: what is to be delivered to whom, what waits for a recipient's word, and who is a peer.
+"""The tables of sharing and replication: what is due to whom, what waits for somebody's word, what is public.
 
 docs/protocol.md section 8. There is one row for each instance and recipient, not one for each message: what was said
 since the last receipt is looked up when it is sent, so sending twice or late loses and doubles nothing.
 """
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
 
-from inkgrove.store.tables import KEY, Bytes, metadata
+from inkgrove.store.tables import KEY, Bytes, logs, metadata, schemas
 
 deliveries = Table(
     "deliveries",
@@ -55,4 +55,45 @@ peers = Table(
     Column("added", BigInteger, nullable=False),
     Column("synced", BigInteger),
     Column("error", Text),
+    Column("node_key", Bytes),  # whose positions the next column means
+    Column("position", Text),  # up to where its offers were taken, in its own words
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", KEY, primary_key=True),  # a later move of the same kind replaces the row
+    Column("me", Bytes, nullable=False),
+    Column("other", Bytes, nullable=False),
+    Column("as_follower", Boolean, nullable=False),  # on which side of the relation `me` stands
+    Column("move", String(12), nullable=False),
+    Column("queued", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, notices.c.me, notices.c.other, notices.c.as_follower, unique=True)
+Index(None, notices.c.other)
+
+public_instances = Table(
+    "public_instances",  # follows from the logs; remembered so that nobody has to read them all
+    metadata,
+    Column("log", ForeignKey(logs.c.id), primary_key=True, autoincrement=False),
+    Column("create_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("is_deleted", Boolean, nullable=False),
+)
+
+wanted_schemas = Table(
+    "wanted_schemas",
+    metadata,
+    Column("schema", ForeignKey(schemas.c.id), primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),  # the newest that something held here names
+    Column("failures", Integer, nullable=False),
+    Column("next_try", BigInteger, nullable=False),
+)
+
+index_progress = Table(
+    "index_progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: up to where the logs were followed
+    Column("xid", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
 )

@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    Subquery,
     Text,
     and_,
     cast,
@@ -74,12 +75,15 @@ class Ingest(NamedTuple):
     """For changes of the registry."""
 
 
+def page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subquery:
+    """The rows of what happened after an offset, as a part of a query."""
+    page = select(ingests).where(is_after(connection, after), _is_settled(connection)).order_by(*_order(connection))
+    return page.limit(limit).subquery()
+
+
 def read_ingests(connection: Connection, after: Offset, limit: int) -> tuple[list[Ingest], Offset]:
     """What happened after an offset, oldest first, and the offset behind it."""
-    page = (
-        select(ingests).where(_is_after(connection, after), _is_settled(connection)).order_by(*_order(connection))
-    ).limit(limit)
-    some = page.subquery()
+    some = page_of_ingests(connection, after, limit)
     query = (
         select(some, entries.c.hash, entries.c.create_seq, schemas.c.author, schemas.c.log_id)
         .select_from(some)
@@ -104,13 +108,13 @@ def has_schema_news(connection: Connection, after: Offset) -> bool:
     is_of_schema = exists().where(
         logs.c.id == ingests.c.log, schemas.c.name == logs.c.name, registered.c.schema == schemas.c.id
     )
-    query = select(literal(1)).select_from(ingests).where(_is_after(connection, after))
+    query = select(literal(1)).select_from(ingests).where(is_after(connection, after))
     return connection.scalar(query.where(or_(ingests.c.schema.is_not(None), is_of_schema)).limit(1)) is not None
 
 
 def count_after(connection: Connection, after: Offset, limit: int) -> int:
     """How much happened after an offset; no more than `limit` is counted."""
-    some = select(literal(1)).select_from(ingests).where(_is_after(connection, after), _is_settled(connection))
+    some = select(literal(1)).select_from(ingests).where(is_after(connection, after), _is_settled(connection))
     return connection.scalar(select(func.count()).select_from(some.limit(limit).subquery())) or 0
 
 
@@ -131,7 +135,8 @@ def _order(connection: Connection) -> list[ColumnElement[int]]:
     return [ingests.c.xid, position] if connection.dialect.name == "postgresql" else [position]
 
 
-def _is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
+def is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
+    """Whether something happened after an offset."""
     if offset == START:
         return true()
     if connection.dialect.name == "postgresql":

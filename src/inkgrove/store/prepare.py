@@ -32,6 +32,8 @@ class Content(NamedTuple):
     code: str | None = None
     """Why the message is malformed."""
     message: Message | None = None
+    access: str | None = None
+    """The mode of access, if the message has a word on it."""
 
 
 class Prepared(NamedTuple):
@@ -115,10 +117,16 @@ def content_of(message: Message) -> Content:
     """What a message says."""
     kind = KINDS[type(message).__name__]
     if isinstance(message, Create):
-        return Content(kind, message.schema, message=message)
-    if isinstance(message, Update | Delete):
+        return Content(kind, message.schema, message=message, access=_mode_of(message))
+    if isinstance(message, Update):
+        return Content(kind, message.schema, message.instance, message=message, access=_mode_of(message))
+    if isinstance(message, Delete):
         return Content(kind, message.schema, message.instance, message=message)
     return Content(kind, message=message)
+
+
+def _mode_of(message: Create | Update) -> str | None:
+    return message.access.mode if message.access is not None else None
 
 
 def prepare_own(signed: SignedEntry, payload: bytes, message: Message) -> Prepared:

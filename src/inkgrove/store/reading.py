@@ -89,15 +89,15 @@ _FIND_LOG = select(logs).where(logs.c.name == bindparam("name"))
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
     """The log, if anything of it is held."""
     row = connection.execute(_FIND_LOG, {"name": name_of_log(author, log_id)}).first()
-    return _log_state(row) if row is not None else None
+    return log_state(row) if row is not None else None
 
 
 def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
     """Logs by the store's own number: those asked for, or all."""
     if numbers is None:
-        return {row.id: _log_state(row) for row in connection.execute(select(logs).order_by(logs.c.name))}
+        return {row.id: log_state(row) for row in connection.execute(select(logs).order_by(logs.c.name))}
     return {
-        row.id: _log_state(row)
+        row.id: log_state(row)
         for some in in_lists(numbers)
         for row in connection.execute(select(logs).where(logs.c.id.in_(some)))
     }
@@ -106,7 +106,7 @@ def read_logs(connection: Connection, numbers: Collection[int] | None = None) ->
 def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, LogState]:
     """Those of the logs, by author and log id as one key, of which anything is held."""
     return {
-        row.name: _log_state(row)
+        row.name: log_state(row)
         for some in in_lists(names)
         for row in connection.execute(select(logs).where(logs.c.name.in_(some)))
     }
@@ -119,7 +119,8 @@ def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
     return {row.log_id: row.height for row in connection.execute(query)}
 
 
-def _log_state(row: Any) -> LogState:
+def log_state(row: Any) -> LogState:
+    """A row of the table `logs`."""
     standing = Standing(row.forked_at, row.lied_at, row.ended_at)
     return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
 
@@ -248,7 +249,7 @@ def _select_messages(dialect: str) -> CompoundSelect[Any]:
 
 def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
     """The logs from one of the store's own numbers to another, each with all its messages in order."""
-    states = {row.id: _log_state(row) for row in connection.execute(select(logs).where(logs.c.id.between(first, last)))}
+    states = {row.id: log_state(row) for row in connection.execute(select(logs).where(logs.c.id.between(first, last)))}
     query = (
         select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
         .where(entries.c.log.between(first, last))

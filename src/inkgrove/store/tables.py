@@ -1,8 +1,8 @@
 """The tables of the log store (docs/protocol.md sections 2, 5 and 6).
 
 A fork keeps several entries for one (log, seq_num). What a payload says about its place among the others
-(`kind` to `code`) is read once, when it arrives, and outlives it: a payload that is dropped later still belongs to the
-same instance.
+(`kind` to `access`) is read once, when it arrives, and outlives it: a payload that is dropped later still belongs to
+the same instance.
 """
 
 from typing import Any, Final
@@ -105,6 +105,7 @@ entries = Table(
     Column("create_seq", BigInteger),  # the entry it is folded with: its create, else itself
     Column("ref_hash", Bytes),  # the instance it names, while no held entry of its log has that hash
     Column("code", String(64)),  # why the message is malformed
+    Column("access", String(10)),  # the mode that the message says, if it says one
     Column("encoded", Bytes, nullable=False),
     Column("payload", Bytes),  # the last column: whoever does not ask for it does not read it
 )

@@ -23,7 +23,7 @@ _COMPLETE = (
     .values(
         {
             name: bindparam(f"new_{name}")
-            for name in ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload")
+            for name in ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
         }
     )
 )
@@ -159,7 +159,7 @@ def find_targets(
     return targets
 
 
-MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "payload")
+MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
 _NOTHING: Values = dict.fromkeys(MESSAGE_COLUMNS)
 
 
@@ -183,7 +183,7 @@ def message_values(
         create_seq = min(content.instance, own_seq)
     schema = content.schema
     number, version = (schemas[schema.schema_id], schema.version) if schema is not None else (None, None)
-    return content.kind, number, version, create_seq, ref_hash, content.code
+    return content.kind, number, version, create_seq, ref_hash, content.code, content.access
 
 
 def move_waiting(connection: Connection, arrived: Targets) -> None:

@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("create_seq", sa.BigInteger),
         sa.Column("ref_hash", sa.LargeBinary),
         sa.Column("code", sa.String(64)),
+        sa.Column("access", sa.String(10)),
         sa.Column("encoded", sa.LargeBinary, nullable=False),
         sa.Column("payload", sa.LargeBinary),
         sa.PrimaryKeyConstraint("id", name="pk_entries"),

@@ -1,4 +1,4 @@
-"""Sharing between nodes: deliveries and their queues, the box of requests, peers."""
+"""Sharing between nodes: deliveries and their queues, the box of requests, peers and what is replicated."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -56,5 +56,42 @@ def upgrade() -> None:
         sa.Column("added", sa.BigInteger, nullable=False),
         sa.Column("synced", sa.BigInteger),
         sa.Column("error", sa.Text),
+        sa.Column("node_key", sa.LargeBinary),
+        sa.Column("position", sa.Text),
         sa.PrimaryKeyConstraint("fqdn", name="pk_peers"),
+    )
+    op.create_table(
+        "notices",
+        sa.Column("id", _KEY, nullable=False, primary_key=True),
+        sa.Column("me", sa.LargeBinary, nullable=False),
+        sa.Column("other", sa.LargeBinary, nullable=False),
+        sa.Column("as_follower", sa.Boolean, nullable=False),
+        sa.Column("move", sa.String(12), nullable=False),
+        sa.Column("queued", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_notices"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_notices_me_other_as_follower", "notices", ["me", "other", "as_follower"], unique=True)
+    op.create_index("ix_notices_other", "notices", ["other"])
+    op.create_table(
+        "public_instances",
+        sa.Column("log", _KEY, sa.ForeignKey("logs.id", name="fk_public_instances_log"), nullable=False),
+        sa.Column("create_seq", sa.BigInteger, nullable=False, autoincrement=False),
+        sa.Column("is_deleted", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("log", "create_seq", name="pk_public_instances"),
+    )
+    op.create_table(
+        "wanted_schemas",
+        sa.Column("schema", _KEY, sa.ForeignKey("schemas.id", name="fk_wanted_schemas_schema"), nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("failures", sa.Integer, nullable=False),
+        sa.Column("next_try", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("schema", name="pk_wanted_schemas"),
+    )
+    op.create_table(
+        "index_progress",
+        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("xid", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_index_progress"),
     )

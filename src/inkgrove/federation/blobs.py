@@ -1,0 +1,148 @@
+"""Bytes of blobs that shared instances name: fetched from the owner's node when a reader asks for them.
+
+docs/protocol.md section 8.10. Who fetches must see an instance here that names the blob; the owner's node decides by
+its own rules whether that identity may read it there. What arrives counts only if it has the very hash.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadHashText
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation.calls import signed_call
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import BadAnswer, FederationError
+from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.replicating import sender_of
+from inkgrove.node.blobs import instances_naming
+from inkgrove.node.caller import Caller
+from inkgrove.node.held import owner_of
+from inkgrove.node.node import Node
+from inkgrove.store.blob_store import Draft
+from inkgrove.store.blobs import lend_reference, put_blob
+from inkgrove.store.copies import note_regret
+from inkgrove.store.identities import find_identity
+from inkgrove.store.peers import KnownIdentity
+
+PATH: Final = "/federation/blobs"
+PART_BYTES: Final = 8 * 1024 * 1024
+"""How much one answer holds."""
+_SECOND: Final = 1_000_000
+_FAILURE_SECONDS: Final = 30
+_MOST_FAILURES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a blob may be had: the node of the owner of an instance that names it."""
+
+    instance: Hash
+    author: PublicKey
+    owner: IdentityId
+
+
+class BlobFetcher:
+    """Fetches each blob once, however many ask for it; belongs to one event loop."""
+
+    def __init__(
+        self, node: Node, transport: Transport, discovery: Discovery, *, run_blocking: RunBlocking = in_thread
+    ) -> None:
+        self._node = node
+        self._transport = transport
+        self._discovery = discovery
+        self._run_blocking = run_blocking
+        self._under_way: dict[tuple[Hash, IdentityId | None], asyncio.Task[bool]] = {}
+        self._failures: dict[tuple[Hash, IdentityId | None], int] = {}
+
+    async def fetch(self, caller: Caller, text: str) -> bool:
+        """Try to get a blob that the caller sees an instance of; whether it is here now."""
+        try:
+            content = parse_hash(text)
+        except BadHashText:
+            return False
+        key = content, caller.identity
+        if self._node.clock() < self._failures.get(key, 0):
+            return False
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._fetch(caller, content))
+            self._under_way[key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        is_here = await asyncio.shield(task)
+        if not is_here:
+            if len(self._failures) >= _MOST_FAILURES:
+                self._failures.clear()
+            self._failures[key] = self._node.clock() + _FAILURE_SECONDS * _SECOND
+        return is_here
+
+    async def _fetch(self, caller: Caller, content: Hash) -> bool:
+        for place in await self._run_blocking(lambda: self._places(caller, content)):
+            try:
+                known = await self._discovery.find_by_id(place.owner)
+                await self._fetch_from(known, caller, content, place)
+            except FederationError:
+                continue
+            return True
+        return False
+
+    def _places(self, caller: Caller, content: Hash) -> list[_Place]:
+        found = instances_naming(self._node, caller, content)
+
+        def work(connection: Connection) -> list[_Place]:
+            places = [_Place(instance, author, owner_of(connection, author)) for instance, author in found]
+            return [place for place in places if find_identity(connection, place.owner) is None]
+
+        return self._node.database.read(work)
+
+    async def _fetch_from(self, known: KnownIdentity, caller: Caller, content: Hash, place: _Place) -> None:
+        sender = await self._run_blocking(lambda: self._sender(caller))
+        draft = await self._run_blocking(self._node.blobs.new_draft)
+        try:
+            size = 1
+            while draft.size < size:
+                path = f"{PATH}/{content.hex()}?from={draft.size}"
+                request = await self._run_blocking(
+                    lambda: signed_call(self._node, known, "GET", path, sender=sender)  # noqa: B023
+                )
+                part, size = self._read(await self._transport.send(request), draft.size)
+                await self._run_blocking(lambda: draft.write(part))  # noqa: B023
+            await self._run_blocking(lambda: self._keep(draft, content, place))
+        finally:
+            await self._run_blocking(draft.discard)
+
+    def _sender(self, caller: Caller) -> str:
+        identity = caller.identity
+        hosted = self._node.database.read(lambda c: find_identity(c, identity)) if identity is not None else None
+        return hosted.fqdn if hosted is not None else sender_of(self._node)
+
+    def _read(self, answer: Answer, first: int) -> tuple[bytes, int]:
+        """A part of a blob, and how large the whole is."""
+        if answer.status != 200:
+            raise BadAnswer(f"the owner's node answers with status {answer.status}", status=answer.status)
+        total = answer.header("x-blob-size") or ""
+        if not (total.isascii() and total.isdigit()) or int(total) > self._node.settings.max_blob_bytes:
+            raise BadAnswer("the blob is of no size, or too large for this node")
+        size = int(total)
+        if len(answer.body) > PART_BYTES or first + len(answer.body) > size or (not answer.body and first < size):
+            raise BadAnswer("the owner's node sends more or less of the blob than there is")
+        return answer.body, size
+
+    def _keep(self, draft: Draft, content: Hash, place: _Place) -> None:
+        if draft.hash != content:
+            raise BadAnswer("the bytes that the owner's node sent have another hash")
+        draft.sync()
+        node = self._node
+
+        def work(connection: Connection) -> None:
+            put_blob(connection, content, draft.size, node.clock())
+            lend_reference(connection, content, place.instance, place.author)
+            note_regret(connection, place.instance)
+            # Inside of the transaction, as with an upload.
+            if draft.path.exists():
+                node.blobs.keep(draft)
+
+        node.database.write(work, durable=True)

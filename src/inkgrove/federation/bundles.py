@@ -1,0 +1,74 @@
+"""Writes instances into a bundle and takes a bundle in, by the rules of sharing (docs/protocol.md section 8).
+
+A file comes from nobody's endpoint: what only its owner's node may send (`closed`, `self`) is neither written nor read.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadBundle
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import NotToBePassedOn
+from inkgrove.federation.inbox import Receipt, receive_by_hand
+from inkgrove.messages.bundle import Bundle, BundledInstance, Item
+from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.audience import may_pass_on
+from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.held import find_held, pack
+from inkgrove.node.node import Node
+from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.reading import find_log, read_entries
+
+
+def write_bundle(node: Node, instances: Sequence[Hash]) -> Bundle:
+    """Everything that is held of these instances, with proofs and schemas; of one that has ended, only its end."""
+    return node.database.read(lambda connection: _write(connection, instances))
+
+
+def _write(connection: Connection, instances: Sequence[Hash]) -> Bundle:
+    written = []
+    schemas: dict[SchemaId, None] = {}
+    for instance in instances:
+        held = find_held(connection, instance)
+        if held is None:
+            raise UnknownInstance(f"no instance {instance.hex()[:140]} is here")
+        if not may_pass_on(held.access):
+            raise NotToBePassedOn(f"the owner of {instance.hex()[:140]} does not let it be passed on")
+        parcel = pack(connection, held, [], after=0, deletions_only=held.is_deleted)
+        assert parcel is not None, "its create is held"
+        written.append(BundledInstance(instance, parcel.entries))
+        schemas[held.schema] = None
+    return Bundle(written, [item for schema in schemas for item in _schema_log(connection, schema)])
+
+
+def _schema_log(connection: Connection, schema: SchemaId) -> list[Item]:
+    log = find_log(connection, *schema)
+    stored = read_entries(connection, *schema, 1, log.height) if log is not None else []
+    return [(item.entry.encoded, item.payload) for item in stored if item.refusal is None]
+
+
+def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) -> list[Receipt]:
+    """Take a bundle in for identities of this node, verified like a delivery; what became of each instance.
+
+    Without recipients it is only stored: what is public can be seen then, and nothing else.
+    """
+    _take_schemas(node, bundle.schemas)
+    receipts: list[Receipt] = []
+    for item in bundle.instances:
+        receipts += receive_by_hand(node, Parcel(item.instance, tuple(recipients), item.entries))
+    return receipts
+
+
+def _take_schemas(node: Node, items: Sequence[Item]) -> None:
+    prepared, rejected = prepare(items)
+    for refused in rejected:
+        raise refused.error
+    for item in prepared:
+        if item.content is None or item.content.kind is None or not item.content.kind.startswith("schema-"):
+            raise BadBundle("among the schemas there is something else")
+    if prepared:
+        node.database.write(lambda connection: ingest_batch(connection, by_log(prepared), must_be_next=False))

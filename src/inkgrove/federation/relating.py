@@ -1,0 +1,70 @@
+"""A move in a relation, made by a command: here at once, there now or later (docs/protocol.md section 7.6)."""
+
+from dataclasses import dataclass
+
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.errors import FederationError
+from inkgrove.federation.fetch import Transport, run_with_transport
+from inkgrove.federation.relations import is_final, tell_waiting
+from inkgrove.federation.requests import release_held
+from inkgrove.messages.reading import Unset
+from inkgrove.node.errors import UnknownIdentity
+from inkgrove.node.identities import show_identity
+from inkgrove.node.node import Node
+from inkgrove.node.relations import Move, move_relation, shown_state
+from inkgrove.store.peers import KnownIdentity, find_known
+from inkgrove.store.relations import State, find_state
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a relation stands after a move, and whether the other side knows."""
+
+    state: State | None
+    is_told: bool
+
+
+def move_and_tell(node: Node, me: IdentityId, name: str | IdentityId, move: Move, group: str | Unset | None) -> Made:
+    """Make a move of an identity hosted here and tell the other side; what cannot be told waits for a running node."""
+    return run_with_transport(node.settings, lambda transport: _move(node, transport, me, name, move, group))
+
+
+async def _move(
+    node: Node, transport: Transport, me: IdentityId, name: str | IdentityId, move: Move, group: str | Unset | None
+) -> Made:
+    known = await _find(node, transport, name)
+    other = known.id if known is not None else show_identity(node, name).id
+    as_follower = move in ("request", "end")
+    pair = (me, other) if as_follower else (other, me)
+    state = move_relation(node, *pair, move, group=group, tells=True)
+    is_told = True
+    if known is not None:
+        try:
+            await tell_waiting(node, transport, me, known)
+        except FederationError as error:
+            if is_final(error) and move == "request":
+                raise
+            is_told = is_final(error)
+    if move == "accept":
+        release_held(node, me, other)
+    if move == "request":
+        state = node.database.write(lambda connection: find_state(connection, *pair)) or state
+        state = shown_state("following", state) if state is not None else None
+    return Made(state, is_told)
+
+
+async def _find(node: Node, transport: Transport, name: str | IdentityId) -> KnownIdentity | None:
+    """The other one, if they are elsewhere."""
+    try:
+        show_identity(node, name)
+    except UnknownIdentity as unknown:
+        known = node.database.read(lambda connection: find_known(connection, name))
+        discovery = Discovery(node, transport)
+        try:
+            return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))
+        except FederationError as err:
+            if known is not None:
+                return known
+            raise UnknownIdentity(f"{unknown.message}: {err.message}", reason=err.code) from err
+    return None

@@ -1,0 +1,250 @@
+"""Keeps this node in step with its peers, and asks for schemas that it has not seen.
+
+docs/protocol.md section 8. A peer is asked which logs have news since the last time; what is lacking of them is
+fetched. A schema or version that something held here names is asked for at the node of its author, at the nodes of
+those who use it and at the peers; until it comes, messages wait as `pending`.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.bulk_import import BulkIntake
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import FederationError, UnknownPeer
+from inkgrove.federation.fetch import Transport, run_with_transport
+from inkgrove.federation.offering import catch_up
+from inkgrove.federation.replicating import Intake, Source, Taken, count_lacking, fetch, find_lacking
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.replication import MAX_ENTRIES, AskHeights, LogHeight, Want
+from inkgrove.node.held import owner_of
+from inkgrove.node.node import Node
+from inkgrove.node.sending import hosted_among
+from inkgrove.store.offers import lacking_ranges
+from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
+from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.prepare import prepare
+from inkgrove.store.reading import find_log
+from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
+
+BULK: Final = 100_000
+"""From how many lacking entries on Spark imports them, in a process of its own."""
+_SECOND: Final = 1_000_000
+_AT_ONCE: Final = 50
+_MOST_ASKED: Final = 8
+"""How many nodes are asked for one schema."""
+_FIRST_WAIT: Final = 5.0
+_LONGEST_WAIT: Final = 3600.0
+
+log = structlog.get_logger("inkgrove.replication")
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What was taken from a peer."""
+
+    peer: str
+    logs: int
+    received: int
+    stored: int
+    refused: dict[str, int]
+    in_bulk: bool
+
+
+OnProgress = Callable[[int, int], None]
+"""Hears how many entries have come of about how many."""
+
+
+class Replicator:
+    """Runs until it is stopped; `step` does one round, for simulations. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        discovery: Discovery,
+        *,
+        run_blocking: RunBlocking = in_thread,
+        bulk: int = BULK,
+    ) -> None:
+        self._node = node
+        self._transport = transport
+        self._discovery = discovery
+        self._run_blocking = run_blocking
+        self._bulk = bulk
+        self._wake = asyncio.Event()
+        self._next_sync = 0
+
+    def wake(self) -> None:
+        """Something arrived: it may name a schema that is not here."""
+        self._wake.set()
+
+    async def run(self, idle_seconds: float = 2.0) -> None:
+        """Replicate until the task is cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self.step()
+            except InkgroveError as error:  # the store is away for a moment
+                log.warning("replication was interrupted", code=error.code, reason=error.message)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), idle_seconds)
+
+    async def step(self) -> None:
+        """Look at what happened, ask for schemas, and sync with the peers if it is time."""
+        while await self._run_blocking(lambda: catch_up(self._node)):
+            pass
+        await self.ask_for_schemas()
+        period = self._node.settings.replication_seconds
+        if period > 0 and self._node.clock() >= self._next_sync:
+            await self.sync_all()
+            self._next_sync = self._node.clock() + period * _SECOND
+
+    # Peers
+
+    async def sync_all(self) -> None:
+        """Sync with every peer; one that fails does not keep the others from it."""
+        for peer in await self._run_blocking(lambda: self._node.database.read(list_peers)):
+            try:
+                synced = await self.sync(peer.fqdn)
+            except InkgroveError as error:
+                log.warning("a peer was not synced", peer=peer.fqdn, code=error.code, reason=error.message)
+            else:
+                if synced.stored:
+                    log.info("a peer was synced", peer=peer.fqdn, stored=synced.stored)
+
+    async def sync(self, fqdn: str, on_progress: OnProgress = lambda _done, _total: None) -> Synced:
+        """Take everything that a peer offers and that is lacking here."""
+        peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
+        peer = next((peer for peer in peers if peer.fqdn == fqdn), None)
+        if peer is None:
+            raise UnknownPeer(f"{fqdn} is no peer: inkgrove peer add {fqdn}", fqdn=fqdn)
+        try:
+            return await self._sync(peer, on_progress)
+        except InkgroveError as error:
+            text = f"{error.code}: {error.message}"[:500]
+            await self._run_blocking(lambda: self._node.database.write(lambda c: note_error(c, fqdn, text)))
+            raise
+
+    async def _sync(self, peer: Peer, on_progress: OnProgress) -> Synced:
+        known = await self._discovery.find(peer.fqdn)
+        source = Source(self._node, self._transport, known, run_blocking=self._run_blocking)
+        logs, position = await self._list(source, peer.position if peer.node_key == known.node_key else None)
+        wants = await self._run_blocking(lambda: find_lacking(self._node, logs))
+        lacking = count_lacking(logs, wants)
+        taken = Taken()
+        in_bulk = lacking > self._bulk
+        if in_bulk:
+            await self._take(source, wants, BulkIntake(self._node, taken, self._folder(known)))
+        else:
+            await self._take(source, wants, self._intake(taken, lambda done: on_progress(done, lacking)))
+        await self._run_blocking(lambda: self._keep_proofs(logs))
+        now = self._node.clock()
+        await self._run_blocking(
+            lambda: self._node.database.write(lambda c: note_synced(c, peer.fqdn, known.node_key, position, now))
+        )
+        return Synced(peer.fqdn, len(wants), taken.received, taken.stored, dict(taken.refused), in_bulk)
+
+    async def _list(self, source: Source, since: str | None) -> tuple[list[LogHeight], str]:
+        """Every log that has news, and the position of the first page: what happens meanwhile is for the next time."""
+        page = await source.heights(AskHeights(since))
+        logs, position = list(page.logs), page.position
+        after = 0
+        while page.next is not None and page.next > after:
+            after = page.next
+            page = await source.heights(AskHeights(since, after))
+            logs += page.logs
+        return list({(item.author, item.log_id): item for item in logs}.values()), position
+
+    async def _take(self, source: Source, wants: Sequence[Want], intake: Intake | BulkIntake) -> None:
+        try:
+            await fetch(source, wants, intake.use)
+            await intake.finish()
+        finally:
+            await intake.close()
+
+    def _intake(self, taken: Taken, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
+        return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
+
+    def _folder(self, known: KnownIdentity) -> Path:
+        return self._node.home / "replication" / known.node_key.hex()
+
+    def _keep_proofs(self, logs: Collection[LogHeight]) -> None:
+        """Fork proofs are taken from anybody, and verified like everything else."""
+        items = [(entry, None) for item in logs for entry in item.proof or ()]
+        if items:
+            prepared, _ = prepare(items)
+            asked = {(item.author, item.log_id) for item in logs if item.proof is not None}
+            self._node.store.ingest(
+                (item.signed, None)
+                for item in prepared
+                if (item.signed.entry.author, item.signed.entry.log_id) in asked
+            )
+
+    # Schemas
+
+    async def ask_for_schemas(self) -> None:
+        """Ask for every schema that is wanted and due."""
+        if not await self._run_blocking(lambda: self._node.database.read(lambda c: is_any_due(c, self._node.clock()))):
+            return
+        due = await self._run_blocking(
+            lambda: self._node.database.write(lambda c: due_schemas(c, self._node.clock(), _AT_ONCE))
+        )
+        await asyncio.gather(*(self._ask_for(item) for item in due))
+
+    async def _ask_for(self, item: WantedSchema) -> None:
+        for identity in await self._run_blocking(lambda: self._node.database.read(lambda c: _whom_to_ask(c, item))):
+            if await self._ask_one(item, identity):
+                return
+        for peer in await self._run_blocking(lambda: self._node.database.read(list_peers)):
+            if await self._ask_one(item, peer.fqdn):
+                return
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(item.failures, 20))
+        next_try = self._node.clock() + int(wait * _SECOND)
+        await self._run_blocking(lambda: self._node.database.write(lambda c: put_off(c, item, next_try)))
+
+    async def _ask_one(self, item: WantedSchema, whom: IdentityId | str) -> bool:
+        """Whether the schema is held up to the wanted version after somebody was asked."""
+        find = self._discovery.find if isinstance(whom, str) else self._discovery.find_by_id
+        try:
+            known = await find(whom)  # type: ignore[arg-type]
+            source = Source(self._node, self._transport, known, run_blocking=self._run_blocking)
+            ranges = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, item.schema)))
+            await self._take(source, [Want(*item.schema, ranges)], self._intake(Taken()))
+        except FederationError as error:
+            log.info("a schema was not had", schema=str(item.schema), code=error.code, reason=error.message)
+            return False
+        state = await self._run_blocking(lambda: self._node.store.log_state(*item.schema))
+        return state is not None and state.held >= item.version
+
+
+def _lacking(connection: Connection, schema: SchemaId) -> list[tuple[int, int]]:
+    """The next versions, known by name or not; no more than an answer holds, whoever is asked."""
+    log = find_log(connection, *schema)
+    height = (log.height if log is not None else 0) + MAX_ENTRIES
+    return lacking_ranges(connection, *schema, height, most=_AT_ONCE)
+
+
+def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:
+    """The author of a schema, then some who use it; those who are hosted here have nothing that is not here."""
+    authors = [item.schema.author, *authors_naming(connection, item.number, _MOST_ASKED)]
+    asked = dict.fromkeys(owner_of(connection, author) for author in authors)
+    hosted = hosted_among(connection, asked)
+    return [identity for identity in asked if identity not in hosted][:_MOST_ASKED]
+
+
+def sync_with(node: Node, fqdn: str, on_progress: OnProgress) -> Synced:
+    """Sync with a peer and wait for it: for commands, which have no event loop."""
+
+    async def work(transport: Transport) -> Synced:
+        return await Replicator(node, transport, Discovery(node, transport)).sync(fqdn, on_progress)
+
+    return run_with_transport(node.settings, work)

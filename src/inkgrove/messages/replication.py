@@ -1,0 +1,217 @@
+"""What nodes ask each other and answer when they replicate: heights of logs, then the entries that one lacks.
+
+docs/protocol.md section 8. Both go as CBOR, bounded in number and size. Only the form is checked here; entries prove
+themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inkgrove.core.errors import BadReplication, InkgroveError
+from inkgrove.core.keys import KEY_BYTES, PublicKey
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages import cbor
+
+FORM: Final = "inkgrove replication 1"
+MEDIA_TYPE: Final = "application/vnd.inkgrove.replication+cbor"
+MAX_LOGS: Final = 2_000
+"""How many logs one answer lists, and one question names."""
+MAX_RANGES: Final = 4_000
+"""How many ranges one question has, of all its logs together."""
+MAX_ENTRIES: Final = 5_000
+MAX_BYTES: Final = 6 * 1024 * 1024
+"""How large an answer gets; a single entry with its payload may be larger than what is left."""
+MAX_POSITION: Final = 200
+
+Range = tuple[int, int]
+Item = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AskHeights:
+    """Which logs have news since a position; `after` is where the next page begins."""
+
+    since: str | None = None
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeight:
+    """A log of which the other node has something for anybody."""
+
+    author: PublicKey
+    log_id: int
+    height: int
+    offered: int
+    """How many payloads there are to have, about: for progress and to choose the way."""
+    proof: tuple[bytes, bytes] | None = None
+    """Two entries that prove that the log is forked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heights:
+    """A page of logs."""
+
+    logs: Sequence[LogHeight]
+    position: str
+    """What to ask from the next time, once all pages have been dealt with."""
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What somebody lacks of a log."""
+
+    author: PublicKey
+    log_id: int
+    ranges: Sequence[Range]
+    after: int = 0
+    """What is up to here has been sent already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of the wanted logs, in the order of the question."""
+
+    entries: Sequence[Item]
+    next: tuple[int, int] | None
+    """The want, by its number, and the place in its log behind which there is more."""
+
+
+# Questions
+
+
+def encode_ask_heights(question: AskHeights) -> bytes:
+    """The body of a request for heights."""
+    return cbor.encode({"form": FORM, "since": question.since, "after": question.after})
+
+
+def decode_ask_heights(body: bytes) -> AskHeights:
+    """A request for heights."""
+    value = _decode(body, {"form", "since", "after"})
+    since = value["since"]
+    if since is not None and (type(since) is not str or len(since) > MAX_POSITION):
+        raise BadReplication("a position is a text that this node gave out")
+    return AskHeights(since, _integer(value["after"]))
+
+
+def encode_wants(wants: Sequence[Want]) -> bytes:
+    """The body of a request for entries."""
+    asked: list[cbor.Value] = [
+        [bytes(want.author), want.log_id, [list(item) for item in want.ranges], want.after] for want in wants
+    ]
+    return cbor.encode({"form": FORM, "wants": asked})
+
+
+def decode_wants(body: bytes) -> list[Want]:
+    """A request for entries."""
+    items = _list(_decode(body, {"form", "wants"})["wants"], MAX_LOGS, "wants")
+    wants = [_read_want(item) for item in items]
+    if sum(len(want.ranges) for want in wants) > MAX_RANGES:
+        raise BadReplication(f"a question has at most {MAX_RANGES} ranges")
+    return wants
+
+
+def _read_want(value: Any) -> Want:
+    author, log_id, ranges, after = _tuple(value, 4)
+    pairs = [_tuple(item, 2) for item in _list(ranges, MAX_RANGES, "ranges")]
+    read = [(_integer(first), _integer(last)) for first, last in pairs]
+    bounds = [bound for pair in read for bound in pair]
+    if bounds != sorted(bounds) or any(first < 1 for first, _ in read):
+        raise BadReplication("ranges come in their order, each with its first and its last place")
+    return Want(_author(author), _integer(log_id), read, _integer(after))
+
+
+# Answers
+
+
+def encode_heights(answer: Heights) -> bytes:
+    """The answer to a request for heights."""
+    logs: list[cbor.Value] = [
+        [bytes(log.author), log.log_id, log.height, log.offered, list(log.proof or ())] for log in answer.logs
+    ]
+    return cbor.encode({"form": FORM, "logs": logs, "position": answer.position, "next": answer.next})
+
+
+def decode_heights(body: bytes) -> Heights:
+    """The answer to a request for heights."""
+    value = _decode(body, {"form", "logs", "position", "next"})
+    logs = []
+    # Beside each log there may be log 0 of its author.
+    for item in _list(value["logs"], 2 * MAX_LOGS, "logs"):
+        author, log_id, height, offered, proof = _tuple(item, 5)
+        pair = [_bytes(part) for part in _list(proof, 2, "entries of a proof")]
+        if len(pair) == 1:
+            raise BadReplication("a fork is proved by two entries")
+        both = (pair[0], pair[1]) if pair else None
+        logs.append(LogHeight(_author(author), _integer(log_id), _integer(height), _integer(offered), both))
+    position, following = value["position"], value["next"]
+    if type(position) is not str or len(position) > MAX_POSITION:
+        raise BadReplication("a position is a short text")
+    return Heights(logs, position, _integer(following) if following is not None else None)
+
+
+def encode_entries(answer: Entries) -> bytes:
+    """The answer to a request for entries; large, and so not read again to see whether it can be."""
+    entries = [[entry] if payload is None else [entry, payload] for entry, payload in answer.entries]
+    following = list(answer.next) if answer.next is not None else None
+    return cbor.encode_unchecked({"form": FORM, "entries": entries, "next": following})
+
+
+def decode_entries(body: bytes) -> Entries:
+    """The answer to a request for entries."""
+    value = _decode(body, {"form", "entries", "next"})
+    entries: list[Item] = []
+    # Beside each entry there may be those of its pool.
+    for item in _list(value["entries"], 100 * MAX_ENTRIES, "entries"):
+        if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
+            raise BadReplication("an entry comes as [entry] or [entry, payload]")
+        entries.append((item[0], item[1] if len(item) == 2 else None))
+    if value["next"] is None:
+        return Entries(entries, None)
+    number, seq_num = _tuple(value["next"], 2)
+    return Entries(entries, (_integer(number), _integer(seq_num)))
+
+
+# Reading
+
+
+def _decode(body: bytes, keys: set[str]) -> dict[str, Any]:
+    try:
+        value: Any = cbor.decode(body)
+    except InkgroveError as err:
+        raise BadReplication(f"the bytes are no CBOR of ours: {err.message}") from err
+    if type(value) is not dict or value.keys() != keys or value["form"] != FORM:
+        raise BadReplication(f"the bytes are not of the form {FORM!r}")
+    return value
+
+
+def _list(value: Any, most: int, what: str) -> list[Any]:
+    if type(value) is not list or len(value) > most:
+        raise BadReplication(f"{what} come as a list of at most {most}")
+    return value
+
+
+def _tuple(value: Any, length: int) -> list[Any]:
+    if type(value) is not list or len(value) != length:
+        raise BadReplication(f"a list has not the {length} items that it should have")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_STORED_INTEGER:
+        raise BadReplication("a number is negative or too large, or no number")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise BadReplication("an entry is a byte string")
+    return value
+
+
+def _author(value: Any) -> PublicKey:
+    if type(value) is not bytes or len(value) != KEY_BYTES:
+        raise BadReplication(f"an author is a byte string of {KEY_BYTES} bytes")
+    return PublicKey(value)

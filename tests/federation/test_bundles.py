@@ -1,0 +1,119 @@
+"""Bundles: instances handed over as a file are verified like deliveries."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import BadBundle
+from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.bundles import read_bundle, write_bundle
+from inkgrove.federation.errors import NotToBePassedOn
+from inkgrove.federation.inbox import NOBODY
+from inkgrove.messages.bundle import Bundle, BundledInstance, decode_bundle, encode_bundle
+from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.held import find_held, pack
+from inkgrove.node.identities import create_identity
+from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
+from inkgrove.store.publishing import shares_of
+from tests.support.nodes import Person, RunningNode
+from tests.support.publishing import create, make_schema, schema_id
+
+
+@dataclass
+class World:
+    """jane on a node that serves, and a node without a network, with carol."""
+
+    here: Node
+    jane: Person
+    schema: str
+    there: Node
+
+    def mail(self, **facts: object) -> str:
+        instance: str = create(self.jane, self.schema, fields={"subject": "Hello"}, **facts)["instance"]
+        return instance
+
+    def bundle(self, *instances: str) -> Bundle:
+        return write_bundle(self.here, [parse_hash(instance) for instance in instances])
+
+    def is_held(self, instance: str) -> bool:
+        return self.there.database.read(lambda c: find_held(c, parse_hash(instance))) is not None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    there = Node(tmp_path / "b", NodeSettings(), home=tmp_path / "b")
+    with RunningNode(tmp_path / "a", tmp_path / "a") as running, Person(running, "jane.a.ink") as jane:
+        yield World(running.node, jane, make_schema(jane), there)
+    there.close()
+
+
+def test_bundle_brings_instance_proof_and_schema_to_whom_it_is_for(world: World) -> None:
+    carol = create_identity(world.there, "carol.b.ink", None)
+    first, other, second = world.mail(), world.mail(), world.mail()
+    bundle = decode_bundle(encode_bundle(world.bundle(first, second)))
+    receipts = read_bundle(world.there, bundle, [carol.id])
+    assert [(item.recipient, item.fate, item.code) for item in receipts] == [(carol.id, "accepted", None)] * 2
+    assert [world.is_held(item) for item in (first, other, second)] == [True, False, True]
+    assert world.there.database.read(lambda c: shares_of(c, parse_hash(first))) == [carol.id]
+    assert sorted(world.there.store.payloads_of_schema(schema_id(world.schema)).payloads) == [1, 2]
+    # Once more changes nothing.
+    before = world.there.store.newest_offset()
+    read_bundle(world.there, bundle, [carol.id])
+    assert world.there.store.newest_offset() == before
+
+
+def test_bundle_for_nobody_is_only_stored(world: World) -> None:
+    mail = world.mail()
+    (receipt,) = read_bundle(world.there, world.bundle(mail), [])
+    assert (receipt.recipient, receipt.fate) == (NOBODY, "accepted")
+    assert world.is_held(mail)
+    assert world.there.database.read(lambda c: shares_of(c, parse_hash(mail))) == []
+
+
+@pytest.mark.parametrize("access", [{"mode": "self"}, {"mode": "closed", "to": ["jane.a.ink"]}])
+def test_what_only_the_owners_node_may_send_is_neither_written_nor_read(world: World, access: object) -> None:
+    mail = world.mail(access=access)
+    with pytest.raises(NotToBePassedOn):
+        world.bundle(mail)
+
+    def pack_anyway(connection: Connection) -> Bundle:
+        held = find_held(connection, parse_hash(mail))
+        assert held is not None
+        parcel = pack(connection, held, [], after=0, deletions_only=False)
+        assert parcel is not None
+        return Bundle([BundledInstance(parcel.instance, parcel.entries)], [])
+
+    (receipt,) = read_bundle(world.there, world.here.database.read(pack_anyway), [])
+    assert (receipt.fate, receipt.code) == ("refused", "federation.not-to-be-passed-on")
+    assert not world.is_held(mail)
+
+
+def test_bundle_with_a_changed_payload_is_refused(world: World) -> None:
+    mail = world.mail()
+    bundle = world.bundle(mail)
+    (item,) = bundle.instances
+    forged = [(entry, payload and payload.replace(b"Hello", b"Jello")) for entry, payload in item.entries]
+    (receipt,) = read_bundle(world.there, replace(bundle, instances=[replace(item, entries=forged)]), [])
+    assert (receipt.fate, receipt.code) == ("refused", "payload.hash-mismatch")
+    assert not world.is_held(mail)
+
+
+def test_instances_among_the_schemas_are_refused(world: World) -> None:
+    bundle = world.bundle(world.mail())
+    with pytest.raises(BadBundle):
+        read_bundle(world.there, Bundle([], bundle.instances[0].entries), [])
+
+
+def test_unknown_instance_is_not_written(world: World) -> None:
+    with pytest.raises(UnknownInstance):
+        world.bundle("0040" + "ab" * 64)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xa0", b"{}", encode_bundle(Bundle([], [])) + b"\0"])
+def test_other_files_are_no_bundles(data: bytes) -> None:
+    with pytest.raises(BadBundle):
+        decode_bundle(data)

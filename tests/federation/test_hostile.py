@@ -1,0 +1,283 @@
+"""Nodes that mean no good: what they send and what they answer is refused with a code, and nobody else suffers."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+
+from inkgrove.core.certificate import certificate_pool
+from inkgrove.core.errors import BadParcel
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.fetch import Answer, HttpTransport, Request
+from inkgrove.federation.inbox import receive_parcel
+from inkgrove.federation.outbox import PATH, read_receipts
+from inkgrove.federation.rules import Fate
+from inkgrove.federation.signatures import sign_request
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import (
+    FORM,
+    MAX_ENTRIES,
+    MAX_PARCELS,
+    MAX_RECIPIENTS,
+    MEDIA_TYPE,
+    Delivery,
+    Parcel,
+    decode_delivery,
+    encode_delivery,
+)
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.identities import create_identity
+from inkgrove.node.node import Node
+from inkgrove.node.node_key import node_key
+from inkgrove.node.settings import NodeSettings
+from inkgrove.reference import fold
+from inkgrove.store.relations import put_state
+from tests.support.federated import federation, free_port, until, wait_for
+from tests.support.logs import LogBuilder, key
+from tests.support.peers import run
+from tests.support.publishing import create, make_schema
+from tests.support.views import held_by
+
+SCHEMA = SchemaVersion(key(7).public, 1, 2)
+JANE = identity_of(key(1).public)
+
+# Forks
+
+
+def forked() -> tuple[LogBuilder, LogBuilder]:
+    """Two histories of one log that part after its first entry: one for john, another for alice."""
+    one = LogBuilder()
+    one.append(encode_message(Create(SCHEMA, {"text": "Hello, all"})))
+    other = LogBuilder()
+    other.entries, other.payloads = one.entries[:], one.payloads[:]
+    one.append(encode_message(Create(SCHEMA, {"text": "Hello, john"})))
+    other.append(encode_message(Create(SCHEMA, {"text": "Hello, alice"})))
+    return one, other
+
+
+def parcel(log: LogBuilder, seq_num: int, to: IdentityId) -> Parcel:
+    entries = [
+        (log.entry(n).encoded, log.payloads[n - 1] if n == seq_num else None)
+        for n in certificate_pool(seq_num, len(log.entries))
+    ]
+    return Parcel(log.hash(seq_num), (to,), entries)
+
+
+def texts(node: Node) -> set[object]:
+    """The rows of a node."""
+    schema = LogBuilder(key(7))
+    for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
+        schema.append(encode_message(message))
+    node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
+    views = fold(held_by(node.store), [SCHEMA.schema_id])
+    return {row.fields["text"] for view in views for row in view.rows}
+
+
+def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node, tmp_path: Path) -> None:
+    one, other = forked()
+    away = Node(tmp_path / "away", NodeSettings(), home=tmp_path / "away", clock=node.clock)
+    try:
+        john = create_identity(node, "john.b.ink", None).id
+        alice = create_identity(away, "alice.c.ink", None).id
+        for place, who in ((node, john), (away, alice)):
+            place.database.write(lambda c, who=who: put_state(c, who, JANE, "accepted", 0))  # type: ignore[misc]
+        node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+        for place, log, who in ((node, one, john), (away, other, alice)):
+            for seq_num in (1, 2):
+                (receipt,) = receive_parcel(place, JANE, parcel(log, seq_num, who))
+                assert receipt.fate is Fate.ACCEPTED
+        assert texts(node) == {"Hello, all", "Hello, john"}
+        assert texts(away) == {"Hello, all", "Hello, alice"}
+        # alice passes hers on to john.
+        (receipt,) = receive_parcel(node, alice, parcel(other, 2, john))
+        assert (receipt.fate, receipt.code) == (Fate.REFUSED, "log.forked")
+        assert texts(node) == {"Hello, all"}  # neither branch counts
+        proof = node.store.fork_proof(key(1).public, 1)
+        assert proof is not None
+        # And nothing that is said later in either of them.
+        one.append(encode_message(Create(SCHEMA, {"text": "Hello again"})))
+        (receipt,) = receive_parcel(node, JANE, parcel(one, 3, john))
+        assert (receipt.fate, receipt.code) == (Fate.REFUSED, "log.forked")
+        assert texts(node) == {"Hello, all"}
+        # What proves it to john's node proves it to hers.
+        away.store.ingest([(item.entry.encoded, None) for item in node.store.entries_of(key(1).public, 1)])
+        assert texts(away) == {"Hello, all"}
+    finally:
+        away.close()
+
+
+# Deliveries that are too large
+
+
+@pytest.mark.parametrize(
+    ("parcels", "recipients", "entries"),
+    [(MAX_PARCELS + 1, 1, 1), (1, MAX_RECIPIENTS + 1, 1), (1, 1, MAX_ENTRIES + 1), (0, 1, 1), (1, 0, 1), (1, 1, 0)],
+)
+def test_delivery_with_too_much_or_nothing_in_it_is_refused(parcels: int, recipients: int, entries: int) -> None:
+    one = Parcel(Hash(b"\x00\x40" + bytes(64)), (JANE,) * recipients, [(b"entry", None)] * entries)
+    body = encode_delivery(Delivery(JANE, [one] * parcels))
+    with pytest.raises(BadParcel):
+        decode_delivery(body)
+
+
+# What a node answers
+
+
+@pytest.mark.parametrize(
+    "receipts",
+    [
+        [{"instance": 2**40, "recipient": bytes(32), "fate": "accepted"}],
+        [{"instance": bytes(66), "recipient": 2**40, "fate": "accepted"}],
+        [{"instance": [0], "recipient": bytes(32), "fate": "accepted"}],
+        [{"instance": bytes(66), "fate": "accepted"}],
+        [{"recipient": bytes(32), "instance": bytes(66)}],
+        ["accepted"],
+        [["fate"]],
+        [None],
+        {"fate": "accepted"},
+        None,
+        7,
+    ],
+)
+def test_garbage_in_place_of_receipts_is_a_bad_answer(receipts: cbor.Value) -> None:
+    with pytest.raises(BadAnswer):
+        read_receipts(Answer(200, (), cbor.encode({"form": FORM, "receipts": receipts})))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff" * 100, b"<html>", b"\x81" * 5000, cbor.encode([FORM]), cbor.encode({})])
+def test_bytes_that_are_no_receipts_at_all_are_a_bad_answer(body: bytes) -> None:
+    with pytest.raises(BadAnswer):
+        read_receipts(Answer(200, (), body))
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"),
+    [("30", 30), ("999999999", 3600), ("9" * 5000, None), ("-1", None), ("soon", None), ("٣", None), ("1e9", None)],
+)
+def test_nobody_makes_a_node_wait_for_ever(said: str, wait: int | None) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        read_receipts(Answer(429, (("Retry-After", said),), b""))
+    assert caught.value.data["retry_after"] == wait
+
+
+# Over the network
+
+
+@pytest.fixture
+def mallory(tmp_path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """A server at *.eve.ink that answers whatever comes with garbage, each time other garbage; its port."""
+    heard: list[bytes] = []
+    answers = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{",
+        b"HTTP/1.1 429 No\r\nRetry-After: " + b"9" * 5000 + b"\r\nContent-Length: 0\r\n\r\n",
+        b"\x00\x01\x02 garbage\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
+        b"",
+    ]
+    server = socket.create_server(("127.0.0.1", free_port()))
+    server.settimeout(0.1)
+    is_over = False
+
+    def serve() -> None:
+        while not is_over:
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.settimeout(2)
+                heard.append(connection.recv(65536))
+                connection.sendall(answers[len(heard) % len(answers)])
+
+    thread = Thread(target=serve, daemon=True)
+    thread.start()
+    yield server.getsockname()[1], heard
+    is_over = True
+    thread.join()
+    server.close()
+
+
+def signed(node: Node, sender: str, to: str, body: bytes, *, age: int = 0) -> Request:
+    """A delivery as a node signs it, now or some seconds ago."""
+    request = Request("POST", f"https://{to}{PATH}", (("Content-Type", MEDIA_TYPE),), body)
+    now = node.clock() - age * 1_000_000
+    return sign_request(request, node_key(node), sender=sender, now=now, nonce=node.random_bytes(16).hex())
+
+
+def test_hostile_requests_are_refused_while_honest_ones_are_served(
+    tmp_path: Path, mallory: tuple[int, list[bytes]]
+) -> None:
+    port, heard = mallory
+    with federation(tmp_path, "ab", resolve=(f"*.eve.ink=127.0.0.1:{port}",), body_seconds=2) as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        them.acquaint(jane, john)
+        schema = make_schema(jane)
+        first = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        wait_for(jane, first, john_b="delivered")
+        node, target = them.nodes["a"].node, them.nodes["b"]
+        before = them.count_entries("b")
+
+        def send(*requests: Request) -> list[tuple[int, str]]:
+            async def work() -> list[Answer]:
+                async with HttpTransport(node.settings) as transport:
+                    return [await transport.send(request) for request in requests]
+
+            answers = run(work())
+            return [(answer.status, httpx.Response(200, content=answer.body).json()["code"]) for answer in answers]
+
+        # Replayed, stale, from the future, for somebody else, by a name that proves nothing.
+        packed = them.pack("a", first)
+        body = encode_delivery(Delivery(jane.id, [Parcel(packed.instance, (john.id,), packed.entries)]))
+        good = signed(node, "jane.a.ink", "john.b.ink", body)
+        run(_send(node, good))
+        assert send(
+            good,
+            signed(node, "jane.a.ink", "john.b.ink", body, age=200),
+            signed(node, "jane.a.ink", "john.b.ink", body, age=-90),
+            signed(node, "nobody.a.ink", "john.b.ink", body),
+        ) == [
+            (409, "federation.replayed-request"),
+            (401, "federation.stale-request"),
+            (401, "federation.future-request"),
+            (403, "federation.sender-unproved"),
+        ]
+        refused = send(signed(node, "mallory.eve.ink", "john.b.ink", body))
+        assert refused[0][1] in ("federation.sender-unproved", "federation.sender-unreachable")
+        # Larger than anybody takes: refused by what it announces, before it is sent.
+        with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
+            head = f"POST {PATH} HTTP/1.1\r\nHost: john.b.ink\r\nContent-Type: {MEDIA_TYPE}\r\n"
+            connection.sendall(f"{head}Content-Length: {10**9}\r\n\r\n".encode())
+            assert b"request.too-large" in connection.recv(65536)
+        # A body that never ends to arrive, on many connections; honest deliveries go on meanwhile.
+        slow = [socket.create_connection(("127.0.0.1", target.port), timeout=20) for _ in range(20)]
+        for connection in slow:
+            connection.sendall(f"{head}Content-Length: 100000\r\n\r\n".encode() + b"x")
+        begun = time.monotonic()
+        mail = create(jane, schema, recipients=["john.b.ink"])["instance"]
+        wait_for(jane, mail, john_b="delivered")
+        took = time.monotonic() - begun
+        for connection in slow:
+            assert b"request.too-slow" in connection.recv(65536)
+            connection.close()
+        assert took < 15
+        # Who answers nothing but garbage is nobody, each time.
+        for _ in range(3):
+            answer = jane.post("/instances", json={"schema": schema, "recipients": ["mallory.eve.ink"], "fields": {}})
+            assert (answer.status_code, answer.json()["code"]) == (404, "identity.unknown")
+        until(lambda: heard)
+        assert them.count_entries("b") == before + 1
+
+
+async def _send(node: Node, request: Request) -> Answer:
+    async with HttpTransport(node.settings) as transport:
+        return await transport.send(request)

@@ -1,0 +1,260 @@
+"""The outbox in virtual time: a crash anywhere loses and doubles nothing, and bad nodes delay nobody."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.errors import Unreachable
+from inkgrove.federation.fetch import Answer, Request
+from inkgrove.federation.outbox import PATH
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import FORM
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.held import find_held
+from inkgrove.node.node import Node
+from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance
+from inkgrove.store.deliveries import count_waiting, states_of, troubles
+from inkgrove.store.publishing import shares_of
+from inkgrove.store.relations import put_state
+from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
+from tests.simulation.virtual import Network, VirtualLoop
+from tests.simulation.world import SCHEMA
+from tests.support.logs import LogBuilder, key
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store."""
+    place = tmp_path_factory.mktemp("template")
+    Node(place, SETTINGS, home=place, vault=VAULT).close()
+    return place
+
+
+class Nodes:
+    """jane on node a and somebody on each other node, who all know her."""
+
+    def __init__(self, loop: VirtualLoop, template: Path, home: Path, letters: str) -> None:
+        self.loop = loop
+        self.network = Network(loop, Random(1))
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.people: dict[str, Person] = {}
+        self.failures: list[Any] = []
+        loop.set_exception_handler(lambda _, context: self.failures.append(context))
+        schema = LogBuilder(key(200))
+        for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
+            schema.append(encode_message(message))
+        for number, letter in enumerate(letters):
+            domain = f"{letter}.ink"
+            copy_store(template, home / letter)
+            node = SimulatedNode(domain, home / letter, self.network, loop, Random(number))
+            node.start()
+            node.node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
+            self.nodes[letter] = node
+            self.people[letter] = node.add_person("jane" if letter == "a" else "john")
+
+    async def acquaint(self) -> None:
+        jane = self.people["a"]
+        for letter, person in self.people.items():
+            if letter != "a":
+                node = self.nodes[letter].node
+                node.database.write(lambda c, me=person.id: put_state(c, me, jane.id, "accepted", 0))  # type: ignore[misc]
+                await self.nodes[letter].discovery.find(jane.fqdn)
+                await self.nodes["a"].discovery.find(person.fqdn)
+
+    def publish(self, work: Any) -> dict[str, Any]:
+        return self.nodes["a"].publish(self.people["a"], work).body
+
+    def send(self, text: str, letters: Sequence[str]) -> str:
+        names = [self.people[letter].fqdn for letter in letters]
+        instance: str = self.publish(CreateInstance(str(SCHEMA), {"text": text}, None, None, names))["instance"]
+        return instance
+
+    def states(self, instance: str) -> dict[str, str]:
+        found = self.nodes["a"].node.database.read(lambda c: states_of(c, parse_hash(instance)))
+        names = {person.id: letter for letter, person in self.people.items()}
+        return {names[item.recipient]: item.state for item in found}
+
+    def messages(self, letter: str, instance: str) -> int:
+        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        return len(held.messages) if held is not None else 0
+
+    async def settled(self) -> None:
+        """Wait until nothing is to be delivered; whoever has fallen over stands up again."""
+        for _ in range(1000):
+            for node in self.nodes.values():
+                if not node.is_up:
+                    node.start()
+            if not self.nodes["a"].node.database.read(count_waiting):
+                return
+            await asyncio.sleep(5)
+        raise AssertionError(self.nodes["a"].node.database.read(troubles))
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            if node.is_up:
+                node.crash()
+
+
+@contextmanager
+def playing(
+    template: Path, home: Path, letters: str
+) -> Iterator[tuple[Nodes, Callable[[Coroutine[Any, Any, Any]], Any]]]:
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+
+    async def make() -> Nodes:
+        made = Nodes(loop, template, home, letters)
+        await made.acquaint()
+        return made
+
+    nodes = loop.run_until_complete(make())
+    try:
+        yield nodes, loop.run_until_complete
+    finally:
+        nodes.stop()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        asyncio.set_event_loop(None)
+    assert nodes.failures == []
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("falling", ["a", "b"])
+def test_crash_between_any_two_steps_loses_and_doubles_nothing(template: Path, tmp_path: Path, falling: str) -> None:
+    """A message, a change and the end of it; before each step that the sender or the receiver takes, it falls over."""
+    step = 0
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        while True:
+            step += 1
+            node = nodes.nodes[falling]
+            node.steps_left = step
+
+            async def deliver() -> tuple[str, str]:
+                ended = nodes.send("short-lived", "b")
+                mail = nodes.send("Hello", "b")
+                await nodes.settled()
+                nodes.publish(ChangeInstance(parse_hash(mail), lambda old: {**old, "fields": {"text": "Hello again"}}))
+                nodes.publish(DeleteInstance(parse_hash(ended)))
+                await nodes.settled()
+                return mail, ended
+
+            mail, ended = play(deliver())
+            assert (nodes.messages("b", mail), nodes.messages("b", ended)) == (2, 2), step
+            assert (nodes.states(mail), nodes.states(ended)) == ({"b": "delivered"}, {"b": "delivered"}), step
+            there = nodes.nodes["b"].node
+            instance = parse_hash(mail)
+            assert there.database.read(lambda c, of=instance: shares_of(c, of)) == [nodes.people["b"].id], step
+            # Whoever lives through all of it took fewer steps than that.
+            if node.steps_left:
+                break
+        assert step > 8
+        assert there.store.log_state(nodes.people["a"].key, 1).held == 4 * step  # type: ignore[union-attr]
+
+
+# Bad nodes
+
+
+def test_dead_and_slow_nodes_delay_nobody(template: Path, tmp_path: Path) -> None:
+    """The time until five honest nodes have twenty messages is the same with a dead and a slow node among them."""
+    honest = "bcdef"
+
+    async def measure(nodes: Nodes, letters: str) -> float:
+        begun = nodes.loop.time()
+        mails = []
+        for number in range(20):
+            mails.append(nodes.send(f"number {number}", letters))
+            await asyncio.sleep(0.5)
+        while not all(nodes.states(mail)[letter] == "delivered" for mail in mails[-1:] for letter in honest):
+            await asyncio.sleep(0.1)
+        assert all(nodes.messages(letter, mail) == 1 for mail in mails for letter in honest)
+        return nodes.loop.time() - begun
+
+    with playing(template, tmp_path, f"a{honest}yz") as (nodes, play):
+        alone = play(measure(nodes, honest))
+        handle = nodes.network.handlers["y.ink"]
+
+        async def slowly(request: Request) -> Answer:
+            await asyncio.sleep(19)  # a second before it is given up
+            return await handle(request)
+
+        nodes.network.handlers["y.ink"] = slowly
+        nodes.nodes["z"].crash()
+        beside = play(measure(nodes, f"yz{honest}"))
+        assert beside < 1.1 * alone
+        assert beside < 15
+
+
+def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_path: Path) -> None:
+    answers = [
+        Answer(200, (), b"\xff\xff"),
+        Answer(
+            200, (), cbor.encode({"form": FORM, "receipts": [{"instance": 2**40, "recipient": 1, "fate": "accepted"}]})
+        ),
+        Answer(429, (("Retry-After", "9" * 5000),), b""),
+        Answer(503, (("Retry-After", "999999999"),), b""),
+        Answer(200, (), cbor.encode({"form": FORM, "receipts": None})),
+    ]
+    tried: list[float] = []
+    with playing(template, tmp_path, "abz") as (nodes, play):
+        handle = nodes.network.handlers["z.ink"]
+
+        async def garble(request: Request) -> Answer:
+            if not request.url.endswith(PATH):
+                return await handle(request)
+            tried.append(nodes.loop.time())
+            return answers[len(tried) % len(answers)]
+
+        async def deliver() -> str:
+            nodes.network.handlers["z.ink"] = garble
+            mail = nodes.send("Hello", "bz")
+            await asyncio.sleep(20)
+            assert nodes.states(mail) == {"b": "delivered", "z": "waiting"}
+            await asyncio.sleep(20_000)
+            assert nodes.states(mail) == {"b": "delivered", "z": "waiting"}
+            nodes.network.handlers["z.ink"] = handle
+            await nodes.settled()
+            return mail
+
+        mail = play(deliver())
+        assert nodes.messages("z", mail) == 1
+        assert 8 < len(tried) < 30
+        waits = [later - earlier for earlier, later in pairwise(tried)]
+        assert max(waits[-3:]) > 20 * max(waits[:2])
+
+
+def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        handle = nodes.network.handlers["b.ink"]
+        taken: list[int] = []
+
+        async def silent(request: Request) -> Answer:
+            answer = await handle(request)
+            taken.append(answer.status)
+            if len(taken) < 4:
+                raise Unreachable("the answer is lost")
+            return answer
+
+        async def deliver() -> str:
+            nodes.network.handlers["b.ink"] = silent
+            mail = nodes.send("Hello", "b")
+            await nodes.settled()
+            return mail
+
+        mail = play(deliver())
+        assert nodes.messages("b", mail) == 1
+        assert taken[:4] == [200] * 4
+        held = nodes.nodes["b"].node.store.log_state(nodes.people["a"].key, 1)
+        assert held is not None
+        assert held.held == 1

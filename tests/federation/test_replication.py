@@ -1,0 +1,260 @@
+"""Replication between real nodes: what anybody may have arrives, proved, and nothing else does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inkgrove.core.certificate import certificate_pool
+from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.errors import FederationError
+from inkgrove.federation.offering import tell_entries, tell_heights
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.replication import AskHeights, Want
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.peer_list import list_peers
+from tests.store.postgres import PostgresServer
+from tests.support.federated import Federation, federation, until, wait_for
+from tests.support.logs import LogBuilder, key
+from tests.support.nodes import Person
+from tests.support.publishing import create, make_schema, schema_id
+from tests.support.replication import held, sync
+
+PUBLIC = {"mode": "public"}
+
+
+@dataclass
+class World:
+    """jane on node a, carol on b, dora on c; nobody follows anybody."""
+
+    them: Federation
+    jane: Person
+    carol: Person
+    dora: Person
+    schema: str
+
+    def note(self, subject: str = "Hello", **facts: object) -> str:
+        instance: str = create(self.jane, self.schema, fields={"subject": subject}, **facts)["instance"]
+        return instance
+
+    def payloads(self, letter: str) -> set[str]:
+        """The subjects of jane's that a node holds."""
+        held_here = held(self.them.nodes[letter].node)
+        texts = [payload for (author, _, _), payload in held_here.items() if author == self.jane.key.hex()]
+        return {
+            word for payload in texts if payload for word in ("open", "secret", "later") if word.encode() in payload
+        }
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with federation(tmp_path, "abc") as them:
+        jane, carol, dora = them.person("jane", "a"), them.person("carol", "b"), them.person("dora", "c")
+        yield World(them, jane, carol, dora, make_schema(jane))
+
+
+def _items(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
+    return [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+
+
+def test_public_instances_schemas_and_identities_arrive_and_nothing_else(world: World) -> None:
+    opened = world.note("open", access=PUBLIC)
+    closed = world.note("secret")
+    synced = sync(world.them.nodes["b"], "jane.a.ink")
+
+    assert synced.refused == {}
+    assert world.payloads("b") == {"open"}
+    assert world.them.payloads("b", opened) == 1
+    assert world.them.payloads("b", closed) is None
+    schema = schema_id(world.schema)
+    definition = world.them.nodes["b"].node.store.payloads_of_schema(schema)
+    assert sorted(definition.payloads) == [1, 2]
+    log0 = world.them.nodes["b"].node.store.log_state(world.jane.key, 0)
+    assert log0 is not None
+    assert log0.is_whole
+
+
+def test_log_that_holds_nothing_public_is_not_even_named(world: World) -> None:
+    node = world.them.nodes["a"].node
+    world.note("secret")
+    listed = {(log.author, log.log_id) for log in tell_heights(node, AskHeights()).logs}
+    schema = schema_id(world.schema)
+    assert listed == {(world.jane.key, 0), (schema.author, schema.log_id)}
+    # And whoever knows its name gets nothing of it.
+    notes = next(log for log in node.store.logs().values() if log.log_id not in (0, schema.log_id))
+    assert tell_entries(node, [Want(world.jane.key, notes.log_id, [(1, 100)])]).entries == []
+
+
+def test_private_neighbours_travel_as_entries_without_payloads(world: World) -> None:
+    for _ in range(6):
+        world.note("secret")
+    opened = world.note("open", access=PUBLIC)
+    for _ in range(8):
+        world.note("secret")
+    sync(world.them.nodes["b"], "jane.a.ink")
+    entry = world.them.nodes["a"].node.store.entry(parse_hash(opened))
+    assert entry is not None
+    assert entry.entry.seq_num == 7
+    stored = world.them.nodes["b"].node.store.entries_of(world.jane.key, entry.entry.log_id)
+    assert [item.entry.seq_num for item in stored] == certificate_pool(7, 15)
+    assert [item.entry.seq_num for item in stored if item.payload is not None] == [7]
+
+
+def test_second_sync_brings_only_what_is_new(world: World) -> None:
+    first = world.note("open", access=PUBLIC)
+    b = world.them.nodes["b"]
+    assert sync(b, "jane.a.ink").stored > 0
+    nothing = sync(b, "jane.a.ink")
+    assert (nothing.logs, nothing.received, nothing.stored) == (0, 0, 0)
+
+    world.note("later", access=PUBLIC)
+    answer = world.jane.delete(f"/instances/{first}")
+    assert answer.status_code == 200, answer.text
+    synced = sync(b, "jane.a.ink")
+    assert synced.stored == 2
+    assert world.payloads("b") == {"open", "later"}
+    assert world.them.is_deleted("b", first)
+
+
+def test_instance_that_becomes_public_comes_with_its_history(world: World) -> None:
+    mail = world.note("secret")
+    b = world.them.nodes["b"]
+    sync(b, "jane.a.ink")
+    assert world.them.payloads("b", mail) is None
+    answer = world.jane.patch(
+        f"/instances/{mail}",
+        json={"access": PUBLIC},
+        params={"history": "show"},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    assert answer.status_code == 200, answer.text
+    sync(b, "jane.a.ink")
+    assert world.them.payloads("b", mail) == 2
+
+
+def test_of_a_public_instance_that_has_ended_only_the_end_is_offered(world: World) -> None:
+    gone = world.note("open", access=PUBLIC)
+    world.jane.delete(f"/instances/{gone}")
+    sync(world.them.nodes["b"], "jane.a.ink")
+    assert world.payloads("b") == set()
+
+
+def test_what_one_node_took_another_takes_from_it(world: World) -> None:
+    opened = world.note("open", access=PUBLIC)
+    world.note("secret")
+    sync(world.them.nodes["b"], "jane.a.ink")
+    sync(world.them.nodes["c"], "carol.b.ink")
+    assert world.payloads("c") == {"open"}
+    assert world.them.payloads("c", opened) == 1
+
+
+def test_delivery_and_replication_meet_without_conflict(world: World) -> None:
+    world.them.acquaint(world.jane, world.carol)
+    for _ in range(3):
+        world.note("secret")
+    sent = world.note("secret", recipients=["carol.b.ink"])
+    opened = world.note("open", access=PUBLIC)
+    wait_for(world.jane, sent, carol_b="delivered")
+    wait_for(world.jane, opened, carol_b="delivered")
+    b = world.them.nodes["b"]
+    synced = sync(b, "jane.a.ink")
+    assert synced.refused == {}
+    assert (world.them.payloads("b", sent), world.them.payloads("b", opened)) == (1, 1)
+    later = world.note("later", recipients=["carol.b.ink"])
+    wait_for(world.jane, later, carol_b="delivered")
+    assert all(state.invalid_from is None for state in b.node.store.logs().values())
+
+
+def test_peer_that_cannot_be_reached_is_said_so(world: World) -> None:
+    with pytest.raises(FederationError):
+        sync(world.them.nodes["b"], "nobody.dead.ink")
+    (peer,) = world.them.nodes["b"].node.database.read(list_peers)
+    assert peer.synced is None
+    assert peer.error is not None
+    assert peer.error.startswith("federation.")
+
+
+def test_schema_of_a_received_instance_is_asked_for(world: World) -> None:
+    world.them.acquaint(world.jane, world.carol)
+    sent = world.note("secret", recipients=["carol.b.ink"])
+    wait_for(world.jane, sent, carol_b="delivered")
+    schema = schema_id(world.schema)
+    store = world.them.nodes["b"].node.store
+    until(lambda: sorted(store.payloads_of_schema(schema).payloads) == [1, 2])
+
+    answer = world.jane.post(
+        f"/schemas/{world.schema}/versions", json={"fields": [{"mood": {"action": "create", "type": "text"}}]}
+    )
+    assert answer.status_code == 201, answer.text
+    newer = create(world.jane, world.schema, fields={"mood": "well"}, recipients=["carol.b.ink"])["instance"]
+    wait_for(world.jane, newer, carol_b="delivered")
+    until(lambda: sorted(store.payloads_of_schema(schema).payloads) == [1, 2, 3])
+
+
+def test_schema_is_asked_for_where_it_is_used_if_its_author_is_unknown(world: World) -> None:
+    log = LogBuilder(key(77), log_id=5)
+    log.append(encode_message(SchemaMeta("wild")))
+    log.append(encode_message(SchemaMigration((FieldChange("name", "create", "text"),))))
+    a = world.them.nodes["a"].node
+    a.store.ingest(_items(log))
+    world.them.acquaint(world.jane, world.carol)
+    wild = f"{key(77).public.hex()}/5"
+    sent = create(world.jane, wild, fields={"name": "ink"}, recipients=["carol.b.ink"])["instance"]
+    wait_for(world.jane, sent, carol_b="delivered")
+    store = world.them.nodes["b"].node.store
+    until(lambda: sorted(store.payloads_of_schema(schema_id(wild)).payloads) == [1, 2])
+
+
+def test_fork_that_one_node_knows_of_is_told_to_the_other(world: World) -> None:
+    schema = SchemaVersion(*schema_id(world.schema), 2)
+    trunk = LogBuilder(key(50), log_id=1)
+    trunk.append(encode_message(Create(schema, {"subject": "open"}, Access("public"))))
+    branch = LogBuilder(key(50), log_id=1)
+    branch.append(encode_message(Create(schema, {"subject": "open"}, Access("public"))))
+    trunk.append(encode_message(Update(schema, 1, {"subject": "one"})))
+    branch.append(encode_message(Update(schema, 1, {"subject": "another"})))
+    a, b = world.them.nodes["a"].node, world.them.nodes["b"].node
+    a.store.ingest(_items(trunk))
+    b.store.ingest(_items(trunk))
+    a.store.ingest(_items(branch))
+    sync(b, "jane.a.ink")
+    state = b.store.log_state(key(50).public, 1)
+    assert state is not None
+    assert state.standing.forked_at == 2
+
+
+def test_large_log_comes_in_several_answers_and_goes_on_after_an_interruption(world: World) -> None:
+    schema = SchemaVersion(*schema_id(world.schema), 2)
+    log = LogBuilder(key(51), log_id=1)
+    for number in range(6_000):
+        access = Access("public") if number % 7 else None
+        log.append(encode_message(Create(schema, {"stars": number}, access)))
+    a, b = world.them.nodes["a"].node, world.them.nodes["b"].node
+    a.store.ingest(_items(log))
+    # A part of it has come before, by whatever way.
+    b.store.ingest(_items(log)[:2_000])
+    synced = sync(b, "jane.a.ink")
+    assert synced.refused == {}
+    expected = {n for n in range(1, 6_001) if (n - 1) % 7 or n <= 2_000}
+    stored = b.store.entries_of(key(51).public, 1)
+    assert {item.entry.seq_num for item in stored if item.payload is not None} == expected
+    assert all(item.refusal is None for item in stored)
+
+
+def test_postgresql_takes_from_sqlite_and_gives_back(tmp_path: Path, postgres: PostgresServer) -> None:
+    with federation(tmp_path, "abc", {"b": postgres.create_database("replication_b")}) as them:
+        jane, carol = them.person("jane", "a"), them.person("carol", "b")
+        them.person("dora", "c")
+        world = World(them, jane, carol, carol, make_schema(jane))
+        opened = world.note("open", access=PUBLIC)
+        world.note("secret")
+        sync(them.nodes["b"], "jane.a.ink")
+        sync(them.nodes["c"], "carol.b.ink")
+        assert (them.payloads("b", opened), them.payloads("c", opened)) == (1, 1)
+        world.jane.delete(f"/instances/{opened}")
+        sync(them.nodes["b"], "jane.a.ink")
+        sync(them.nodes["c"], "carol.b.ink")
+        assert (them.is_deleted("b", opened), them.is_deleted("c", opened)) == (True, True)
