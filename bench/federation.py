@@ -154,6 +154,7 @@ def fill(node: Node) -> None:
 
 def replicate(folder: Path) -> Row:
     """Whole syncs with an empty node, each beside a measurement of this machine as it is just then."""
+    settle_garbage()  # as the command does
     ratios, rates, raws = [], [], []
     source = folder / "a"
     ports = free_ports(["a"])
