@@ -35,12 +35,12 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.publish_schema import AddVersion, CreateSchema
-from inkgrove.node.sessions import hash_token
+from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.writer import Job, Writer
 from inkgrove.store.identities import add_session
 
-TOKEN = "bench" * 12
+TOKEN = SESSION + "bench" * 12
 ROUNDS = 7
 BATCH, LOGS = 1000, 4
 """Entries in a batch, and logs that grow at the same time, each by one batch a round."""
