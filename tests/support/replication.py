@@ -18,7 +18,7 @@ def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK) -> Synced:
         async with HttpTransport(node.settings) as transport:
             return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync(fqdn)
 
-    return run(work(), seconds=120)
+    return run(work(), seconds=400)
 
 
 def held(node: Node) -> dict[tuple[str, int, int], bytes | None]:

@@ -102,8 +102,10 @@ def sync(
     The node itself must be running, for peers look it up before they answer.
     """
     # Imported here: every other command starts faster without.
+    from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
 
+    settle_garbage()
     failed = False
     with open_node(home, store) as node:
         names = [parse_fqdn(name) for name in fqdns or []]

@@ -38,7 +38,12 @@ class Federation:
         try:
             while not _try_lock(file):
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            await asyncio.gather(self.outbox.run(), self.replicator.run())
+            replicating = asyncio.create_task(self.replicator.run())
+            try:
+                await self.outbox.run()
+            finally:
+                replicating.cancel()
+                await asyncio.gather(replicating, return_exceptions=True)
         finally:
             os.close(file)
 
