@@ -102,6 +102,8 @@ def command_page() -> str:
         "Every command takes `--json` for programs and `--help`. Exit codes: 0 done, 1 the input is not valid or the",
         "work could not be done, 2 the command was misused. Errors are one line on standard error, with a [code](errors.md) in brackets.",
         "",
+        "`inkgrove --install-completion` lets your shell (bash, zsh, fish) complete commands and options.",
+        "",
         "This page is made from the command's own help by `scripts/make_docs.py`.",
     ]
     for path, command in commands(typer.main.get_command(app), ["inkgrove"]):
