@@ -1,0 +1,1 @@
+"""The slothmail story, played by real nodes and a real pipeline."""

@@ -1,0 +1,232 @@
+"""The slothmail story, step by step; after each the view must be what the protocol says."""
+
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from examples.demo.telling import Teller
+from examples.demo.world import Person, Refused, World
+
+COLUMNS = ("subject", "body", "created")
+VERSION_2: list[dict[str, Any]] = [
+    {"subject": {"action": "create", "type": "text"}},
+    {"body": {"action": "create", "type": "text"}},
+    {"created": {"action": "create", "type": "timestamp"}},
+]
+VERSION_3: list[dict[str, Any]] = [{"attachments": {"action": "create", "type": "relation[]"}}]
+VERSION_4: list[dict[str, Any]] = [
+    {"attachments": {"action": "remove"}},
+    {"subject": {"action": "update", "validation": "^[^#\\r\\n].*$", "default": "<Subject>"}},
+]
+
+
+class NotAsItShouldBe(Exception):
+    """The story went another way."""
+
+
+def expect(is_so: bool, what: str) -> None:
+    """End the story here unless it is so."""
+    if not is_so:
+        raise NotAsItShouldBe(what)
+
+
+class Story:
+    """Who takes part, and what they do."""
+
+    def __init__(self, world: World, teller: Teller) -> None:
+        self.world, self.tell = world, teller
+        self.schema = ""
+        self.mail = ""
+
+    def play(self) -> None:
+        """From the first schema to the last crumb."""
+        self.join()
+        self.publish_schema()
+        self.write_mail()
+        self.migrate()
+        self.update()
+        self.share()
+        self.forge()
+        self.revert()
+        self.delete()
+
+    def join(self) -> None:
+        """People choose a server each."""
+        self.tell.step("People choose a server each; a signed log says who they are")
+        haiku, sloth = self.world.haiku, self.world.sloth
+        self.dev, self.jane = haiku.join("dev"), haiku.join("jane")
+        self.john, self.alice = sloth.join("john"), sloth.join("alice")
+        self.admins = haiku.join("admin"), sloth.join("admin")
+        for person in (self.dev, self.jane, self.john, self.alice):
+            self.tell.say(f"  {person.fqdn:22} [dim]{person.id[:16]}…[/]")
+
+    def publish_schema(self) -> None:
+        """A schema is a log as well."""
+        self.tell.step("A developer publishes a schema: a signed log, every entry a version")
+        self.tell.request(self.dev, "POST", "/schemas", '{"name": "slothmail"}')
+        made = self.dev.ask("POST", "/schemas", json={"name": "slothmail"})
+        self.schema = made["schema"]
+        for fields in (VERSION_2, VERSION_3):
+            self.add_version({"fields": fields})
+        for admin in self.admins:
+            self.tell.request(admin, "PUT", f"/views/{self.schema[:8]}…/{self.schema.split('/')[1]}")
+            admin.ask("PUT", f"/views/{self.schema}")
+        with self.tell.doing("starting Spark, which keeps the views of both nodes"):
+            self.world.pipeline.wait()
+
+    def add_version(self, body: dict[str, Any]) -> None:
+        """The developer's next entry."""
+        told = str(body) if "target" in body else ", ".join(_describe(field) for field in body["fields"])
+        self.tell.request(self.dev, "POST", "/schemas/…/versions", told)
+        self.dev.ask("POST", f"/schemas/{self.schema}/versions", json=body)
+
+    def write_mail(self) -> None:
+        """By content: the node checks, signs and stores."""
+        self.tell.step("Jane writes a mail with a subject of two lines, which version 3 allows")
+        fields = {"subject": "Hello!\n...friend", "body": "We hang on.", "created": "2020-05-22T11:58:50Z"}
+        self.tell.request(self.jane, "POST", "/instances", '{"schema": "slothmail", "fields": {…}}')
+        made = self.jane.ask("POST", "/instances", json={"schema": self.schema, "fields": fields})
+        self.mail = made["instance"]
+        self.see(self.jane, ["Hello!\n...friend"], made["position"])
+        self.see(self.dev, [])
+        self.tell.say("  Nobody else sees it: it is Jane's until she shares it.")
+
+    def migrate(self) -> None:
+        """A new version while readers read."""
+        self.tell.step("Version 4: a subject is one line now. Old mails are migrated, not lost")
+        reading = _Reading(lambda: self.jane.rows(self.schema))
+        with reading:
+            self.add_version({"fields": VERSION_4})
+            with self.tell.doing("Spark builds the new view beside the old one, and swaps it in"):
+                self.wait_for(self.jane, ["<Subject>"])
+        self.see(self.jane, ["<Subject>"])
+        self.tell.say(f"  A reader asked {reading.count} times meanwhile; {reading.failed} answers failed.")
+        expect(reading.failed == 0 and reading.count > 0, "the migration has no outage")
+
+    def update(self) -> None:
+        """JSON Patch."""
+        self.tell.step("Jane mends her subject, at version 4")
+        patch = [{"op": "replace", "path": "/fields/subject", "value": "Hello! ...friend"}]
+        self.tell.request(self.jane, "PATCH", f"/instances/{self.mail[:12]}…", str(patch).replace("'", '"'))
+        headers = {"Content-Type": "application/json-patch+json"}
+        done = self.jane.ask("PATCH", f"/instances/{self.mail}", json=patch, headers=headers)
+        self.see(self.jane, ["Hello! ...friend"], done["position"])
+
+    def share(self) -> None:
+        """Across nodes."""
+        self.tell.step("She shares it with john and alice, whose node belongs to somebody else")
+        recipients = [self.john.fqdn, self.alice.fqdn]
+        self.tell.request(self.jane, "POST", f"/instances/{self.mail[:12]}…/share", str(recipients).replace("'", '"'))
+        self.jane.ask("POST", f"/instances/{self.mail}/share", json={"recipients": recipients})
+        with self.tell.doing("entries, payloads and the path that proves them travel"):
+            for person in (self.john, self.alice):
+                self.accept(person)
+                self.wait_for(person, ["Hello! ...friend"])
+        for person in (self.john, self.alice):
+            self.see(person, ["Hello! ...friend"])
+        states = {item["state"] for item in self.jane.ask("GET", f"/instances/{self.mail}/deliveries")["deliveries"]}
+        self.tell.say(f"  Jane's node says of the deliveries: {', '.join(sorted(states))}.")
+
+    def accept(self, person: Person) -> None:
+        """Who is not known yet waits in the box of requests."""
+        self.wait(lambda: bool(person.ask("GET", "/me/requests")["requests"]), f"a request for {person.fqdn}")
+        for request in person.ask("GET", "/me/requests")["requests"]:
+            person.ask("POST", f"/me/requests/{request['id']}", json={"decision": "accept"})
+
+    def forge(self) -> None:
+        """One bit."""
+        self.tell.step("A forger changes one bit of Jane's entry and posts it as hers")
+        proof = self.jane.ask("GET", f"/instances/{self.mail}/proof", headers={"Accept": "application/json"})
+        entry = bytearray(b64decode(proof["entries"][-1]["entry"]))
+        entry[33] ^= 1
+        try:
+            self.jane.ask("POST", "/entries", json={"entry": b64encode(entry).decode()})
+        except Refused as refused:
+            self.tell.say(f"  [red]refused[/] {refused}")
+            expect(refused.code == "entry.bad-signature", "it is refused for its signature")
+        else:
+            raise NotAsItShouldBe("the forged entry is refused")
+
+    def revert(self) -> None:
+        """Back to version 3."""
+        self.tell.step("The developer takes version 4 back: version 5 goes on from version 3")
+        self.add_version({"target": 3})
+        with self.tell.doing("both views are built anew"):
+            for person in (self.jane, self.john):
+                self.wait_for(person, ["Hello!\n...friend"])
+        for person in (self.jane, self.john):
+            self.see(person, ["Hello!\n...friend"])
+        self.tell.say("  The update at version 4 is obsolete; nothing of it was lost, should version 4 come back.")
+
+    def delete(self) -> None:
+        """Everywhere."""
+        self.tell.step("Jane deletes her mail; the deletion follows to everyone who has a copy by her")
+        self.tell.request(self.jane, "DELETE", f"/instances/{self.mail[:12]}…")
+        self.jane.ask("DELETE", f"/instances/{self.mail}")
+        with self.tell.doing("the deletion travels"):
+            for person in (self.jane, self.john, self.alice):
+                self.wait_for(person, [])
+        for person in (self.jane, self.john, self.alice):
+            self.see(person, [])
+
+    def see(self, person: Person, subjects: list[str], at_least: str | None = None) -> None:
+        """Show what somebody sees, and check it."""
+        rows = person.rows(self.schema, at_least)
+        self.tell.rows(person, rows, COLUMNS)
+        found = [row["fields"]["subject"] for row in rows]
+        expect(found == subjects, f"{person.fqdn} sees {subjects}, not {found}")
+
+    def wait_for(self, person: Person, subjects: list[str]) -> None:
+        """Until somebody sees this."""
+
+        def is_there() -> bool:
+            try:
+                return [row["fields"]["subject"] for row in person.rows(self.schema)] == subjects
+            except Refused as refused:
+                if refused.code.startswith("view."):
+                    return False  # not built yet
+                raise
+
+        self.wait(is_there, f"{person.fqdn} sees {subjects}")
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+        """Until something is so."""
+        until = time.monotonic() + seconds
+        while not condition():
+            expect(time.monotonic() < until, f"{what}, within {seconds:.0f} seconds")
+            time.sleep(0.1)
+
+
+class _Reading:
+    """Somebody who reads all the time."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self.count = self.failed = 0
+        self._read, self._ends = read, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            try:
+                self._read()
+            except (Refused, httpx.HTTPError):
+                self.failed += 1
+            self.count += 1
+            self._ends.wait(0.02)
+
+    def __enter__(self) -> "_Reading":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def _describe(field: dict[str, Any]) -> str:
+    (name, change), *_ = field.items()
+    return f"{name}: {change['action']}"
