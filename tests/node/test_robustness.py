@@ -180,12 +180,30 @@ def test_many_requests_on_one_connection_are_not_one_long_head(serving: Serving)
         assert serving.client.get("/healthz", headers={"X-Long": "x" * 15_000}).status_code == 200
 
 
-# Slowness
-
-
 def read_all(connection: socket.socket) -> bytes:
     connection.settimeout(10)
     return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01 this is no HTTP\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+    ],
+    ids=["long address", "garbage", "unknown version"],
+)
+def test_what_is_not_http_is_refused_in_our_own_form(serving: Serving, request_bytes: bytes) -> None:
+    with serving.connect() as connection:
+        connection.sendall(request_bytes)
+        head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+    assert b"application/problem+json" in head
+    assert json.loads(body)["code"] in ("request.invalid", "request.head-too-large")
+
+
+# Slowness
 
 
 def test_slow_body_times_out(serving: Serving) -> None:

@@ -22,7 +22,7 @@ from inkgrove.api.logs import configure_logs
 from inkgrove.api.metrics import DIRECTORY_VARIABLE
 from inkgrove.api.problems import problem
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import HeadTooLarge, PortTaken, RequestTooSlow
+from inkgrove.node.errors import BadRequest, HeadTooLarge, PortTaken, RequestTooSlow
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 
@@ -148,6 +148,10 @@ class _Protocol(HttpToolsProtocol):
             self._refuse(RequestTooSlow("the head of the request came too slowly"))
         else:
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what uvicorn cannot read as HTTP, such as an address of 70,000 letters, in our own form."""
+        self._refuse(BadRequest(msg))
 
     def _refuse(self, error: InkgroveError) -> None:
         self._stop_waiting()
