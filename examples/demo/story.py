@@ -2,7 +2,7 @@
 
 import threading
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +53,7 @@ class Story:
         self.forge()
         self.revert()
         self.delete()
+        self.rot()
 
     def join(self) -> None:
         """People choose a server each."""
@@ -75,12 +76,20 @@ class Story:
         for admin in self.admins:
             self.tell.request(admin, "PUT", f"/views/{self.schema[:8]}…/{self.schema.split('/')[1]}")
             admin.ask("PUT", f"/views/{self.schema}")
+        self.tell.say(
+            f"  [dim]sloth.example[/]  [cyan]inkgrove peer add {self.dev.fqdn}[/] [dim]new versions are fetched there[/]"
+        )
+        self.world.sloth.add_peer(self.dev.fqdn)
         with self.tell.doing("starting Spark, which keeps the views of both nodes"):
             self.world.pipeline.wait()
 
     def add_version(self, body: dict[str, Any]) -> None:
         """The developer's next entry."""
-        told = str(body) if "target" in body else ", ".join(_describe(field) for field in body["fields"])
+        told = (
+            f'{{"target": {body["target"]}}}'
+            if "target" in body
+            else ", ".join(_describe(field) for field in body["fields"])
+        )
         self.tell.request(self.dev, "POST", "/schemas/…/versions", told)
         self.dev.ask("POST", f"/schemas/{self.schema}/versions", json=body)
 
@@ -128,20 +137,25 @@ class Story:
                 self.wait_for(person, ["Hello! ...friend"])
         for person in (self.john, self.alice):
             self.see(person, ["Hello! ...friend"])
-        states = {item["state"] for item in self.jane.ask("GET", f"/instances/{self.mail}/deliveries")["deliveries"]}
-        self.tell.say(f"  Jane's node says of the deliveries: {', '.join(sorted(states))}.")
+        self.wait(lambda: self.deliveries() == ["delivered"] * 2, "both deliveries are acknowledged")
+        self.tell.say("  Both deliveries are acknowledged; Jane sees that too.")
+
+    def deliveries(self) -> list[str]:
+        """How the mail's way to each recipient stands."""
+        found = self.jane.ask("GET", f"/instances/{self.mail}/deliveries")["deliveries"]
+        return [item["state"] for item in found]
 
     def accept(self, person: Person) -> None:
         """Who is not known yet waits in the box of requests."""
         self.wait(lambda: bool(person.ask("GET", "/me/requests")["requests"]), f"a request for {person.fqdn}")
         for request in person.ask("GET", "/me/requests")["requests"]:
-            person.ask("POST", f"/me/requests/{request['id']}", json={"decision": "accept"})
+            person.ask("POST", f"/me/requests/{request['via']}", json={"decision": "accept"})
 
     def forge(self) -> None:
         """One bit."""
         self.tell.step("A forger changes one bit of Jane's entry and posts it as hers")
         proof = self.jane.ask("GET", f"/instances/{self.mail}/proof", headers={"Accept": "application/json"})
-        entry = bytearray(b64decode(proof["entries"][-1]["entry"]))
+        entry = bytearray.fromhex(proof["entries"][-1][0])
         entry[33] ^= 1
         try:
             self.jane.ask("POST", "/entries", json={"entry": b64encode(entry).decode()})
@@ -173,12 +187,45 @@ class Story:
         for person in (self.jane, self.john, self.alice):
             self.see(person, [])
 
+    def rot(self) -> None:
+        """Forgetting on purpose."""
+        self.tell.step("Jane sends john twelve mails; his node keeps five copies and lets the others rot")
+        for number in range(1, 13):
+            fields = {"subject": f"Mail {number}", "body": "Still hanging on.", "created": "2020-05-23T08:00:00Z"}
+            body = {"schema": self.schema, "fields": fields, "recipients": [self.john.fqdn]}
+            self.jane.ask("POST", "/instances", json=body)
+        with self.tell.doing("they travel"):
+            self.wait(lambda: len(self.john.rows(self.schema)) == 12, "john sees twelve mails")
+        with self.tell.doing("Spark chooses the victims and cooks them into summaries"):
+            outcome = self.world.pipeline.let_rot(self.world.sloth.home, keep_rows=5)
+            self.wait(lambda: len(self.john.rows(self.schema)) == 5, "john sees five mails")
+        self.see(self.john, [f"Mail {number}" for number in range(8, 13)])
+        summary = self.john.ask("GET", f"/views/{self.schema}/summary")
+        counts = {part: summary[part]["count"] for part in ("exact", "cooked", "together")}
+        self.tell.say(f"  {outcome.freed:,} bytes freed. The summary still counts them all: {_spoken(counts)}.")
+        expect(counts["together"] == 12, "nothing is missing from the summary")
+        expect(len(self.jane.rows(self.schema)) == 12, "Jane's own mails do not rot")
+        self.tell.say("  Jane's own node has all twelve: what is one's own never rots, and john can fetch his again.")
+
     def see(self, person: Person, subjects: list[str], at_least: str | None = None) -> None:
-        """Show what somebody sees, and check it."""
-        rows = person.rows(self.schema, at_least)
+        """Show what somebody sees, once the view has taken in a write, and check it."""
+        if at_least is not None:
+            with self.tell.doing("the pipeline takes it in"):
+                self.wait(lambda: self.has_seen(person, at_least), "the view has seen the write")
+        rows = person.rows(self.schema)
         self.tell.rows(person, rows, COLUMNS)
         found = [row["fields"]["subject"] for row in rows]
-        expect(found == subjects, f"{person.fqdn} sees {subjects}, not {found}")
+        expect(sorted(found) == sorted(subjects), f"{person.fqdn} sees {subjects}, not {found}")
+
+    def has_seen(self, person: Person, position: str) -> bool:
+        """Whether somebody's view has taken in a write."""
+        try:
+            person.rows(self.schema, position)
+        except Refused as refused:
+            if refused.code.startswith("view."):
+                return False
+            raise
+        return True
 
     def wait_for(self, person: Person, subjects: list[str]) -> None:
         """Until somebody sees this."""
@@ -225,6 +272,10 @@ class _Reading:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+
+
+def _spoken(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {part}" for part, count in counts.items())
 
 
 def _describe(field: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from examples.demo.world import Person, World
 
-STEPS = 13
+STEPS = 10
 
 
 class Teller:

@@ -17,6 +17,8 @@ import httpx
 from pyspark.sql import SparkSession
 
 from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.rot.policy import Limits, Policy
+from inkgrove.pipeline.rot.run import Outcome, Rot
 from inkgrove.pipeline.session import start_session
 
 PASSWORD = "correct horse battery"  # noqa: S105 - a demo has no secrets
@@ -55,6 +57,7 @@ class DemoNode:
             "ADMINISTRATORS": f"admin.{self.domain}",
             "RESOLVE": self.resolve,
             "ENDPOINT": f"https://{self.domain}",
+            "REPLICATION_SECONDS": "2",
         }
         environment = {**os.environ, **{f"INKGROVE_NODE_{name}": value for name, value in settings.items()}}
         command = [sys.executable, "-m", "inkgrove", "serve", "--port", str(self.port), "--home", str(self.home)]
@@ -83,6 +86,11 @@ class DemoNode:
                 self.process.kill()
                 self.process.wait()
 
+    def add_peer(self, fqdn: str) -> None:
+        """What the operator types: `inkgrove peer add`."""
+        command = [sys.executable, "-m", "inkgrove", "peer", "add", fqdn, "--home", str(self.home)]
+        subprocess.run(command, check=True, capture_output=True)
+
     def join(self, name: str) -> "Person":
         """A new identity on this node, signed in."""
         fqdn = f"{name}.{self.domain}"
@@ -109,7 +117,7 @@ class Person:
 
     def rows(self, schema: str, at_least: str | None = None) -> list[dict[str, Any]]:
         """What this person sees of a view, once it has taken in a write."""
-        params = {"at_least": at_least} if at_least else {}
+        params = {"sort": "_seq_num", **({"at_least": at_least} if at_least else {})}
         found: list[dict[str, Any]] = self.ask("GET", f"/views/{schema}", params=params)["rows"]
         return found
 
@@ -145,6 +153,15 @@ class Pipeline:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
+
+    def let_rot(self, home: Path, keep_rows: int) -> Outcome:
+        """What `inkgrove rot run` does, with a budget of rows."""
+        assert self.spark is not None
+        rot = Rot(self.spark, str(home), home, lambda: time.time_ns() // 1000)
+        try:
+            return rot.run(Policy(fungus="fifo", node=Limits(rows=keep_rows)))
+        finally:
+            rot.close()
 
     def stop(self) -> None:
         """End both streams and Spark."""

@@ -24,6 +24,7 @@ from inkgrove.messages.delivery import (
     encode_receipts,
     open_parcel,
 )
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references
@@ -40,6 +41,7 @@ from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares
 from inkgrove.store.requests import add_request, count_requests, remove_requests
+from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
 """Stands in the receipt of what is taken in for no identity."""
@@ -153,7 +155,18 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
         receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
     if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
         take_parcel(connection, node, opened, accepted, arrival.access)
+        if via is not None:
+            want_schemas(connection, _named_schemas(opened), node.clock(), via)
     return receipts
+
+
+def _named_schemas(opened: OpenedParcel) -> dict[SchemaId, int]:
+    """The schemas that messages name, each with the newest version."""
+    named: dict[SchemaId, int] = {}
+    for item in opened.messages:
+        if (schema := item.message.schema) is not None:
+            named[schema.schema_id] = max(schema.version, named.get(schema.schema_id, 0))
+    return named
 
 
 def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:

@@ -234,9 +234,13 @@ def _lacking(connection: Connection, schema: SchemaId) -> list[tuple[int, int]]:
 
 
 def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:
-    """The author of a schema, then some who use it; those who are hosted here have nothing that is not here."""
-    authors = [item.schema.author, *authors_naming(connection, item.number, _MOST_ASKED)]
-    asked = dict.fromkeys(owner_of(connection, author) for author in authors)
+    """The author of a schema, who brought what names it, then some who use it.
+
+    Those who are hosted here have nothing that is not here.
+    """
+    users = [owner_of(connection, author) for author in authors_naming(connection, item.number, _MOST_ASKED)]
+    brought = [item.via] if item.via is not None else []
+    asked = dict.fromkeys([owner_of(connection, item.schema.author), *brought, *users])
     hosted = hosted_among(connection, asked)
     return [identity for identity in asked if identity not in hosted][:_MOST_ASKED]
 

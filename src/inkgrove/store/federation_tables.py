@@ -88,6 +88,7 @@ wanted_schemas = Table(
     Column("version", BigInteger, nullable=False),  # the newest that something held here names
     Column("failures", Integer, nullable=False),
     Column("next_try", BigInteger, nullable=False),
+    Column("via", Bytes),  # who brought what names it, if somebody did
 )
 
 index_progress = Table(

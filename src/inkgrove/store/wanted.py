@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select, update
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.federation_tables import wanted_schemas
@@ -22,21 +22,29 @@ class WantedSchema(NamedTuple):
     schema: SchemaId
     version: int
     failures: int
+    via: IdentityId | None
+    """Who brought what names it, and so may have it; its author may be unknown here."""
 
 
-def want_schemas(connection: Connection, named: Mapping[SchemaId, int], now: int) -> None:
-    """Note those of the schemas, each with a version, that are not held up to there."""
+def want_schemas(
+    connection: Connection, named: Mapping[SchemaId, int], now: int, via: IdentityId | None = None
+) -> None:
+    """Note those of the schemas, each with a version, that are not held up to there; `via` brought what names them."""
     lacking = _lacking(connection, named)
     if not lacking:
         return
     numbers = number_schemas(connection, lacking)
     for schema in sorted(lacking):
-        row = {"schema": numbers[schema], "version": named[schema], "failures": 0, "next_try": now}
+        row = {"schema": numbers[schema], "version": named[schema], "failures": 0, "next_try": now, "via": via}
         connection.execute(insert_new(connection, wanted_schemas), row)
         # A version that was not named before is asked for at once.
         is_older = (wanted_schemas.c.schema == numbers[schema]) & (wanted_schemas.c.version < named[schema])
         values = {"version": named[schema], "failures": 0, "next_try": now}
         connection.execute(update(wanted_schemas).where(is_older).values(values))
+        if via is not None:
+            # Somebody new may have what the others had not.
+            is_new = (wanted_schemas.c.schema == numbers[schema]) & wanted_schemas.c.via.is_distinct_from(via)
+            connection.execute(update(wanted_schemas).where(is_new).values(via=via, next_try=now))
 
 
 def _lacking(connection: Connection, named: Mapping[SchemaId, int]) -> set[SchemaId]:
@@ -64,7 +72,13 @@ def due_schemas(connection: Connection, now: int, limit: int) -> list[WantedSche
         .limit(limit)
     )
     found = [
-        WantedSchema(row.schema, SchemaId(PublicKey(row.author), row.log_id), row.version, row.failures)
+        WantedSchema(
+            row.schema,
+            SchemaId(PublicKey(row.author), row.log_id),
+            row.version,
+            row.failures,
+            IdentityId(row.via) if row.via is not None else None,
+        )
         for row in connection.execute(query)
     ]
     lacking = _lacking(connection, {item.schema: item.version for item in found})

@@ -86,6 +86,7 @@ def upgrade() -> None:
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("failures", sa.Integer, nullable=False),
         sa.Column("next_try", sa.BigInteger, nullable=False),
+        sa.Column("via", sa.LargeBinary),
         sa.PrimaryKeyConstraint("schema", name="pk_wanted_schemas"),
     )
     op.create_table(
