@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate lint format vectors docs site bench clean
+.PHONY: help setup demo up test simulate lint format vectors docs site bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,11 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $(READY)
 
-demo: $(READY) ## Play the slothmail story
+demo: $(READY) ## Play the slothmail story: two nodes, one pipeline
 	@$(BIN)/python -m examples.demo
+
+up: $(READY) ## The same, left running, with pages to look at
+	@$(BIN)/python -m examples.demo --stay
 
 test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile

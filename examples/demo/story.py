@@ -76,9 +76,7 @@ class Story:
         for admin in self.admins:
             self.tell.request(admin, "PUT", f"/views/{self.schema[:8]}…/{self.schema.split('/')[1]}")
             admin.ask("PUT", f"/views/{self.schema}")
-        self.tell.say(
-            f"  [dim]sloth.example[/]  [cyan]inkgrove peer add {self.dev.fqdn}[/] [dim]new versions are fetched there[/]"
-        )
+        self.tell.say(f"  [dim]sloth.example[/]  [cyan]inkgrove peer add {self.dev.fqdn}[/] [dim]for new versions[/]")
         self.world.sloth.add_peer(self.dev.fqdn)
         with self.tell.doing("starting Spark, which keeps the views of both nodes"):
             self.world.pipeline.wait()

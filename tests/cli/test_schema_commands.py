@@ -231,15 +231,6 @@ def test_relation_to_a_schema_elsewhere_keeps_nothing_waiting_unless_registered_
     assert (waiting["version"], waiting["waits_for"], waiting["rows"]) == (1, [["11" * 32, 3]], [])
 
 
-def test_demo_runs_and_ends_well() -> None:
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.demo"], cwd=root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    assert "<Subject>" in done.stdout
-
-
 def test_readme_commands_work(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     blocks = (root / "README.md").read_text().split("```sh\n")[1:]

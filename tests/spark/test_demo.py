@@ -1,0 +1,16 @@
+"""The slothmail story as a newcomer plays it: real nodes, real Spark, every step checked by the story itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_demo_runs_and_ends_well() -> None:
+    command = [sys.executable, "-m", "examples.demo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Everything was as it should be" in done.stdout
+    assert "<Subject>" in done.stdout
+    assert "entry.bad-signature" in done.stdout
