@@ -42,6 +42,8 @@ def is_behind(connection: Connection) -> bool:
 
 def follow_logs(connection: Connection, now: int) -> bool:
     """Look at the next page of what happened; whether there may be more."""
+    # There is a row to lock from the very first time: several processes may follow.
+    connection.execute(insert_new(connection, index_progress), {"id": 1, "xid": START.xid, "position": START.position})
     before = indexed_offset(connection, lock=True)
     some = page_of_ingests(connection, before, _PAGE)
     is_entry = and_(entries.c.log == some.c.log, entries.c.seq_num == some.c.seq_num)
@@ -68,9 +70,7 @@ def follow_logs(connection: Connection, now: int) -> bool:
         return False
     _settle(connection, _dirty_instances(connection, happened))
     want_schemas(connection, _named_schemas(connection, happened), now)
-    facts = {"xid": happened[-1].xid, "position": happened[-1].position}
-    if connection.execute(update(index_progress).values(facts)).rowcount == 0:
-        connection.execute(insert_new(connection, index_progress), {"id": 1, **facts})
+    connection.execute(update(index_progress).values(xid=happened[-1].xid, position=happened[-1].position))
     return True
 
 

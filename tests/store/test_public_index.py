@@ -1,0 +1,119 @@
+"""What is public, and which schemas are wanted, follows from the logs in whatever order they came."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, select
+
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.federation_tables import public_instances
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.offers import lacking_ranges
+from inkgrove.store.opening import open_store
+from inkgrove.store.public_index import follow_logs, is_behind
+from inkgrove.store.wanted import due_schemas
+from tests.support.logs import LogBuilder, key
+
+SCHEMA = SchemaVersion(key(9).public, 3, 2)
+PUBLIC, LISTED = Access("public"), Access("listed")
+
+
+@pytest.fixture
+def store(place: Path | str) -> Iterator[LogStore]:
+    with open_store(place) as opened:
+        yield opened
+
+
+def log_of(*messages: Message) -> LogBuilder:
+    log = LogBuilder(key(1), log_id=7)
+    for message in messages:
+        log.append(encode_message(message))
+    return log
+
+
+def take(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True) -> None:
+    """Take in some entries and follow."""
+    numbers = seq_nums or range(1, len(log.entries) + 1)
+    receipts = store.ingest((log.entry(n).encoded, log.payloads[n - 1] if payloads else None) for n in numbers)
+    assert all(receipt.error is None or receipt.status == "evidence" for receipt in receipts), receipts
+    while store.database.write(lambda connection: follow_logs(connection, 5)):
+        pass
+    assert not store.database.read(is_behind)
+
+
+def public(store: LogStore) -> dict[int, bool]:
+    """The creates of public instances, and whether they have ended."""
+    query = select(public_instances.c.create_seq, public_instances.c.is_deleted)
+    return store.database.read(lambda c: {row.create_seq: bool(row.is_deleted) for row in c.execute(query)})
+
+
+def test_newest_word_decides(store: LogStore) -> None:
+    log = log_of(
+        Create(SCHEMA, {}, PUBLIC),
+        Create(SCHEMA, {}),
+        Create(SCHEMA, {}, PUBLIC),
+        Update(SCHEMA, 2, access=PUBLIC),
+        Update(SCHEMA, 3, access=LISTED),
+        Delete(1),
+    )
+    take(store, log, 1, 2, 3)
+    assert public(store) == {1: False, 3: False}
+    take(store, log, 4, 5)
+    assert public(store) == {1: False, 2: False}
+    take(store, log, 6)
+    assert public(store) == {1: True, 2: False}
+
+
+def test_create_that_comes_after_its_update_is_public_by_it(store: LogStore) -> None:
+    log = log_of(Create(SCHEMA, {}), Create(SCHEMA, {}))
+    log.append(encode_message(Update(SCHEMA, log.hash(2), access=PUBLIC)))
+    take(store, log, 1, 2, 3, payloads=False)
+    take(store, log, 3)
+    assert public(store) == {}
+    take(store, log, 2)
+    assert public(store) == {2: False}
+
+
+def test_word_behind_a_fork_does_not_count(store: LogStore) -> None:
+    log = log_of(Create(SCHEMA, {}), Update(SCHEMA, 1, access=PUBLIC))
+    take(store, log)
+    assert public(store) == {1: False}
+    take(store, log.fork_at(2), 2)
+    assert public(store) == {}
+
+
+def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store: LogStore) -> None:
+    other = SchemaId(key(8).public, 1)
+    definition = LogBuilder(key(9), log_id=3)
+    definition.append(encode_message(SchemaMeta("mail")))
+    definition.append(encode_message(SchemaMigration((FieldChange("to", "create", "relation", schema=other),))))
+
+    def wanted(connection: Connection) -> dict[SchemaId, int]:
+        return {item.schema: item.version for item in due_schemas(connection, 5, 10)}
+
+    take(store, log_of(Create(SCHEMA, {})))
+    assert store.database.write(wanted) == {SCHEMA.schema_id: 2}
+    take(store, definition, 1)
+    assert store.database.write(wanted) == {SCHEMA.schema_id: 2}
+    take(store, definition, 2)
+    # And now the one that its relation points to.
+    assert store.database.write(wanted) == {other: 1}
+
+
+def test_lacking_are_places_whose_payloads_never_came(store: LogStore) -> None:
+    log = log_of(*(Create(SCHEMA, {}) for _ in range(8)))
+
+    def lacking(most: int = 10) -> list[tuple[int, int]]:
+        return store.database.read(lambda c: lacking_ranges(c, key(1).public, 7, 10, most=most))
+
+    assert lacking() == [(1, 10)]
+    take(store, log, 1, 2, 3, 4, 5, 6, 7, 8, payloads=False)
+    take(store, log, 2, 3, 6)
+    assert lacking() == [(1, 1), (4, 5), (7, 10)]
+    assert lacking(most=2) == [(1, 1), (4, 10)]
+    store.drop_payloads([log.hash(3)])
+    assert lacking() == [(1, 1), (4, 5), (7, 10)]
