@@ -1,9 +1,11 @@
 """The page on the client is true: its examples run against a real node and print what is shown."""
 
+import shutil
 import webbrowser
 from pathlib import Path
 
 from tests.client.conftest import Person
+from tests.support.components import require_component
 from tests.support.node_processes import Serving
 from tests.support.pages import run_page
 
@@ -17,4 +19,5 @@ def test_examples_of_the_client_do_what_they_show(node: Serving, tmp_path: Path)
 
 
 def test_tutorial_does_what_it_shows(node: Serving, tmp_path: Path) -> None:
+    require_component("curl", shutil.which("curl"), "install curl")
     assert run_page(DOCS / "tutorial.md", node.url, tmp_path) == []
