@@ -40,6 +40,7 @@ docs: $(READY) ## Write the reference pages that follow from the code
 
 bench: $(READY) ## Measure, as ratios to a baseline in the same run
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.rot
 
 clean: ## Remove what setup and the tools made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results src/*.egg-info

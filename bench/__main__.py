@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import archive, migration, node, pipeline, reading, verification
+from bench import archive, migration, node, pipeline, reading, rot_pass, verification
 
-SUITES = (verification, migration, archive, pipeline, node, reading)
+SUITES = (verification, migration, archive, pipeline, node, reading, rot_pass)
 
 
 def main() -> None:

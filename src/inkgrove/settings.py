@@ -68,6 +68,37 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RotSettings:
+    """How much of other people's data is kept, and what goes first."""
+
+    fungus: Literal["fifo", "uniform", "anterograde", "area", "egi", "rot", "overexposed", "stratified"] = setting(
+        "rot", "What goes first, where a schema has no fungus of its own."
+    )
+    bytes: int = setting(0, "How many bytes of copies the node keeps, payloads and blobs; 0 is no limit.", least=0)
+    rows: int = setting(0, "How many copies the node keeps; 0 is no limit.", least=0)
+    bytes_per_identity: int = setting(0, "How many bytes it keeps of each owner; 0 is no limit.", least=0)
+    rows_per_identity: int = setting(0, "How many copies it keeps of each owner; 0 is no limit.", least=0)
+    bytes_per_schema: int = setting(0, "How many bytes it keeps of each schema; 0 is no limit.", least=0)
+    rows_per_schema: int = setting(0, "How many copies it keeps of each schema; 0 is no limit.", least=0)
+    identities: Mapping[str, str] = setting(
+        {}, "Limits of single owners by their id in hex, such as `bytes=1000000 rows=500`."
+    )
+    schemas: Mapping[str, str] = setting(
+        {}, "Limits and fungi of single schemas by AUTHOR/LOG, such as `fungus=fifo rows=500`."
+    )
+    guards: tuple[str, ...] = setting(
+        ("pinned", "answered", "passed-on", "newest"),
+        "What is spared besides what is never touched: pinned, answered, passed-on, newest.",
+    )
+    absence_seconds: int = setting(
+        30 * 86_400, "The longest absence of another node: tombstones and stubs stay at least so long.", least=0
+    )
+    cooked_seconds: int = setting(7 * 86_400, "How long a cooked copy is remembered before it is a stub.", least=0)
+    seed: int = setting(0, "What chance depends on, besides the run and the copy.", least=0)
+    every_seconds: int = setting(0, "How often `inkgrove up` lets copies rot; 0 is never.", least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Where everything is."""
 
@@ -78,6 +109,7 @@ class Settings:
     node: NodeSettings = field(default_factory=NodeSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+    rot: RotSettings = field(default_factory=RotSettings)
 
 
 _KIND_NAMES: Final = {

@@ -26,6 +26,7 @@ from inkgrove.api import (
     operation,
     proofs,
     relations,
+    rot,
     schemas,
     services,
     sharing,
@@ -60,6 +61,7 @@ ROUTERS: Final = (
     changes.router,
     proofs.router,
     blobs.router,
+    rot.router,
     operation.router,
 )
 FAST: Final = (instances.create_instance, entries.publish_entries)

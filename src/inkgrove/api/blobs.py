@@ -15,8 +15,15 @@ from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.bodies import media_type_of
 from inkgrove.api.problems import problem, responses
 from inkgrove.api.ranges import ByteRange, matches_etag, parse_range
-from inkgrove.node.blobs import Upload, find_blob, uploader
+from inkgrove.api.rot import fetching_of
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.federation.errors import BadAnswer, NotGivenAgain, PeerTimeout
+from inkgrove.federation.refetch import fetch_blob
+from inkgrove.node.blobs import Blob, Upload, find_blob, uploader
+from inkgrove.node.caller import Caller
 from inkgrove.node.errors import BadRange, BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob, UnsupportedMediaType
+from inkgrove.node.node import Node
 
 router = APIRouter(tags=["blobs"])
 
@@ -80,10 +87,11 @@ _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format"
         200: {"description": "The bytes", "content": _CONTENT},
         206: {"description": "The range asked for", "content": _CONTENT},
         304: {"description": "The client has them already"},
-        **responses(UnknownBlob, BadRange),
+        **responses(UnknownBlob, BadRange, NotGivenAgain, BadAnswer, PeerTimeout),
     },
 )
-def download_blob(
+async def download_blob(
+    request: Request,
     node: NodeDependency,
     caller: CallerDependency,
     hash: Annotated[str, PathParameter(examples=[_EXAMPLE])],  # noqa: A002  the name in the address
@@ -91,8 +99,11 @@ def download_blob(
     if_none_match: Annotated[str | None, Header()] = None,
     if_range: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The bytes of a blob, or a single range of them, for those who see an instance that lends it."""
-    blob = find_blob(node, caller, hash)
+    """The bytes of a blob, or a single range of them, for those who see an instance that lends it.
+
+    What has rotted here is fetched again from the node of the instance's owner.
+    """
+    blob = await _find_or_fetch(request, node, caller, hash)
     etag = f'"{blob.hash.hex()}"'
     is_harmless = blob.media_type in _HARMLESS
     headers = {
@@ -120,6 +131,24 @@ def download_blob(
     media_type = blob.media_type if _MEDIA_TYPE.fullmatch(blob.media_type) else _UNKNOWN_TYPE
     headers["Content-Type"] = media_type
     return StreamingResponse(_read(blob.path, first, end), 206 if part is not None else 200, headers)
+
+
+async def _find_or_fetch(request: Request, node: Node, caller: Caller, text: str) -> Blob:
+    try:
+        return await run_in_threadpool(find_blob, node, caller, text)
+    except UnknownBlob:
+        content = _parse(text)
+        if caller.identity is None or caller.grant is not None or content is None:
+            raise
+    await fetch_blob(fetching_of(request, node), caller.identity, content)
+    return await run_in_threadpool(find_blob, node, caller, text)
+
+
+def _parse(text: str) -> Hash | None:
+    try:
+        return parse_hash(text)
+    except InkgroveError:
+        return None
 
 
 def _read(path: Path, first: int, end: int) -> Iterator[bytes]:

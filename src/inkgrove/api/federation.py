@@ -22,7 +22,7 @@ from inkgrove.store.peers import KnownIdentity
 router = APIRouter(tags=["federation"])
 
 _BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
-_SIGNED = (
+SIGNED = (
     errors.SignatureMissing,
     errors.SignatureIncomplete,
     errors.BadRequestSignature,
@@ -63,7 +63,7 @@ async def admit(request: Request, body: bytes) -> KnownIdentity:
             "description": "Receipts: what became of each parcel for each recipient",
             "content": {MEDIA_TYPE: _BINARY},
         },
-        **responses(*_SIGNED, core.BadParcel),
+        **responses(*SIGNED, core.BadParcel),
     },
     openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}},
 )
@@ -98,7 +98,7 @@ def _receive(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     response_class=Response,
     responses={
         200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: _BINARY}},
-        **responses(*_SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
+        **responses(*SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
     },
     openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: _BINARY}}},
 )

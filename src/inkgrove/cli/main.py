@@ -22,6 +22,7 @@ from inkgrove.cli import (
     materialise,
     message,
     proof,
+    rot,
     schema,
     serve,
     view,
@@ -46,6 +47,8 @@ app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
 app.add_typer(proof.app, name="proof")
+app.add_typer(rot.app, name="rot")
+rot.add_to(app)
 materialise.add_to(app)
 archive.add_to(app, view.app)
 configuration.add_to(app)

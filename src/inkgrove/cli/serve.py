@@ -63,7 +63,7 @@ def up(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the node and the pipeline together until stopped, and start again what dies."""
+    """Run the node, the pipeline and, if it is set, rot together until stopped, and start again what dies."""
     settings = _settings(host, port, workers)
     places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
     where = ["--host", settings.host, "--port", str(settings.port), "--workers", str(settings.workers)]
@@ -73,6 +73,10 @@ def up(
         Child("node", [*inkgrove, "serve", *where, *places, *(["--json"] if as_json else [])], lambda _: _answers(url)),
         Child("pipeline", [*inkgrove, "materialise", "--follow", *places], lambda seconds: seconds > 10),
     ]
+    every = current().rot.every_seconds
+    if every:
+        rot = [*inkgrove, "rot", "run", "--every", str(every), *places]
+        children.append(Child("rot", rot, lambda seconds: seconds > 1))
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -712,6 +712,33 @@ class InvalidSetting(SettingsError):
     code = "settings.invalid"
 
 
+# rot.*
+
+
+class RotError(InkgroveError):
+    """Data rot: what is kept of other people's data, and what goes."""
+
+    code = "rot"
+
+
+class BadPolicy(RotError):
+    """The policy names a fungus, a guard, a schema, an identity or a limit that does not exist."""
+
+    code = "rot.bad-policy"
+
+
+class NoSuchCopy(RotError):
+    """The instance is no foreign copy that this node knows of."""
+
+    code = "rot.no-such-copy"
+
+
+class NotRotted(RotError):
+    """The copy is whole: there is nothing to fetch."""
+
+    code = "rot.not-rotted"
+
+
 # input.*
 
 

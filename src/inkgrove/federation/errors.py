@@ -185,6 +185,12 @@ class NotToBePassedOn(FederationError):
     code = "federation.not-to-be-passed-on"
 
 
+class NotGivenAgain(FederationError):
+    """The owner's node does not have what was asked for, or does not give it to the one who asks."""
+
+    code = "federation.not-given-again"
+
+
 class NotAddressed(FederationError):
     """The instance is closed and the recipient is not among those it names."""
 

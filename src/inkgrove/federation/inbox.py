@@ -114,7 +114,7 @@ def _receive(connection: Connection, node: Node, via: IdentityId, opened: Opened
         code = refusal.code if refusal is not None else None
         receipts.append(Receipt(parcel.instance, recipient, fate, code))
     if accepted:
-        _take_in(connection, node, opened, accepted, arrival.access)
+        take_in(connection, node, opened, accepted, arrival.access)
     return receipts
 
 
@@ -126,9 +126,10 @@ def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | 
     return held.access
 
 
-def _take_in(
+def take_in(
     connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
 ) -> None:
+    """Store a parcel for recipients who take it, all of it or nothing."""
     instance = opened.parcel.instance
     prepared, rejected = prepare(opened.parcel.entries)
     for refused in rejected:

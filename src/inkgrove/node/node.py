@@ -10,6 +10,7 @@ from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.access_log import AccessLog
 from inkgrove.node.errors import NoKeyHere
+from inkgrove.node.read_counter import ReadCounter
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault, open_vault
 from inkgrove.store.blob_store import BlobFiles
@@ -49,6 +50,7 @@ class Node:
         self.views: ViewStore = open_views(place, with_node=True)
         self._at_close: list[Callable[[], None]] = []
         self.access_log = AccessLog(self.database)
+        self.reads = ReadCounter(self.database)
         self.tidied = 0
         """When this process last removed what has expired."""
 
@@ -77,5 +79,6 @@ class Node:
         for work in self._at_close:
             work()
         self.access_log.close()
+        self.reads.close()
         self.store.close()
         self.views.close()

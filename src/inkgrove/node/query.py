@@ -107,7 +107,9 @@ def ask(node: Node, caller: Caller, name: str, question: Question) -> Answer:
         changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
         return Answer(view, page.rows, related, cursor, count, changes)
 
-    return node.views.database.read(work)
+    answer = node.views.database.read(work)
+    node.reads.add((row.instance, row.author) for row in answer.rows)
+    return answer
 
 
 def _parse_sort(texts: Sequence[str]) -> list[tuple[str, bool]]:
@@ -218,13 +220,15 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
 
 def show_instance(node: Node, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
     """An instance as it is now."""
-    return node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
+    view, row = node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
+    node.reads.add([(row.instance, row.author)])
+    return view, row
 
 
 def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:
     """Whether the caller may see the row of an instance."""
     try:
-        show_instance(node, caller, instance)
+        node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
     except InkgroveError:
         return False
     return True

@@ -25,6 +25,7 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
     """The groups whose fold may have changed."""
     groups: set[Group] = set()
     hashes = []
+    late: list[tuple[int, int]] = []
     for item in ingests:
         if item.log is None or item.seq_num is None:
             continue
@@ -39,21 +40,14 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
         groups.add(Group(item.log, item.seq_num))
         if item.create_seq is not None:
             groups.add(Group(item.log, item.create_seq))
-        if item.what in _LATE and _speaks_first(store, item):
-            groups.add(Group(item.log, None))
+        if item.what in _LATE:
+            late.append((item.log, item.seq_num))
+    first_held = store.first_payloads({log for log, _ in late})
+    # A payload that came or went before all others can change what its whole log is taken for.
+    groups.update(Group(log, None) for log, seq_num in late if seq_num <= first_held.get(log, seq_num) or seq_num == 1)
     for waiting in store.waiting_for(hashes):
         groups.add(Group(waiting.log, waiting.seq_num))
     return groups
-
-
-def _speaks_first(store: LogStore, item: Ingest) -> bool:
-    """Whether a payload that came or went can change what its whole log is taken for."""
-    assert item.log is not None
-    assert item.seq_num is not None
-    if item.seq_num == 1:
-        return True
-    before = store.messages_between(item.log, 1, item.seq_num - 1)
-    return not any(message.payload is not None for message in before)
 
 
 def in_parts(groups: Iterable[Group], parts: int) -> list[list[Group]]:

@@ -34,8 +34,9 @@ from inkgrove.store import node_tables
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset, What, read_ingests
 from inkgrove.store.node_tables import blob_progress, blob_references, blob_rights, blobs
+from inkgrove.store.rot_tables import copies
 from inkgrove.store.tables import entries, logs
-from inkgrove.store.view_store import View
+from inkgrove.store.view_store import View, view_of
 from inkgrove.store.view_tables import gone
 from inkgrove.store.visibility import visible_rows
 
@@ -176,6 +177,33 @@ def lent_media_type(
     return connection.scalar(query.limit(1))
 
 
+def find_reference(
+    connection: Connection, content: Hash, reader: IdentityId | None, own_keys: Iterable[PublicKey], now: int
+) -> tuple[Hash, PublicKey] | None:
+    """An instance that names a blob and that the reader may see, with its author; `connection` is one of the views."""
+    keys = list(own_keys)
+    columns = (_references.c.schema_author, _references.c.schema_log_id)
+    for author, log_id in connection.execute(select(*columns).where(_references.c.hash == content).distinct()).all():
+        view = view_of(connection, SchemaId(PublicKey(author), log_id))
+        if view is None or not view.is_built:
+            continue
+        rows = view.table()
+        query = (
+            select(rows.c._instance, rows.c._author)
+            .join_from(_references, rows, rows.c._instance == _references.c.instance)
+            .where(
+                _references.c.hash == content,
+                _references.c.author == rows.c._author,
+                visible_rows(rows, reader, keys, now),
+                not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
+            )
+        )
+        row = connection.execute(query.order_by(rows.c._instance).limit(1)).first()
+        if row is not None:
+            return Hash(row[0]), PublicKey(row[1])
+    return None
+
+
 # References that came another way than by the node's own publishing
 
 
@@ -271,4 +299,6 @@ def claim_orphan(connection: Connection, content: Hash) -> bool:
 
 
 def _is_used() -> ColumnElement[bool]:
-    return exists().where(blob_references.c.hash == blobs.c.hash).correlate(blobs)
+    """Whether an instance refers to a blob that may claim to: a copy that was to lose its blobs may not."""
+    has_rotted = exists().where(copies.c.instance == blob_references.c.instance, copies.c.step != "full")
+    return exists().where(blob_references.c.hash == blobs.c.hash, not_(has_rotted)).correlate(blobs)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, select
+from sqlalchemy import Connection, Select, and_, bindparam, exists, or_, select
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.hashing import Hash
@@ -15,6 +15,7 @@ from inkgrove.core.lipmaa import lipmaa
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing
 from inkgrove.store.prepare import Batch, LogKey, Prepared
+from inkgrove.store.rot_tables import ROTTED, copies
 from inkgrove.store.tables import entries, logs, name_of_log
 
 LOCK_LOGS = (
@@ -137,7 +138,11 @@ def _read(
 
 @cache
 def _select_held(dialect: str) -> Select[Any]:
-    has_payload = entries.c.payload.is_not(None)
+    # What has rotted does not come back unasked: its payloads count as if they were here.
+    has_rotted = exists().where(
+        copies.c.log == entries.c.log, copies.c.create_seq == entries.c.create_seq, copies.c.step.in_(ROTTED)
+    )
+    has_payload = or_(entries.c.payload.is_not(None), has_rotted)
     return _at_places(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), dialect)
 
 

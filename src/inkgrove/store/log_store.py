@@ -170,6 +170,10 @@ class LogStore:
         """The messages of any log that name one of these hashes and do not belong to it."""
         return self.database.read(lambda connection: reading.waiting_for(connection, hashes))
 
+    def first_payloads(self, numbers: Collection[int]) -> dict[int, int]:
+        """The place of the first payload that is held of each log, if any is."""
+        return self.database.read(lambda connection: reading.first_payloads(connection, numbers))
+
     def count_absent(self, log: int) -> int:
         """How many verified entries of a log have no payload."""
         return self.database.read(lambda connection: reading.count_absent(connection, log))

@@ -367,6 +367,19 @@ def schema_of_log(connection: Connection, log: int) -> SchemaId | None:
     return SchemaId(PublicKey(row.author), row.log_id)
 
 
+def first_payloads(connection: Connection, numbers: Collection[int]) -> dict[int, int]:
+    """The place of the first payload that is held of each log, if any is."""
+    return {
+        row.log: row.first
+        for some in in_lists(numbers)
+        for row in connection.execute(
+            select(entries.c.log, func.min(entries.c.seq_num).label("first"))
+            .where(entries.c.log.in_(some), entries.c.payload.is_not(None))
+            .group_by(entries.c.log)
+        )
+    }
+
+
 def count_absent(connection: Connection, log: int) -> int:
     """How many verified entries of a log have no payload."""
     standing = read_logs(connection, [log])[log].standing

@@ -30,9 +30,14 @@ class Work(IntEnum):
 
     STREAM = 1
     REBUILD = 2
+    ROT = 3
 
 
-_MEANING: Final = {Work.STREAM: "keeps these views up to date", Work.REBUILD: "rebuilds a view of this store"}
+_MEANING: Final = {
+    Work.STREAM: "keeps these views up to date",
+    Work.REBUILD: "rebuilds a view of this store",
+    Work.ROT: "lets copies of this store rot",
+}
 
 
 class Run(Protocol):

@@ -2,8 +2,9 @@
 
 A stage holds the same tables whatever the database, each made when the first rows for it come: what was folded anew
 (`whole`, `groups`, `messages`, `ends`, and in `log_views` which views that can touch), and what came of it
-(`rows_<view>`, `outcomes_<view>`, `deleted`, `edges`, `gone`). `contents` lists them. On SQLite a stage is a file that
-the driver attaches, on PostgreSQL a schema of unlogged tables. A stage whose task failed is never merged.
+(`rows_<view>`, `outcomes_<view>`, `deleted`, `edges`, `gone`; of a rot run `rot_fresh`, `rot_moves`, `rot_summaries`).
+`contents` lists them. On SQLite a stage is a file that the driver attaches, on PostgreSQL a schema of unlogged tables.
+A stage whose task failed is never merged.
 """
 
 import sqlite3
@@ -34,6 +35,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
 from inkgrove.store.database import Database
+from inkgrove.store.rot_staging import rot_stage_table
 from inkgrove.store.runs import Run
 from inkgrove.store.view_tables import deleted_table, edge_table, gone_table, outcome_table, row_table
 
@@ -61,6 +63,8 @@ def stage_table(name: str, columns: tuple[tuple[str, str], ...] = (), schema: st
         return Table(name, target, *place, Column("hash", LargeBinary, nullable=False))
     if name == "contents":
         return Table(name, target, Column("name", Text, nullable=False), Column("count", Integer, nullable=False))
+    if kind == "rot":
+        return rot_stage_table(name, target)
     if kind == "outcomes":
         return outcome_table(name, target)
     if kind == "rows":

@@ -1,7 +1,7 @@
-"""What rot knows of a foreign copy, and the one source of its randomness (docs/protocol.md section 9).
+"""What a fungus knows of a foreign copy, and the one source of its randomness (docs/protocol.md section 9).
 
 A fungus is a pure function from copies to the same copies with a new `freshness`, a number from 0 to 1. Time is
-counted in ticks, one for each run.
+counted in ticks, one for each run. Further columns of the copies pass through a fungus as they are.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,9 @@ COPIES: Final = StructType(
 Fungus = Callable[[DataFrame, int, int], DataFrame]
 """(copies, seed, tick) -> the copies with their new freshness."""
 
+HALF_LIFE: Final = 8
+"""After so many ticks a read counts half."""
+
 _MANTISSA: Final = 52
 
 
@@ -36,17 +39,20 @@ def chance(seed: int, tick: int, of: Column | str = "instance") -> Column:
     return f.shiftrightunsigned(digest, 64 - _MANTISSA).cast("double") / float(2**_MANTISSA)
 
 
+def decayed(reads: Column, ticks: Column) -> Column:
+    """What a count of reads is worth after some ticks."""
+    return reads * f.pow(f.lit(0.5), ticks / HALF_LIFE)
+
+
 def with_recency(copies: DataFrame) -> DataFrame:
-    """Adds `recency`: 0 for the oldest arrival, 1 for the newest."""
+    """Adds `_recency`: 0 for the oldest arrival, 1 for the newest."""
     ends = copies.agg(f.min("arrival").alias("_oldest"), f.max("arrival").alias("_newest"))
     span = f.greatest(f.col("_newest") - f.col("_oldest"), f.lit(1))
-    return (
-        copies.crossJoin(f.broadcast(ends))
-        .withColumn("recency", (f.col("arrival") - f.col("_oldest")) / span)
-        .drop("_oldest", "_newest")
-    )
+    return copies.crossJoin(f.broadcast(ends)).withColumn("_recency", (f.col("arrival") - f.col("_oldest")) / span)
 
 
 def with_freshness(copies: DataFrame, freshness: Column) -> DataFrame:
-    """The copies with this freshness, and nothing else changed."""
-    return copies.withColumn("freshness", freshness.cast("double")).select(*COPIES.fieldNames())
+    """The copies with this freshness; columns that a fungus has added, which begin with an underscore, go."""
+    known = COPIES.fieldNames()
+    others = [name for name in copies.columns if name not in known and not name.startswith("_")]
+    return copies.withColumn("freshness", freshness.cast("double")).select(*known, *others)

@@ -22,3 +22,6 @@ FUNGI: Final[dict[str, Fungus]] = {
     "overexposed": overexposed,
     "stratified": stratified,
 }
+
+SPREADING: Final = frozenset({"area", "egi"})
+"""Those that look at the neighbours of each copy."""

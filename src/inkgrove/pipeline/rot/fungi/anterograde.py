@@ -10,4 +10,4 @@ _BIAS = 4
 
 def anterograde(copies: DataFrame, seed: int, tick: int) -> DataFrame:
     """The more recent, the smaller the freshness that is drawn."""
-    return with_freshness(with_recency(copies), f.pow(chance(seed, tick), 1 + _BIAS * f.col("recency")))
+    return with_freshness(with_recency(copies), f.pow(chance(seed, tick), 1 + _BIAS * f.col("_recency")))

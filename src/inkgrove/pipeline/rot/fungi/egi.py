@@ -9,5 +9,5 @@ from inkgrove.pipeline.rot.fungi.spreading import SEEDS_PER_COPY, spread
 
 def egi(copies: DataFrame, seed: int, tick: int) -> DataFrame:
     """The chance to be a seed grows with the square of the age."""
-    is_seed = chance(seed, tick) < 3 * SEEDS_PER_COPY * f.pow(1 - f.col("recency"), 2)
+    is_seed = chance(seed, tick) < 3 * SEEDS_PER_COPY * f.pow(1 - f.col("_recency"), 2)
     return spread(with_recency(copies), is_seed)

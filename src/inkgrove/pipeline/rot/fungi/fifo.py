@@ -8,4 +8,4 @@ from inkgrove.pipeline.rot.copies import with_freshness, with_recency
 
 def fifo(copies: DataFrame, _seed: int, _tick: int) -> DataFrame:
     """A copy is as fresh as it is recent."""
-    return with_freshness(with_recency(copies), f.col("recency"))
+    return with_freshness(with_recency(copies), f.col("_recency"))

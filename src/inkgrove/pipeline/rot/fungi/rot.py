@@ -5,10 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.rot.copies import with_freshness, with_recency
-
-HALF_LIFE: Final = 8
-"""After so many ticks a read counts half."""
+from inkgrove.pipeline.rot.copies import decayed, with_freshness, with_recency
 
 GRACE: Final = 1
 """For so many ticks after its arrival a copy is as fresh as one that was just read once."""
@@ -17,7 +14,7 @@ GRACE: Final = 1
 def rot(copies: DataFrame, _seed: int, tick: int) -> DataFrame:
     """Freshness grows with the decayed number of reads; among the unread the older ones are less fresh."""
     age_of_read = f.lit(tick) - f.coalesce(f.col("last_read"), f.col("born"))
-    reads = f.col("reads") * f.pow(f.lit(0.5), age_of_read / HALF_LIFE)
+    reads = decayed(f.col("reads"), age_of_read)
     counted = f.greatest(reads, f.when(f.col("born") >= tick - GRACE, f.lit(1.0)).otherwise(f.lit(0.0)))
     share_of_reads = counted / (1 + counted)
-    return with_freshness(with_recency(copies), 0.9 * share_of_reads + 0.1 * f.col("recency") / (1 + counted))
+    return with_freshness(with_recency(copies), 0.9 * share_of_reads + 0.1 * f.col("_recency") / (1 + counted))

@@ -1,0 +1,1 @@
+"""What each fungus leaves behind: arrivals and readers simulated, the fungi themselves are the real ones."""

@@ -1,0 +1,34 @@
+"""Draws docs/fungi.svg: what each fungus leaves of a history of five times the budget."""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench.rot.simulation import simulate
+from inkgrove.pipeline.rot.picture import draw_remains
+from inkgrove.pipeline.rot.registry import FUNGI
+from inkgrove.pipeline.session import start_session
+
+_BUDGET, _CHURN, _ROUNDS, _PARTS = 600, 0.8, 5, 120
+
+
+def main() -> None:
+    with TemporaryDirectory() as logs:
+        spark = start_session(Path(logs))
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        rows = []
+        for name in FUNGI:
+            held = simulate(spark, name, _CHURN, _BUDGET, _ROUNDS).held
+            rows.append((name, [float(part.mean()) for part in np.array_split(held, _PARTS)]))
+        spark.stop()
+    (ROOT / "docs" / "fungi.svg").write_text(draw_remains("What each fungus leaves behind", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Routes of rot: summaries of views, keeping a copy, fetching one again; and the other side of that between nodes."""
+
+from typing import Annotated, Any, Final, cast
+
+from fastapi import APIRouter, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from inkgrove.api.auth import CallerDependency, NodeDependency
+from inkgrove.api.federation import SIGNED, admit
+from inkgrove.api.problems import responses
+from inkgrove.api.proofs import InstancePath
+from inkgrove.api.views import READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
+from inkgrove.federation import errors as federation_errors
+from inkgrove.federation.federation import Federation
+from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer, offer_blob
+from inkgrove.messages.delivery import MEDIA_TYPE
+from inkgrove.node.caller import Caller
+from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, UnknownBlob, UnknownInstance
+from inkgrove.node.keeping import keep, let_go
+from inkgrove.node.node import Node
+from inkgrove.node.position import render_position
+from inkgrove.node.query import parse_instance
+from inkgrove.node.summary import summarise
+from inkgrove.store.summaries import summary_document, together
+
+router = APIRouter(tags=["rot"])
+_BINARY: Final = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
+
+
+class FieldSummaryDocument(BaseModel):
+    """What is known of the values of a field."""
+
+    count: Annotated[int, Field(description="Values that are not null.", examples=[12])]
+    sum: float | None = None
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    quantiles: Annotated[dict[str, float] | None, Field(examples=[{"0.25": 1.0, "0.50": 3.0, "0.75": 4.0}])] = None
+    rank_error: Annotated[float | None, Field(description="Quantiles are off by at most this share of ranks.")] = None
+    distinct: Annotated[int | None, Field(description="Different values; of numbers not counted.")] = None
+    distinct_error: Annotated[float | None, Field(description="By which share `distinct` may be off.")] = None
+
+
+class PartDocument(BaseModel):
+    """A summary of some rows."""
+
+    count: Annotated[int, Field(examples=[12])]
+    fields: dict[str, FieldSummaryDocument]
+
+
+class CookedDocument(PartDocument):
+    """A summary of rows that are no longer here."""
+
+    bytes: Annotated[int, Field(description="That they took.", examples=[20480])]
+    months: Annotated[list[str], Field(description="In which they came.", examples=[["2026-10"]])]
+
+
+class SummaryDocument(BaseModel):
+    """A view in numbers."""
+
+    name: Annotated[str | None, Field(examples=["slothmail"])]
+    version: Annotated[int, Field(examples=[4])]
+    exact: Annotated[PartDocument, Field(description="Over the rows that the caller may see.")]
+    cooked: Annotated[CookedDocument, Field(description="Over what has rotted and the caller could see then.")]
+    together: Annotated[PartDocument, Field(description="What can be added up of both.")]
+
+
+class FetchedDocument(BaseModel):
+    """A copy that is whole again."""
+
+    instance: Annotated[str, Field(examples=["0040" + "7ac3" * 32])]
+    position: Annotated[str, Field(description="For `at_least`: when the view has seen it.", examples=["MC40Mg"])]
+
+
+_SUMMARY: Final[dict[str, Any]] = {
+    "response_class": JSONResponse,
+    "responses": {200: {"model": SummaryDocument}, **READING},
+}
+
+
+@router.get("/views/{schema}/summary", **_SUMMARY)
+def show_summary(node: NodeDependency, caller: CallerDependency, schema: SchemaPath) -> JSONResponse:
+    """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
+    return _summary(node, caller, schema)
+
+
+@router.get("/views/{author}/{log_id:int}/summary", **_SUMMARY)
+def show_summary_of_schema(
+    node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath
+) -> JSONResponse:
+    """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
+    return _summary(node, caller, f"{author}/{log_id}")
+
+
+def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
+    found = summarise(node, caller, name)
+    cooked = {
+        **summary_document(found.cooked),
+        "bytes": found.cooked.bytes,
+        "months": list(found.cooked.months),
+    }
+    return JSONResponse(
+        {
+            "name": found.view.name,
+            "version": found.view.version,
+            "exact": summary_document(found.exact),
+            "cooked": cooked,
+            "together": summary_document(together(found.exact, found.cooked)),
+        }
+    )
+
+
+@router.put(
+    "/instances/{instance}/keep",
+    status_code=204,
+    responses=responses(SignInRequired, NotAllowed, UnknownInstance, OutOfScope),
+)
+def keep_copy(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
+    """Keep an instance that the caller may see: rot does not touch it, unless its owner lets it expire."""
+    keep(node, caller, parse_instance(instance))
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/instances/{instance}/keep", status_code=204, responses=responses(SignInRequired, NotAllowed, UnknownInstance)
+)
+def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
+    """Keep it no longer."""
+    let_go(node, caller, parse_instance(instance))
+    return Response(status_code=204)
+
+
+def fetching_of(request: Request, node: Node) -> Fetching:
+    """What this node asks others with."""
+    federation = cast(Federation, request.app.state.federation)
+    return Fetching(node, federation.transport, federation.discovery)
+
+
+@router.post(
+    "/instances/{instance}/fetch",
+    response_class=JSONResponse,
+    responses={
+        200: {"model": FetchedDocument},
+        **responses(
+            SignInRequired,
+            NotAllowed,
+            UnknownInstance,
+            NoSuchCopy,
+            NotRotted,
+            BadParcel,
+            federation_errors.NotGivenAgain,
+            federation_errors.NoIdentityThere,
+            federation_errors.BadAnswer,
+            federation_errors.PeerTimeout,
+        ),
+    },
+)
+async def fetch_copy(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> JSONResponse:
+    """Bring back a copy that has rotted, whole, from the node of its owner, which decides whether it gives it."""
+    identity = caller.require_identity()
+    name = parse_instance(instance)
+    await fetch_again(fetching_of(request, node), identity, name)
+    offset = await run_in_threadpool(node.store.newest_offset)
+    return JSONResponse({"instance": name.hex(), "position": render_position(offset)})
+
+
+HashPath = Annotated[str, PathParameter(description="The blob's hash in hex.", examples=["0040" + "7ac3" * 32])]
+
+
+@router.get(
+    PATH + "/blobs/{content}",
+    response_class=Response,
+    responses={
+        200: {"description": "The bytes", "content": {"application/octet-stream": _BINARY}},
+        **responses(*SIGNED, UnknownBlob),
+    },
+)
+async def give_blob(request: Request, node: NodeDependency, content: HashPath) -> Response:
+    """Give another node the bytes of a blob again, in the name of an identity that may read it."""
+    sender = await admit(request, b"")
+    return Response(await run_in_threadpool(offer_blob, node, sender, content), media_type="application/octet-stream")
+
+
+@router.get(
+    PATH + "/{instance}",
+    response_class=Response,
+    responses={
+        200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: _BINARY}},
+        **responses(*SIGNED, UnknownInstance),
+    },
+)
+async def give_copy(request: Request, node: NodeDependency, instance: InstancePath) -> Response:
+    """Give another node an instance again, whole, in the name of an identity that may have it."""
+    sender = await admit(request, b"")
+    return Response(await run_in_threadpool(offer, node, sender, parse_instance(instance)), media_type=MEDIA_TYPE)

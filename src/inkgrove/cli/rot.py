@@ -1,0 +1,325 @@
+"""`inkgrove rot plan|run|explain|keep|report` and `inkgrove summary`: forgetting on purpose, and what is left of it."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from sqlalchemy import Connection
+
+from inkgrove.cli.configuration import current
+from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
+from inkgrove.cli.place import StoreOption, find_by_name, store_place
+from inkgrove.cli.spark import spark_session, watching_tasks
+from inkgrove.core.errors import NoSuchCopy, UnknownSchema
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.pipeline.rot.picture import draw_freshness
+from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits
+from inkgrove.store.copies import drop_pin, find_copy, put_pin
+from inkgrove.store.opening import open_store
+from inkgrove.store.rot_runs import RotRun, count_steps, list_runs
+from inkgrove.store.rot_selection import read_copy
+from inkgrove.store.rot_tables import EVERYTHING, LADDER
+from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together
+from inkgrove.store.view_store import open_views
+
+if TYPE_CHECKING:
+    from inkgrove.pipeline.rot.run import Outcome
+
+app = typer.Typer(no_args_is_help=True, help="Forgetting on purpose: copies of other people's data.")
+InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
+BY_HAND = IdentityId(bytes(32))
+"""Whose pins those are that the administrator sets by command."""
+
+
+def add_to(main: typer.Typer) -> None:
+    """Put `summary` beside the groups."""
+    main.command(epilog="Example: inkgrove summary slothmail")(summary)
+
+
+def policy_in_effect() -> Policy:
+    """The policy that the settings describe."""
+    found = current().rot
+    schemas = list(named_limits(found.schemas, ("bytes", "rows", "fungus")))
+    return Policy(
+        fungus=found.fungus,
+        seed=found.seed,
+        node=Limits(found.bytes, found.rows),
+        per_identity=Limits(found.bytes_per_identity, found.rows_per_identity),
+        per_schema=Limits(found.bytes_per_schema, found.rows_per_schema),
+        identities={name: limits for name, limits, _ in named_limits(found.identities, ("bytes", "rows"))},
+        schemas={name: limits for name, limits, _ in schemas if limits != Limits()},
+        fungi={name: fungus for name, _, fungus in schemas if fungus is not None},
+        guards=found.guards,
+        absence_seconds=found.absence_seconds,
+        cooked_seconds=found.cooked_seconds,
+    )
+
+
+def _clock() -> int:
+    return time.time_ns() // 1000
+
+
+@app.command(epilog="Example: inkgrove rot plan")
+def plan(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show what a run would take now, and why; nothing goes."""
+    policy = policy_in_effect()
+    _print_outcome(_with_rot(home, store, as_json, lambda rot: rot.plan(policy)), as_json=as_json, would=True)
+
+
+@app.command(epilog="Example: inkgrove rot run")
+def run(
+    every: Annotated[
+        int | None,
+        typer.Option("--every", min=1, metavar="SECONDS", help="Go on until stopped, once in so many seconds."),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let copies rot as the settings say; a run that was interrupted is ended first."""
+    policy = policy_in_effect()
+    if every is not None:
+        _run_every(every, home, store, as_json=as_json)
+        return
+    outcome = _with_rot(home, store, as_json, lambda rot: rot.run(policy))
+    _print_outcome(outcome, as_json=as_json, would=False)
+
+
+def _with_rot(home: Path, store: str | None, quiet: bool, work: Any) -> "Outcome":
+    place = store_place(home, store)
+    open_store(place).close()  # say what is wrong with it before anybody waits for Spark
+    with spark_session(home, quiet=quiet) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
+        from inkgrove.pipeline.rot.run import Rot  # noqa: PLC0415
+
+        rot = Rot(spark, place, home.resolve(), _clock)
+        try:
+            outcome: Outcome = work(rot)
+        finally:
+            rot.close()
+    return outcome
+
+
+def _run_every(seconds: int, home: Path, store: str | None, *, as_json: bool) -> None:
+    """Run again and again, each time in a process of its own: Spark takes nothing between runs."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
+    command = [sys.executable, "-m", "inkgrove", "rot", "run", *places, *(["--json"] if as_json else [])]
+    while not stop.wait(seconds):
+        child = subprocess.Popen(command)
+        while child.poll() is None:
+            if stop.wait(0.2):
+                child.terminate()  # the next run goes on where it was
+                child.wait()
+        if child.returncode and not stop.is_set():
+            note(f"rot: a run ended with exit code {child.returncode}; the next one goes on")
+
+
+def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "tick": outcome.tick,
+                "moves": outcome.moves,
+                "kept": outcome.kept,
+                "freed": outcome.freed,
+                "before": outcome.before,
+                "after": outcome.after,
+                "freshness": outcome.freshness,
+            }
+        )
+        return
+    table = Table(
+        "from", "to", "because of", "copies", "bytes freed", title=f"run {outcome.tick}", title_justify="left"
+    )
+    for move in outcome.moves:
+        counts = (f"{move['copies']:,}", f"{move['bytes']:,}")
+        table.add_row(move["step"], move["to_step"], printable(move["why"]), *counts)
+    console().print(table if outcome.moves else "nothing has to go")
+    if outcome.kept:
+        console().print("spared: " + ", ".join(f"{count:,} {guard}" for guard, count in outcome.kept.items()))
+    if would:
+        note("nothing was changed: inkgrove rot run does it")
+    elif outcome.moves:
+        note("views follow with the pipeline: inkgrove materialise, if it is not running")
+
+
+@app.command(epilog="Example: inkgrove rot explain 0040a1b2...")
+def explain(
+    instance: InstanceArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Say how a copy stands: its step and why, freshness, reads, and what guards it."""
+    policy, name = policy_in_effect(), parse_hash(instance)
+    logs = open_store(store_place(home, store))
+
+    def look(connection: Connection) -> dict[str, Any]:
+        copy = find_copy(connection, name)
+        row = read_copy(connection, name, policy.guards, _clock(), policy.absence)
+        if copy is None or row is None:
+            raise NoSuchCopy(f"{name.hex()[:20]}… is no foreign copy that a run has seen")
+        return {
+            "instance": name,
+            "step": copy.step,
+            "since_run": copy.run,
+            "why": copy.why,
+            "guard": row.guard,
+            "freshness": round(copy.freshness, 6),
+            "reads": round(copy.reads, 3),
+            "new_reads": row.new_reads,
+            "last_read_in_run": copy.last_read,
+            "came_in_run": copy.born,
+            "arrival": copy.arrival,
+            "bytes": copy.bytes,
+            "blob_bytes": row.blob_bytes,
+            "expires": None if copy.expires is None else Timestamp(copy.expires),
+            "fetched_again": copy.fetched,
+        }
+
+    try:
+        facts = logs.database.read(look)
+    finally:
+        logs.close()
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts("copy", facts)
+
+
+@app.command(epilog="Example: inkgrove rot keep 0040a1b2...")
+def keep(
+    instance: InstanceArgument,
+    off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep a copy whatever the budget, on behalf of the node."""
+    name: Hash = parse_hash(instance)
+    logs = open_store(store_place(home, store))
+    try:
+        if off:
+            logs.database.write(lambda connection: drop_pin(connection, name, BY_HAND))
+        else:
+            logs.database.write(lambda connection: put_pin(connection, name, BY_HAND, _clock()))
+    finally:
+        logs.close()
+    if as_json:
+        print_json({"instance": name, "kept": not off})
+    else:
+        typer.echo(f"{name.hex()[:20]}… is {'kept no longer' if off else 'kept'}")
+
+
+@app.command(epilog="Example: inkgrove rot report --svg freshness.svg")
+def report(
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw the freshness of all copies over the runs.")
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
+    logs = open_store(store_place(home, store))
+    try:
+        steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
+    finally:
+        logs.close()
+    if svg is not None:
+        svg.write_text(draw_freshness([(item.tick, item.report.get("freshness", [])) for item in runs]))
+        note(f"drawn to {svg}")
+    regret = sum(facts["fetched"] for facts in steps.values())
+    if as_json:
+        print_json({"steps": steps, "regret": regret, "runs": [_run_facts(item) for item in runs]})
+        return
+    table = Table("step", "copies", "payload bytes", "blob bytes", title="now", title_justify="left")
+    for step in LADDER:
+        facts = steps.get(step, {})
+        table.add_row(step, *(f"{facts.get(name, 0):,}" for name in ("copies", "bytes", "blob_bytes")))
+    console().print(table)
+    console().print(f"fetched again: {regret:,}")
+    told = Table("run", "state", "moved", "freed", "bytes before", "after", title="runs", title_justify="left")
+    for item in runs:
+        facts = _run_facts(item)
+        numbers = (f"{facts[name]:,}" for name in ("moved", "freed", "bytes_before", "bytes_after"))
+        told.add_row(str(item.tick), item.state, *numbers)
+    if runs:
+        console().print(told)
+
+
+def _run_facts(item: RotRun) -> dict[str, Any]:
+    def total(which: str) -> int:
+        return sum(facts["bytes"] + facts["blob_bytes"] for facts in item.report.get(which, {}).values())
+
+    moves = item.report.get("moves", [])
+    return {
+        "tick": item.tick,
+        "state": item.state,
+        "at": Timestamp(item.now),
+        "moved": sum(move["copies"] for move in moves),
+        "freed": sum(move["bytes"] for move in moves),
+        "bytes_before": total("before"),
+        "bytes_after": total("after"),
+        "before": item.report.get("before", {}),
+        "after": item.report.get("after", {}),
+        "freshness": item.report.get("freshness", []),
+    }
+
+
+def summary(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
+    place = store_place(home, store)
+    logs = open_store(place)
+    built = open_views(place, with_node=True)
+    try:
+        known = built.views()
+        schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
+        if schema_id not in known:
+            raise UnknownSchema(f"{schema_id} has no view: inkgrove index it first")
+        view = known[schema_id]
+        exact = built.database.read(lambda connection: exact_summary(connection, view, None))
+        cooked = logs.database.read(lambda connection: cooked_summary(connection, view, [EVERYTHING]))
+    finally:
+        built.close()
+        logs.close()
+    parts = {"exact": exact, "cooked": cooked, "together": together(exact, cooked)}
+    if as_json:
+        facts = {name: summary_document(part) for name, part in parts.items()}
+        facts["cooked"] |= {"bytes": cooked.bytes, "months": list(cooked.months)}
+        print_json({"schema": list(schema_id), "name": view.name, **facts})
+        return
+    title = f"{printable(view.name or str(schema_id))}: {exact.count:,} rows here, {cooked.count:,} cooked"
+    table = Table("field", "of", "values", "mean", "least", "most", "quarters", "different", title=title)
+    table.title_justify = "left"
+    for field, _ in view.fields:
+        for name, part in parts.items():
+            item = part.fields.get(field)
+            if item is None:
+                continue
+            mean = f"{item.sum / item.count:,.6g}" if item.sum is not None and item.count else "-"
+            least, most = ("-" if value is None else f"{value:,.6g}" for value in (item.min, item.max))
+            quarters = " ".join(f"{value:,.6g}" for value in item.quantiles) or "-"
+            different = "-" if item.distinct is None else f"{item.distinct:,.0f}"
+            table.add_row(field, name, f"{item.count:,}", mean, least, most, quarters, different)
+    console().print(table)
+    if cooked.count:
+        note("cooked quarters are off by at most 1.65 % of the ranks, cooked counts of different values by 3.25 %")

@@ -1,0 +1,193 @@
+"""Brings back what has rotted, from the owner's node, when somebody asks (docs/protocol.md sections 8 and 9).
+
+The owner's node decides who gets it; what it sends is verified as everything else. Nobody else is asked, and nothing
+comes back that nobody asked for.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, update
+
+from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
+from inkgrove.core.hashing import Hash, hash_yamf
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation.calls import signed_call
+from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.errors import BadAnswer, NotAddressed, NotGivenAgain
+from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.inbox import take_in
+from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
+from inkgrove.messages.instance import Access
+from inkgrove.node.audience import mode_of
+from inkgrove.node.blobs import find_blob
+from inkgrove.node.caller import Caller
+from inkgrove.node.errors import UnknownBlob, UnknownInstance
+from inkgrove.node.held import find_held, owner_of, pack
+from inkgrove.node.identity_log import check_author
+from inkgrove.node.node import Node
+from inkgrove.node.sending import is_due_to
+from inkgrove.store.blobs import find_reference, put_blob
+from inkgrove.store.copies import Copy, find_copy, note_regret, revive
+from inkgrove.store.identities import find_identity, keys_of
+from inkgrove.store.node_tables import blob_references
+from inkgrove.store.peers import KnownIdentity
+
+PATH: Final = "/federation/copies"
+_UNKNOWN: Final = "no such instance of an identity of this node is here, or it is not for the one who asks"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """What another node is asked with."""
+
+    node: Node
+    transport: Transport
+    discovery: Discovery
+    run_blocking: RunBlocking = in_thread
+
+
+# The side of the owner
+
+
+def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
+    """All of an instance of an identity of this node, for one who may have it."""
+
+    def work(connection: Connection) -> bytes:
+        held = find_held(connection, instance)
+        owner = None if held is None else find_identity(connection, owner_of(connection, held.author))
+        if held is None or owner is None:
+            raise UnknownInstance(_UNKNOWN)
+        is_public = mode_of(held.access) == "public"
+        if not is_public and not is_due_to(connection, held, owner.id, sender.id):
+            raise UnknownInstance(_UNKNOWN)
+        parcel = pack(connection, held, [sender.id], after=0, deletions_only=False)
+        assert parcel is not None, "an instance that is held has a create"
+        return encode_delivery(Delivery(owner.id, [parcel]))
+
+    return node.database.read(work)
+
+
+def offer_blob(node: Node, sender: KnownIdentity, text: str) -> bytes:
+    """The bytes of a blob that one who asks may read."""
+    return find_blob(node, Caller(sender.id), text).path.read_bytes()
+
+
+# The side of the one who asks
+
+
+async def fetch_again(fetching: Fetching, identity: IdentityId, instance: Hash) -> None:
+    """Let a copy be whole again, on behalf of an identity of this node."""
+    node = fetching.node
+    copy, owner, asker = await fetching.run_blocking(
+        lambda: node.database.read(lambda connection: _look_up(connection, identity, instance))
+    )
+    answer = await _ask(fetching, owner, asker, f"{PATH}/{instance.hex()}")
+    delivery = decode_delivery(answer.body)
+    await fetching.run_blocking(lambda: _take_back(node, copy, identity, delivery))
+
+
+def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tuple[Copy, IdentityId, str]:
+    copy = find_copy(connection, instance)
+    if copy is None:
+        raise NoSuchCopy("no copy of such an instance was ever here")
+    if copy.step in ("full", "no-blobs"):
+        raise NotRotted("the copy is here; its blobs come back when they are read")
+    asker = find_identity(connection, identity)
+    assert asker is not None, "who is signed in is hosted here"
+    return copy, owner_of(connection, copy.author), asker.fqdn
+
+
+async def _ask(fetching: Fetching, owner: IdentityId, asker: str, path: str) -> Answer:
+    known = await fetching.discovery.find_by_id(owner)
+    request = await fetching.run_blocking(lambda: signed_call(fetching.node, known, "GET", path, sender=asker))
+    answer = await fetching.transport.send(request)
+    if answer.status == 404:
+        raise NotGivenAgain(f"the node of {known.fqdn} has it no more, or does not give it to {asker}")
+    if answer.status != 200:
+        raise BadAnswer(f"the node of {known.fqdn} answered with status {answer.status}", status=answer.status)
+    return answer
+
+
+def _take_back(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) -> None:
+    if len(delivery.parcels) != 1 or delivery.parcels[0].instance != copy.instance:
+        raise BadParcel("the answer is about something else than what was asked for")
+    create = node.store.entry(copy.instance)
+    opened = open_parcel(delivery.parcels[0], create.entry if create is not None else None)
+    if not opened.has_create:
+        raise BadParcel("the answer lacks the create of the instance")
+    access = opened.access[1] if opened.access is not None else None
+    _check_addressed(access, identity)
+
+    def work(connection: Connection) -> None:
+        for item in opened.messages:
+            check_author(connection, opened.author, opened.log_id, item.seq_num)
+        revive(connection, copy.instance, node.clock())
+        take_in(connection, node, opened, [identity], access)
+
+    node.database.write(work)
+
+
+def _check_addressed(access: Access | None, identity: IdentityId) -> None:
+    mode = mode_of(access)
+    if mode == "self" or (mode == "closed" and access is not None and identity not in access.to):
+        raise NotAddressed("the instance is not addressed to the one who asks")
+
+
+# Blobs
+
+
+async def fetch_blob(fetching: Fetching, identity: IdentityId | None, content: Hash) -> None:
+    """Fetch the bytes of a blob that a row names which the caller may see; raises `UnknownBlob` if there is none."""
+    node = fetching.node
+    unknown = UnknownBlob("no such blob is here, or it may not be read")
+    named = await fetching.run_blocking(lambda: _find_named(node, identity, content))
+    if named is None:
+        raise unknown
+    instance, owner, asker = named
+    if asker is None:
+        raise unknown
+    answer = await _ask(fetching, owner, asker, f"{PATH}/blobs/{content.hex()}")
+    if hash_yamf(answer.body) != content:
+        raise BadAnswer("the node of the owner sent other bytes than those that its instance names")
+    await fetching.run_blocking(lambda: _keep_blob(node, instance, content, answer.body))
+
+
+def _find_named(node: Node, identity: IdentityId | None, content: Hash) -> tuple[Hash, IdentityId, str | None] | None:
+    def keys(connection: Connection) -> list[PublicKey]:
+        return keys_of(connection, identity) if identity is not None else []
+
+    own = node.database.read(keys)
+    with node.views.database.reading() as connection:
+        found = find_reference(connection, content, identity, own, node.clock())
+    if found is None:
+        return None
+    instance, author = found
+
+    def look(connection: Connection) -> tuple[Hash, IdentityId, str | None] | None:
+        owner = owner_of(connection, author)
+        if find_identity(connection, owner) is not None:
+            return None  # our own: nobody else has it
+        asker = find_identity(connection, identity) if identity is not None else None
+        return instance, owner, asker.fqdn if asker is not None else None
+
+    return node.database.read(look)
+
+
+def _keep_blob(node: Node, instance: Hash, content: Hash, body: bytes) -> None:
+    draft = node.blobs.new_draft()
+    try:
+        draft.write(body)
+        draft.sync()
+
+        def work(connection: Connection) -> None:
+            put_blob(connection, content, len(body), node.clock())
+            is_it = (blob_references.c.hash == content, blob_references.c.instance == instance)
+            connection.execute(update(blob_references).where(*is_it).values(is_lent=True))
+            note_regret(connection, instance)
+            if draft.path.exists():
+                node.blobs.keep(draft)
+
+        node.database.write(work)
+    finally:
+        draft.discard()

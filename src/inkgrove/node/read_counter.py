@@ -1,0 +1,78 @@
+"""Counts reads of foreign copies in memory and writes them in batches: to read never costs a write.
+
+Rot asks how often a copy was read, not when exactly. A process that is killed loses what it counted since the last
+batch.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from threading import Event, Lock, Thread
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from inkgrove.core.errors import StoreError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.store.copies import add_reads
+from inkgrove.store.database import Database
+from inkgrove.store.node_tables import identities, identity_keys
+
+_SECONDS: Final = 5.0
+_MOST: Final = 100_000
+"""So many different copies are kept in memory; when there are more, all of them are written at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class ReadCounter:
+    """The reads that are not written yet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
+        self._lock = Lock()
+        self._closing = Event()
+        self._writer: Thread | None = None
+
+    def add(self, read: Iterable[tuple[Hash, PublicKey]]) -> None:
+        """Count reads of instances, given with their authors."""
+        with self._lock:
+            self._counts.update(read)
+            if self._writer is None and self._counts and not self._closing.is_set():
+                self._writer = Thread(target=self._write_now_and_then, name="reads", daemon=True)
+                self._writer.start()
+            is_full = len(self._counts) >= _MOST
+        if is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been counted so far; what is our own is not counted."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        if counts:
+            self._database.write(lambda connection: _write(connection, counts))
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        self._closing.set()
+        if self._writer is not None:
+            self._writer.join()
+        self.flush()
+
+    def _write_now_and_then(self) -> None:
+        while not self._closing.wait(_SECONDS):
+            try:
+                self.flush()
+            except StoreError as error:  # these reads are lost, which does no harm
+                _log.warning("reads could not be counted: %s", error.message)
+
+
+def _write(connection: Connection, counts: Counter[tuple[Hash, PublicKey]]) -> None:
+    query = select(identity_keys.c.author).join_from(
+        identity_keys, identities, identities.c.id == identity_keys.c.identity
+    )
+    authors = sorted({author for _, author in counts})
+    own = set(connection.scalars(query.where(identity_keys.c.author.in_(authors)))) if len(authors) < 1000 else set()
+    add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})

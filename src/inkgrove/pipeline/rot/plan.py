@@ -1,0 +1,212 @@
+"""From the copies and a policy to what becomes of each of them: one graph of Spark, nothing collected.
+
+docs/protocol.md section 9. Budgets are met one after the other, those of schemas first, then those of owners, then the
+node's. Of bytes, blobs go first. A plan and a run are the same computation; only a run keeps the result.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from inkgrove.pipeline.rot.copies import decayed
+from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
+from inkgrove.pipeline.rot.registry import FUNGI, SPREADING
+from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
+from inkgrove.store.rot_selection import HARD_GUARDS
+from inkgrove.store.rot_tables import SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a run's chance and clock depend on."""
+
+    seed: int
+    tick: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit for each of some scopes."""
+
+    name: str
+    scope: Column
+    limit: Column
+    """0 is none."""
+    of_rows: bool
+
+
+def decide(
+    copies: DataFrame,
+    policy: Policy,
+    schema_numbers: Mapping[str, int],
+    moment: Moment,
+    pointed_at: DataFrame | None = None,
+    in_memory: list[DataFrame] | None = None,
+) -> DataFrame:
+    """The copies with `to_step` (none: it stays), `why` and `is_cooked`.
+
+    `schema_numbers` are the store's own, by AUTHOR/LOG; `pointed_at` are instances that rows cascade with. What is kept
+    in memory on the way is added to `in_memory`, for the caller to let go.
+    """
+    counted = count_reads(copies, moment.tick)
+    if pointed_at is not None:
+        counted = _guard_pointed_at(counted, pointed_at)
+    shown = counted.where(f.col("step").isin(*SHOWN))
+    fresh = let_decay(shown, policy, schema_numbers, moment)
+    if in_memory is not None and SPREADING & {policy.fungus, *policy.fungi.values()}:
+        # The others are computed from a row alone, which takes no longer than to keep and read it.
+        in_memory.append(fresh.persist(StorageLevel.MEMORY_AND_DISK))
+    is_soft = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
+    is_expired = f.coalesce(f.col("expires") <= moment.now, f.lit(False)) & is_soft
+    work = (
+        fresh.withColumn("is_free", f.col("guard").isNull())
+        .withColumn("keep_payload", f.when(is_expired, f.lit(0)).otherwise(f.col("payload_bytes")))
+        .withColumn("keep_blobs", f.when(is_expired, f.lit(0)).otherwise(f.col("blob_bytes")))
+        # What its owner has ended holds bytes and is no row.
+        .withColumn("keep_row", f.when(is_expired | f.col("ended").isNotNull(), f.lit(0)).otherwise(f.lit(1)))
+        .withColumn("to_step", f.when(is_expired, f.lit("cooked")))
+        .withColumn("why", f.when(is_expired, f.lit("expired")))
+    )
+    for budget in budgets_of(policy, schema_numbers):
+        work = squeeze(work, budget, moment)
+    rested = _sink(counted.where(~f.col("step").isin(*SHOWN)), policy, moment)
+    decided = work.select(*rested.columns).unionByName(rested)
+    is_new = f.col("step").isin(*SHOWN) & f.col("cooked").isNull() & f.col("ended").isNull()
+    return decided.withColumn("is_cooked", f.coalesce((f.col("to_step") == "cooked") & is_new, f.lit(False)))
+
+
+def count_reads(copies: DataFrame, tick: int) -> DataFrame:
+    """The copies as the fungi take them, with the reads since the last run counted in."""
+    since = f.lit(tick) - f.coalesce(f.col("last_read"), f.lit(tick))
+    is_read = f.col("new_reads") > 0
+    total = decayed(f.col("reads"), since) + f.col("new_reads")
+    return (
+        copies.withColumn("stratum", f.concat_ws("/", f.hex("owner"), f.col("schema").cast("string")))
+        .withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
+        .withColumn("reads", f.when(is_read, total).otherwise(f.col("reads")))
+        .withColumn("last_read", f.when(is_read, f.lit(tick).cast("long")).otherwise(f.col("last_read")))
+    )
+
+
+def _guard_pointed_at(copies: DataFrame, pointed_at: DataFrame) -> DataFrame:
+    """Spare what was deleted while rows are gone because of it: without the deletion they would be back."""
+    ended = copies.where(f.col("ended").isNotNull() & f.col("guard").isNull()).select("instance")
+    spared = ended.join(pointed_at.select("instance").distinct(), on="instance", how="left_semi")
+    marked = copies.join(f.broadcast(spared.withColumn("_is_spared", f.lit(True))), on="instance", how="left")
+    guard = f.when(f.col("_is_spared"), f.lit("cascade")).otherwise(f.col("guard"))
+    return marked.withColumn("guard", guard).drop("_is_spared")
+
+
+def let_decay(copies: DataFrame, policy: Policy, schema_numbers: Mapping[str, int], moment: Moment) -> DataFrame:
+    """The copies with their new freshness, each by the fungus of its schema."""
+    chosen = {number: policy.fungi[name] for name, number in schema_numbers.items() if name in policy.fungi}
+    names = sorted({policy.fungus, *chosen.values()})
+    parts = []
+    for name in names:
+        own = [number for number, fungus in chosen.items() if fungus == name]
+        is_own = f.col("schema").isin(own)
+        if name == policy.fungus:
+            is_own = is_own | ~f.col("schema").isin(list(chosen))
+        parts.append(FUNGI[name](copies.where(is_own) if len(names) > 1 else copies, moment.seed, moment.tick))
+    return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def budgets_of(policy: Policy, schema_numbers: Mapping[str, int]) -> Iterator[Budget]:
+    """The budgets that are set, in the order in which they are met."""
+    by_schema = {str(schema_numbers[name]): limits for name, limits in policy.schemas.items() if name in schema_numbers}
+    by_owner = {name.upper(): limits for name, limits in policy.identities.items()}
+    scopes = [
+        ("schema", f.col("schema").cast("string"), policy.per_schema, by_schema),
+        ("identity", f.hex("owner"), policy.per_identity, by_owner),
+        ("node", f.lit("node"), policy.node, {}),
+    ]
+    for name, scope, usual, single in scopes:
+        for of_rows in (False, True):
+            unit = "rows" if of_rows else "bytes"
+            if any(getattr(limits, unit) for limits in (usual, *single.values())):
+                yield Budget(f"{name} {unit}", scope, _limit(usual, single, unit), of_rows)
+
+
+def _limit(usual: Limits, single: Mapping[str, Limits], unit: str) -> Column:
+    default = f.lit(int(getattr(usual, unit)))
+    if not single:
+        return default
+    pairs = chain.from_iterable((f.lit(name), f.lit(int(getattr(item, unit)))) for name, item in single.items())
+    return f.coalesce(f.element_at(f.create_map(*pairs), f.col("scope")), default)
+
+
+def schemas_named(policy: Policy) -> list[str]:
+    """The schemas that a policy speaks of, checked."""
+    names = sorted({*policy.schemas, *policy.fungi})
+    for name in names:
+        parse_schema(name)
+    return names
+
+
+# Meeting one budget
+
+
+def squeeze(work: DataFrame, budget: Budget, moment: Moment) -> DataFrame:
+    """Take the least fresh of each scope until its budget is met: never more than needed, never what is guarded."""
+    if budget.of_rows:
+        return _take(work, budget, f.col("keep_row"), f.col("keep_row"), "cooked", moment)
+    held = f.col("keep_payload") + f.col("keep_blobs")
+    without_blobs = _take(work, budget, held, f.col("keep_blobs"), "no-blobs", moment)
+    return _take(without_blobs, budget, held, held, "cooked", moment)
+
+
+def _take(work: DataFrame, budget: Budget, held: Column, weight: Column, to_step: str, moment: Moment) -> DataFrame:
+    scoped = work.withColumn("scope", budget.scope)
+    excess = (
+        scoped.groupBy("scope")
+        .agg(f.sum(held).alias("_held"), f.sum(f.when(f.col("is_free"), weight)).alias("_free"))
+        .withColumn("_limit", budget.limit)
+        .where((f.col("_limit") > 0) & (f.col("_held") > f.col("_limit")) & (f.col("_free") > 0))
+        .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"))
+        # A few rows, cut off from how they came about: else each budget would compute all budgets before it again.
+        .localCheckpoint()
+    )
+    if excess.isEmpty():
+        return work
+    may_go = scoped.where("is_free")
+    cuts = find_cuts(may_go, excess, weight, seed=moment.seed, tick=moment.tick).localCheckpoint()
+    placed = scoped.join(f.broadcast(cuts), on="scope", how="left")
+    goes = f.col("is_free") & (weight > 0) & is_cut(moment.seed, moment.tick)
+    marked = placed.withColumn("_goes", goes)
+    why = f.format_string(
+        f"{budget.name}: freshness %.6f, and the budget is met at %.6f",
+        f.col("freshness"),
+        f.coalesce(f.col("cut_place.freshness"), f.least(f.col("cut_band") / BANDS, f.lit(1.0))),
+    )
+    takes_all = to_step == "cooked"
+    changes = {
+        "to_step": f.when(f.col("_goes"), f.lit(to_step)).otherwise(f.col("to_step")),
+        "why": f.when(f.col("_goes"), why).otherwise(f.col("why")),
+        "keep_blobs": f.when(f.col("_goes"), f.lit(0)).otherwise(f.col("keep_blobs")),
+    }
+    if takes_all:
+        for name in ("keep_payload", "keep_row"):
+            changes[name] = f.when(f.col("_goes"), f.lit(0)).otherwise(f.col(name))
+    return marked.withColumns(changes).select(*work.columns)
+
+
+def _sink(rested: DataFrame, policy: Policy, moment: Moment) -> DataFrame:
+    """What is cooked becomes a stub with time, a stub is gone after the longest absence of a peer."""
+    step, is_old = f.col("step"), f.col("changed") <= moment.now - policy.cooked
+    is_over = f.col("changed") <= moment.now - policy.absence
+    may_move = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
+    came_later = (f.col("payload_bytes") > 0) & f.col("ended").isNull()
+    to_step = (
+        f.when(~may_move, f.lit(None))
+        .when((step == "cooked") & is_old, f.lit("stub"))
+        .when((step == "stub") & is_over, f.lit("gone"))
+        .when(step.isin("cooked", "stub") & came_later, step)
+    )
+    why = f.when(to_step == step, f.lit("a later word of its owner")).when(to_step.isNotNull(), f.lit("age"))
+    return rested.withColumn("to_step", to_step.cast("string")).withColumn("why", why)

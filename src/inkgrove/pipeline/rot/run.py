@@ -1,0 +1,292 @@
+"""Plans and runs rot: note what is here, decide in Spark, commit the plan with its summaries, work it off.
+
+docs/protocol.md section 9. Up to the commit nothing has changed but what is known of copies; after it the plan stands.
+Whenever the process dies, the next run goes on with the same seed, clock and policy.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from sqlalchemy import Connection, literal, select
+
+from inkgrove.pipeline.definitions import Snapshot
+from inkgrove.pipeline.rot.cook import VALUES, cook
+from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
+from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
+from inkgrove.pipeline.rot.source import CopySource
+from inkgrove.pipeline.rot.values import TO_COOK, value_task
+from inkgrove.pipeline.tables import GONE_RESULT, spark_schema
+from inkgrove.store.blob_store import BlobFiles
+from inkgrove.store.copies import note_copies
+from inkgrove.store.opening import open_store
+from inkgrove.store.registry import find_schema
+from inkgrove.store.rot_runs import (
+    RotRun,
+    apply_some,
+    begin_run,
+    commit_plan,
+    count_steps,
+    find_run,
+    finish_run,
+    next_tick,
+)
+from inkgrove.store.rot_tables import SHOWN
+from inkgrove.store.rot_tables import copies as copy_table
+from inkgrove.store.runs import Work, doing, start_run
+from inkgrove.store.staging import drop_leftovers, drop_stages, merging, open_stage, stage_place
+from inkgrove.store.view_store import open_views
+from inkgrove.store.view_tables import edges
+
+BINS: Final = 20
+"""Freshness is told in so many bins."""
+_STAGES: Final = 4
+_FRESH: Final = ("instance", "freshness", "reads", "last_read", "new_reads")
+_MOVES: Final = ("instance", "log", "create_seq", "to_step", "why", "is_cooked")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did, or would do."""
+
+    tick: int
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    """How many copies go from which step to which and why, with the bytes that frees."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """How many copies each guard has spared."""
+    freshness: list[int] = field(default_factory=list)
+    """How many copies there are in each bin, from 0 to 1."""
+    before: dict[str, dict[str, int]] = field(default_factory=dict)
+    after: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def freed(self) -> int:
+        """Bytes."""
+        return sum(move["bytes"] for move in self.moves)
+
+
+class Rot:
+    """The rot of one store, computed by one Spark session."""
+
+    def __init__(self, spark: SparkSession, place: str, home: Path, clock: Callable[[], int]) -> None:
+        self.spark = spark
+        self.place = place
+        self.files = BlobFiles(home / "blobs")
+        self.clock = clock
+        self.store = open_store(place)
+        self.views = open_views(place)
+        self._run = start_run(self.views.database)
+        self._stage_place = stage_place(self.store.database.url)
+        spark.dataSource.register(CopySource)
+        drop_leftovers(self.views.database, self._run)
+
+    def close(self) -> None:
+        """Close the stores; the session is the caller's."""
+        self._run.close()
+        self.store.close()
+        self.views.close()
+
+    def plan(self, policy: Policy) -> Outcome:
+        """What a run would do now; nothing goes."""
+        tick = self.store.database.read(next_tick)
+        now = self.clock()
+        self._note(tick, now)
+        with self.decided(policy, Moment(policy.seed, tick, now)) as decided:
+            return self._outcome(decided, tick)
+
+    def run(self, policy: Policy) -> Outcome:
+        """Let copies rot, or end the run that was interrupted."""
+        with doing(self._run, Work.ROT):
+            run = self._begin(policy)
+            policy = restore_policy(run.policy)
+            if run.state == "begun":
+                self.commit(run, policy)
+            return self.work_off(run, policy)
+
+    def _begin(self, policy: Policy) -> RotRun:
+        now = self.clock()
+        tick = self.store.database.read(next_tick)
+        run = self.store.database.write(lambda c: begin_run(c, policy.seed, now, policy.render()))
+        if run.state == "begun":
+            self._note(tick, run.now)
+        return run
+
+    def _note(self, tick: int, now: int) -> None:
+        while self.store.database.write(lambda connection: note_copies(connection, tick, now)):
+            continue
+
+    # Deciding
+
+    @contextmanager
+    def decided(self, policy: Policy, moment: Moment) -> Iterator[DataFrame]:
+        """Every copy with what becomes of it; kept in memory until the end of the `with`, and no longer."""
+        source = (
+            self.spark.read.format("inkgrove-copies")
+            .option("store", self.place)
+            .option("partitions", self.spark.sparkContext.defaultParallelism)
+            .option("guards", ",".join(policy.guards))
+            .option("now", moment.now)
+            .option("absence", policy.absence)
+        )
+        copies = source.load().persist(StorageLevel.MEMORY_AND_DISK)
+        in_memory = [copies]
+        try:
+            decided = decide(copies, policy, self._schema_numbers(policy), moment, self._pointed_at(), in_memory)
+            in_memory.append(decided.persist(StorageLevel.MEMORY_AND_DISK))
+            yield decided
+        finally:
+            for frame in in_memory:
+                frame.unpersist()
+
+    def _schema_numbers(self, policy: Policy) -> dict[str, int]:
+        def work(connection: Connection) -> dict[str, int]:
+            found = {name: find_schema(connection, parse_schema(name)) for name in schemas_named(policy)}
+            return {name: number for name, number in found.items() if number is not None}
+
+        return self.store.database.read(work)
+
+    def _pointed_at(self) -> DataFrame | None:
+        """The instances that rows cascade with; None if no copy has ended, which is all that they matter to."""
+        ended = select(literal(1)).where(copy_table.c.ended.is_not(None)).limit(1)
+        if self.store.database.read(lambda connection: connection.scalar(ended)) is None:
+            return None
+        source = self.spark.read.format("inkgrove-relations").option("store", self.place).option("of", "edges")
+        found = source.option("tables", json.dumps([(None, edges.name, None)])).load()
+        return found.select(f.col("target").alias("instance"))
+
+    def _outcome(self, decided: DataFrame, tick: int) -> Outcome:
+        freed = (
+            f.when(f.col("to_step") == "no-blobs", f.col("blob_bytes"))
+            .when(f.col("to_step") == "cooked", f.col("payload_bytes") + f.col("blob_bytes"))
+            .otherwise(f.col("payload_bytes"))
+        )
+        # One pass for all that is told: a few hundred rows at most.
+        counted = decided.groupBy(
+            "step",
+            "to_step",
+            "guard",
+            f.substring_index("why", ":", 1).alias("why"),
+            f.least(f.floor(f.col("freshness") * BINS), f.lit(BINS - 1)).alias("bin"),
+        ).agg(f.count("*").alias("copies"), f.sum(freed).alias("bytes"))
+        outcome = Outcome(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
+        moves: dict[tuple[str, str, str], list[int]] = {}
+        kept: Counter[str] = Counter()
+        for row in counted.collect():
+            if row["to_step"] is not None:
+                told = moves.setdefault((row["step"], row["to_step"], row["why"]), [0, 0])
+                told[0] += row["copies"]
+                told[1] += row["bytes"]
+                continue
+            if row["guard"] is not None:
+                kept[row["guard"]] += row["copies"]
+            if row["step"] in SHOWN:
+                outcome.freshness[row["bin"]] += row["copies"]
+        names = ("step", "to_step", "why")
+        outcome.moves = [
+            dict(zip(names, key, strict=True)) | {"copies": told[0], "bytes": told[1]}
+            for key, told in sorted(moves.items())
+        ]
+        outcome.kept = dict(sorted(kept.items()))
+        return outcome
+
+    # Committing
+
+    def commit(self, run: RotRun, policy: Policy) -> None:
+        """Decide, cook, and commit all of it at once."""
+        stages: list[str] = []
+        try:
+            with self.decided(policy, Moment(run.seed, run.tick, run.now)) as decided:
+                stages += self._stage_decisions(decided)
+                stages += self._stage_summaries(decided)
+                outcome = self._outcome(decided, run.tick)
+            report = {
+                "before": outcome.before,
+                "moves": outcome.moves,
+                "kept": outcome.kept,
+                "freshness": outcome.freshness,
+            }
+            self._run.check()
+            with merging(self.store.database, stages) as (connection, names):
+                commit_plan(connection, names, run.tick, report)
+        finally:
+            drop_stages(self.store.database, stages)
+
+    def _stage_decisions(self, decided: DataFrame) -> list[str]:
+        columns = [f.col(name) for name in dict.fromkeys((*_FRESH, *_MOVES)) if name != "is_cooked"]
+        chosen = decided.select(*columns, f.col("is_cooked").cast("long"), f.col("step").alias("from_step"))
+        return self._stage(chosen.coalesce(_STAGES), _write_decisions)
+
+    def _stage_summaries(self, decided: DataFrame) -> list[str]:
+        with_bytes = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
+        to_cook = with_bytes.where("is_cooked").select(*TO_COOK)
+        # By the list of registered schemas: what is cooked does not depend on how far views have come.
+        registered = self.store.registered()
+        snapshot = Snapshot(
+            {schema_id: number for number, schema_id in enumerate(registered, 1)},
+            {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
+        )
+        values = to_cook.mapInArrow(value_task(self.place, snapshot), VALUES)
+        return self._stage(cook(values).coalesce(2), _write_summaries)
+
+    def _stage(self, rows: DataFrame, write: Callable[[Any, pa.RecordBatch], None]) -> list[str]:
+        place, owner = self._stage_place, str(self._run.number)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            stage = open_stage(place, owner, {})
+            try:
+                for batch in batches:
+                    write(stage, batch)
+                stage.finish()
+            except BaseException:
+                stage.discard()
+                raise
+            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=GONE_RESULT)
+
+        found = rows.mapInArrow(task, spark_schema(GONE_RESULT)).toArrow().to_pylist()
+        return [item["stage"] for item in found]
+
+    # Working off
+
+    def work_off(self, run: RotRun, policy: Policy) -> Outcome:
+        """Do what the committed plan says, in small transactions."""
+        database = self.store.database
+        while database.write(lambda connection: apply_some(connection, self.files, run, policy.guards)):
+            continue
+
+        def end(connection: Connection) -> Outcome:
+            after = count_steps(connection)
+            finish_run(connection, run.tick, self.clock(), {"after": after})
+            return outcome_of(connection, run.tick)
+
+        return database.write(end)
+
+
+def outcome_of(connection: Connection, tick: int) -> Outcome:
+    """What the record of a run says."""
+    found = find_run(connection, tick)
+    report = {} if found is None else found.report
+    names = ("moves", "kept", "freshness", "before", "after")
+    return Outcome(tick, **{name: report[name] for name in names if name in report})
+
+
+def _write_decisions(stage: Any, batch: pa.RecordBatch) -> None:
+    rows = batch.to_pylist()
+    fresh = [tuple(row[name] for name in _FRESH) for row in rows if row["from_step"] in ("full", "no-blobs")]
+    moves = [tuple(row[name] for name in _MOVES) for row in rows if row["to_step"] is not None]
+    for table, found in (("rot_fresh", fresh), ("rot_moves", moves)):
+        if found:
+            stage.write(table, found)
+
+
+def _write_summaries(stage: Any, batch: pa.RecordBatch) -> None:
+    rows = [tuple(row.values()) for row in batch.to_pylist()]
+    if rows:
+        stage.write("rot_summaries", rows)

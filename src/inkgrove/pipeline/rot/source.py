@@ -1,0 +1,97 @@
+"""The Python data source `inkgrove-copies`: every foreign copy of a store, with its guard.
+
+Options: `store`, `partitions`, `guards` (with commas), `now` and `absence` (microseconds).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
+
+from inkgrove.store.opening import open_store
+from inkgrove.store.rot_selection import select_copies
+from inkgrove.store.rot_tables import copies
+
+COPY_COLUMNS: Final = pa.schema(
+    [
+        ("instance", pa.binary()),
+        ("log", pa.int64()),
+        ("create_seq", pa.int64()),
+        ("owner", pa.binary()),
+        ("schema", pa.int64()),
+        ("arrival", pa.int64()),
+        ("born", pa.int64()),
+        ("noted", pa.int64()),
+        ("payload_bytes", pa.int64()),
+        ("blob_bytes", pa.int64()),
+        ("reads", pa.float64()),
+        ("last_read", pa.int64()),
+        ("new_reads", pa.int64()),
+        ("freshness", pa.float64()),
+        ("step", pa.string()),
+        ("changed", pa.int64()),
+        ("expires", pa.int64()),
+        ("ended", pa.int64()),
+        ("cooked", pa.int64()),
+        ("guard", pa.string()),
+    ]
+)
+_ROWS: Final = 10_000
+_TYPES: Final[dict[pa.DataType, DataType]] = {
+    pa.int64(): LongType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.float64(): DoubleType(),
+}
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """The same for Spark."""
+    return StructType([StructField(field.name, _TYPES[field.type]) for field in schema])
+
+
+@dataclass
+class Share(InputPartition):
+    """What one task reads."""
+
+    part: int
+
+
+class CopySource(DataSource):
+    """Registered as `inkgrove-copies`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "inkgrove-copies"
+
+    def schema(self) -> StructType:
+        return struct_of(COPY_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(self.options)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.place = options["store"]
+        self.parts = int(options.get("partitions", 1))
+        self.guards = [name for name in options.get("guards", "").split(",") if name]
+        self.now, self.absence = int(options["now"]), int(options["absence"])
+
+    def partitions(self) -> list[InputPartition]:
+        return [Share(part) for part in range(self.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        query = select_copies(self.guards, self.now, self.absence)
+        if self.parts > 1:
+            query = query.where((copies.c.log + copies.c.create_seq) % self.parts == partition.part)
+        with open_store(self.place) as store, store.database.reading() as connection:
+            found = connection.execute(query, execution_options={"yield_per": _ROWS})
+            for rows in found.partitions(_ROWS):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, COPY_COLUMNS, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=COPY_COLUMNS)

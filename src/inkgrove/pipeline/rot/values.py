@@ -1,0 +1,143 @@
+"""One task: fold the copies that are to be cooked and give out their values, once for everyone who could see them.
+
+docs/protocol.md sections 6, 8 and 9. The fold is that of the views, at the newest version of each registered schema; of
+other schemas only the copies themselves are counted.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlalchemy import Connection, select
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.pipeline.definitions import Snapshot
+from inkgrove.pipeline.fold import open_once
+from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
+from inkgrove.store.cells import cell_encoder
+from inkgrove.store.database import in_lists
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.node_tables import identities, relations, shares
+from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
+
+TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes")
+_VALUES: Final = pa.schema(
+    [
+        ("reader", pa.binary()),
+        ("owner", pa.binary()),
+        ("schema", pa.int64()),
+        ("month", pa.string()),
+        ("field", pa.string()),
+        ("instance", pa.binary()),
+        ("arrival", pa.int64()),
+        ("bytes", pa.int64()),
+        ("number", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+_NUMBERS: Final = ("integer", "float")
+
+
+def value_task(place: str, snapshot: Snapshot) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`: copies in, their values out."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_once(place)
+        for batch in batches:
+            rows = [row for part in _by_log(batch.to_pylist()) for row in _values(store, snapshot, *part)]
+            columns = zip(*rows, strict=True) if rows else ([] for _ in _VALUES)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, _VALUES, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_VALUES)
+
+    return run
+
+
+def _by_log(copies: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    logs: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for copy in copies:
+        logs[copy["log"]].append(copy)
+    yield from logs.items()
+
+
+def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    state = store.logs([log])[log]
+    messages = store.messages_of(log, [copy["create_seq"] for copy in copies])
+    sent, followers = store.database.read(lambda connection: _audience(connection, copies))
+    for copy in copies:
+        own = messages[copy["create_seq"]]
+        readers = readers_of(newest_access(own), sent.get(copy["instance"], set()), followers)
+        month = datetime.fromtimestamp(copy["noted"] / 1_000_000, UTC).strftime("%Y-%m")
+        fields = list(_fields(state.log_id, snapshot, own, copy["instance"]))
+        for reader in sorted(readers):
+            key = (reader, copy["owner"], copy["schema"], month)
+            place = (copy["instance"], copy["arrival"])
+            yield (*key, "", *place, copy["bytes"], None, None)
+            for name, number, text in fields:
+                yield (*key, name, *place, 0, number, text)
+
+
+def _fields(
+    log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes
+) -> Iterator[tuple[str, float | None, str | None]]:
+    """The values of an instance that are not null, as a number or as a text."""
+    folded = fold_log(log_id, messages, snapshot.definition, lambda _: False, LogFacts(None, None))
+    for fold in folded.instances:
+        definition = snapshot.definition(fold.schema_id)
+        if fold.instance != instance or fold.row is None or definition is None:
+            continue
+        for field, value in zip(definition.fields, fold.row.values, strict=True):
+            if value is None:
+                continue
+            if field.type in _NUMBERS:
+                yield field.name, float(value), None
+            else:
+                encode = cell_encoder(field.type)
+                cell = value if encode is None else encode(value)
+                yield field.name, None, cell.hex() if isinstance(cell, bytes) else str(cell)
+
+
+def newest_access(messages: list[LogMessage]) -> Access | None:
+    """The newest word on who may see an instance."""
+    access = None
+    for item in messages:
+        if item.payload is None or item.invalid_code is not None:
+            continue
+        try:
+            message = decode_message(item.payload)
+        except InkgroveError:
+            continue
+        if isinstance(message, Create | Update) and message.access is not None:
+            access = message.access
+    return access
+
+
+def readers_of(access: Access | None, sent: set[bytes], followers: set[bytes]) -> set[bytes]:
+    """Who of this node can see a copy, and the administrator's account of everything."""
+    mode = "listed" if access is None else access.mode
+    if mode == "public":
+        return {PUBLIC, EVERYTHING}
+    if mode == "self":
+        return {EVERYTHING}
+    if mode == "closed":
+        return {EVERYTHING} | (sent & set(access.to if access is not None else ()))
+    return {EVERYTHING} | sent | (followers if mode == "relations" else set())
+
+
+def _audience(connection: Connection, copies: list[dict[str, Any]]) -> tuple[Mapping[bytes, set[bytes]], set[bytes]]:
+    """Whom of this node each copy was sent to, and who follows their owner."""
+    hosted = select(identities.c.id)
+    sent: dict[bytes, set[bytes]] = defaultdict(set)
+    for some in in_lists(copy["instance"] for copy in copies):
+        query = select(shares.c.instance, shares.c.identity).where(
+            shares.c.instance.in_(some), shares.c.identity.in_(hosted)
+        )
+        for row in connection.execute(query):
+            sent[bytes(row.instance)].add(bytes(row.identity))
+    follows = select(relations.c.follower).where(
+        relations.c.followee == copies[0]["owner"], relations.c.state == "accepted", relations.c.follower.in_(hosted)
+    )
+    return sent, {bytes(follower) for follower in connection.scalars(follows)}

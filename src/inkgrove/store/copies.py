@@ -1,0 +1,285 @@
+"""What is known of every foreign copy, kept up to date from what happened in the logs (docs/protocol.md section 9).
+
+Whatever way a copy came, by delivery, replication, import or command, its ingest tells of it. So nobody who takes
+something in has to think of rot.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, case, delete, func, literal, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, is_hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import Unset
+from inkgrove.store.database import (
+    in_lists,
+    insert_new,
+    pairs_as_parameters,
+    table_of_pairs,
+)
+from inkgrove.store.ingests import START, Ingest, Offset, What, read_ingests
+from inkgrove.store.node_tables import identities, identity_keys
+from inkgrove.store.rot_tables import LADDER, ROTTED, answered, copies, copy_reads, pins, rot_progress
+from inkgrove.store.tables import entries, logs
+
+_PAGE: Final = 5_000
+_TELLING: Final = (What.ENTRY, What.PAYLOAD, What.PAYLOAD_DROPPED)
+_EXPIRES: Final = b"gexpires"
+"""The key as CBOR writes it: what does not hold it is not decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A foreign copy, as far as rot is concerned."""
+
+    instance: Hash
+    log: int
+    create_seq: int
+    author: PublicKey
+    step: str
+    bytes: int
+    freshness: float
+    reads: float
+    last_read: int | None
+    born: int
+    arrival: int
+    expires: int | None
+    run: int | None
+    why: str | None
+    fetched: int
+
+
+# Noting
+
+
+def note_copies(connection: Connection, tick: int, now: int, limit: int = _PAGE) -> bool:
+    """Look through the next page of what happened; whether there was anything."""
+    row = connection.execute(select(rot_progress.c.xid, rot_progress.c.position)).first()
+    after = Offset(row.xid, row.position) if row is not None else START
+    happened, reached = read_ingests(connection, after, limit)
+    if reached == after:
+        return False
+    own = own_logs(connection, {item.log for item in happened if item.log is not None})
+    _note_answers(connection, [item for item in happened if item.log in own])
+    _note_foreign(connection, [item for item in happened if item.log not in own], tick, now)
+    facts = {"xid": reached.xid, "position": reached.position}
+    if connection.execute(update(rot_progress).values(facts)).rowcount == 0:
+        connection.execute(insert_new(connection, rot_progress), {"id": 1, **facts})
+    return True
+
+
+def own_logs(connection: Connection, numbers: Collection[int]) -> set[int]:
+    """Those of the logs that identities of this node write."""
+    hosted = select(identity_keys.c.author).join_from(
+        identity_keys, identities, identities.c.id == identity_keys.c.identity
+    )
+    return {
+        number
+        for some in in_lists(numbers)
+        for number in connection.scalars(select(logs.c.id).where(logs.c.id.in_(some), logs.c.author.in_(hosted)))
+    }
+
+
+def _note_foreign(connection: Connection, happened: Iterable[Ingest], tick: int, now: int) -> None:
+    arrivals: dict[tuple[int, int], int] = {}
+    for item in happened:
+        if item.what in _TELLING and item.log is not None and item.create_seq is not None:
+            arrivals.setdefault((item.log, item.create_seq), item.offset.position)
+    if not arrivals:
+        return
+    dialect = connection.dialect.name
+    found = connection.execute(_select_groups(dialect), pairs_as_parameters(dialect, sorted(arrivals))).all()
+    rows = [
+        {
+            "instance": row.hash,
+            "log": row.log,
+            "create_seq": row.seq_num,
+            "schema": row.schema,
+            "arrival": arrivals[row.log, row.seq_num],
+            "noted": now,
+            "born": tick,
+            "bytes": row.bytes or 0,
+            "expires": _expiry(connection, row.log, row.seq_num) if row.may_expire else None,
+            "ended": now if row.is_ended else None,
+            "freshness": 1.0,
+            "reads": 0.0,
+            "step": "full" if row.is_held else "gone",
+            "changed": now,
+            "fetched": 0,
+        }
+        for row in found
+    ]
+    if rows:
+        connection.execute(_put_copies(dialect), rows)
+
+
+@cache
+def _select_groups(dialect: str) -> Select[Any]:
+    """Of instances, given by log and place: the create, and what is held of all messages together."""
+    wanted, creates = table_of_pairs(dialect), entries.alias("creates")
+    payload = entries.c.payload
+    if dialect == "sqlite":
+        may_expire: Any = func.instr(payload, literal(_EXPIRES))
+    else:
+        may_expire = case((payload.op("LIKE")(literal(b"%" + _EXPIRES + b"%")), 1), else_=0)
+    is_valid = or_(logs.c.forked_at.is_(None), creates.c.seq_num < logs.c.forked_at)
+    return (
+        select(
+            creates.c.log,
+            creates.c.seq_num,
+            creates.c.hash,
+            creates.c.schema,
+            func.sum(func.coalesce(func.length(payload), 0)).label("bytes"),
+            func.max(case((entries.c.kind == "delete", 1), else_=0)).label("is_ended"),
+            func.max(func.coalesce(may_expire, 0)).label("may_expire"),
+            func.max(case(((entries.c.id == creates.c.id) & payload.is_not(None), 1), else_=0)).label("is_held"),
+        )
+        .join_from(wanted, creates, (creates.c.log == wanted.c.first) & (creates.c.seq_num == wanted.c.second))
+        .join(logs, logs.c.id == creates.c.log)
+        .join(entries, (entries.c.log == creates.c.log) & (entries.c.create_seq == creates.c.seq_num))
+        .where(creates.c.kind == "create", creates.c.schema.is_not(None), is_valid)
+        .group_by(creates.c.id, creates.c.log, creates.c.seq_num, creates.c.hash, creates.c.schema)
+    )
+
+
+@cache
+def _put_copies(dialect: str) -> Any:
+    """Insert new copies; of known ones refresh what they hold, and begin anew with those that were gone."""
+    insert = postgresql.insert(copies) if dialect == "postgresql" else sqlite.insert(copies)
+    new = insert.excluded
+    is_back = (copies.c.step == "gone") & (new.step == "full")
+    begun_anew = ("arrival", "noted", "born", "freshness", "reads", "step", "changed")
+    changes = {name: case((is_back, new[name]), else_=copies.c[name]) for name in begun_anew}
+    return insert.on_conflict_do_update(
+        index_elements=["instance"],
+        set_={
+            **changes,
+            "bytes": new.bytes,
+            "expires": new.expires,
+            "ended": func.coalesce(copies.c.ended, new.ended),
+        },
+    )
+
+
+def _expiry(connection: Connection, log: int, create_seq: int) -> int | None:
+    """The newest word on when an instance expires."""
+    query = (
+        select(entries.c.payload)
+        .where(entries.c.log == log, entries.c.create_seq == create_seq, entries.c.payload.is_not(None))
+        .order_by(entries.c.seq_num)
+    )
+    expires = None
+    for payload in connection.scalars(query):
+        message = _decode(payload)
+        if message is not None and not isinstance(message.expires, Unset):
+            expires = message.expires
+    return None if expires is None else expires.microseconds
+
+
+def _note_answers(connection: Connection, happened: Iterable[Ingest]) -> None:
+    """Which instances those of our own point to: as relations, or as what they were copied from."""
+    hashes = [item.hash for item in happened if item.hash is not None and item.what in (What.ENTRY, What.PAYLOAD)]
+    named: set[Hash] = set()
+    for some in in_lists(hashes):
+        query = select(entries.c.payload).where(entries.c.hash.in_(some), entries.c.payload.is_not(None))
+        for payload in connection.scalars(query.where(entries.c.kind.in_(("create", "update")))):
+            message = _decode(payload)
+            if message is not None:
+                named |= set(instances_named(message))
+    if named:
+        connection.execute(insert_new(connection, answered), [{"instance": name} for name in sorted(named)])
+
+
+def instances_named(message: Create | Update) -> Iterable[Hash]:
+    """The hashes among the values of a message, which blobs hide in a map of their own."""
+    if isinstance(message, Create) and message.copied_from is not None:
+        yield message.copied_from
+    if isinstance(message.fields, Unset):
+        return
+    for value in message.fields.values():
+        for item in value if type(value) is list else (value,):
+            if isinstance(item, bytes) and is_hash(item):
+                yield Hash(item)
+
+
+def _decode(payload: bytes) -> Create | Update | None:
+    try:
+        message = decode_message(payload)
+    except InkgroveError:
+        return None
+    return message if isinstance(message, Create | Update) else None
+
+
+# Reads and pins
+
+
+def add_reads(connection: Connection, counts: Mapping[Hash, int]) -> None:
+    """Add a batch of reads to those that the next run takes into account."""
+    if not counts:
+        return
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(copy_reads)
+    added = statement.on_conflict_do_update(
+        index_elements=["instance"], set_={"count": copy_reads.c.count + statement.excluded.count}
+    )
+    # In order: two processes that count at once must not wait for each other in a circle.
+    connection.execute(added, [{"instance": name, "count": counts[name]} for name in sorted(counts)])
+
+
+def put_pin(connection: Connection, instance: Hash, identity: IdentityId, now: int) -> None:
+    """Keep a copy for an identity, whatever the budget."""
+    row = {"instance": instance, "identity": identity, "pinned": now}
+    connection.execute(insert_new(connection, pins), row)
+
+
+def drop_pin(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
+    """Keep it no longer; whether it was pinned."""
+    is_it = (pins.c.instance == instance, pins.c.identity == identity)
+    return connection.execute(delete(pins).where(*is_it)).rowcount > 0
+
+
+# Looking at one, and bringing it back
+
+
+def find_copy(connection: Connection, instance: Hash) -> Copy | None:
+    """What rot knows of an instance; None if it is no foreign copy, or was not noted yet."""
+    query = select(copies, logs.c.author).join_from(copies, logs).where(copies.c.instance == instance)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    return Copy(
+        Hash(row.instance),
+        row.log,
+        row.create_seq,
+        PublicKey(row.author),
+        row.step,
+        row.bytes,
+        row.freshness,
+        row.reads,
+        row.last_read,
+        row.born,
+        row.arrival,
+        row.expires,
+        row.run,
+        row.why,
+        row.fetched,
+    )
+
+
+def revive(connection: Connection, instance: Hash, now: int) -> bool:
+    """Let a rotted copy be whole again, in the transaction that brings its payloads; whether it was rotted."""
+    facts = {"step": "full", "freshness": 1.0, "changed": now, "why": "fetched again", "fetched": copies.c.fetched + 1}
+    is_it = (copies.c.instance == instance, copies.c.step.in_((*ROTTED, LADDER[-1])))
+    return connection.execute(update(copies).where(*is_it).values(facts)).rowcount > 0
+
+
+def note_regret(connection: Connection, instance: Hash) -> None:
+    """Somebody wanted blobs back."""
+    connection.execute(update(copies).where(copies.c.instance == instance).values(fetched=copies.c.fetched + 1))

@@ -1,0 +1,98 @@
+"""Every foreign copy with all that a fungus and a policy look at, as one query (docs/protocol.md section 9).
+
+`guard` says why a copy is not to be touched. Hard guards hold whatever the policy says; the others can be turned off.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, or_, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.store.federation_tables import deliveries
+from inkgrove.store.node_tables import blob_references, blobs, identities, identity_keys
+from inkgrove.store.rot_tables import SHOWN, answered, copies, copy_reads, pins
+from inkgrove.store.tables import entries, logs
+
+HARD_GUARDS: Final = ("own", "evidence", "undelivered", "tombstone")
+SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
+
+
+def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
+    """All copies; `guards` are the soft ones in force, `absence` how long tombstones stay, in microseconds."""
+    refers = select(func.coalesce(func.sum(blobs.c.size), 0)).join_from(
+        blob_references, blobs, blobs.c.hash == blob_references.c.hash
+    )
+    blob_bytes = refers.where(blob_references.c.instance == copies.c.instance).correlate(copies).scalar_subquery()
+    newest = (
+        select(copies.c.log, func.max(copies.c.create_seq).label("create_seq"))
+        .where(copies.c.step.in_(SHOWN))
+        .group_by(copies.c.log)
+        .subquery()
+    )
+    owner = func.coalesce(identity_keys.c.identity, logs.c.author)
+    conditions = {
+        "own": identities.c.id.is_not(None),
+        "evidence": _is_evidence(),
+        "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state == "waiting"),
+        "tombstone": copies.c.ended > now - absence,
+        "pinned": exists().where(pins.c.instance == copies.c.instance),
+        "answered": exists().where(answered.c.instance == copies.c.instance),
+        "passed-on": exists().where(deliveries.c.instance == copies.c.instance),
+        "newest": newest.c.create_seq == copies.c.create_seq,
+    }
+    in_force = [name for name in conditions if name in HARD_GUARDS or name in guards]
+    guard = case(*((conditions[name], literal(name)) for name in in_force), else_=null())
+    return (
+        select(
+            copies.c.instance,
+            copies.c.log,
+            copies.c.create_seq,
+            owner.label("owner"),
+            copies.c.schema,
+            copies.c.arrival,
+            copies.c.born,
+            copies.c.noted,
+            copies.c.bytes.label("payload_bytes"),
+            case((copies.c.step == "full", blob_bytes), else_=0).label("blob_bytes"),
+            copies.c.reads,
+            copies.c.last_read,
+            func.coalesce(copy_reads.c.count, 0).label("new_reads"),
+            copies.c.freshness,
+            copies.c.step,
+            copies.c.changed,
+            copies.c.expires,
+            copies.c.ended,
+            copies.c.cooked,
+            guard.label("guard"),
+        )
+        .join_from(copies, logs, logs.c.id == copies.c.log)
+        .outerjoin(identity_keys, identity_keys.c.author == logs.c.author)
+        .outerjoin(identities, identities.c.id == identity_keys.c.identity)
+        .outerjoin(copy_reads, copy_reads.c.instance == copies.c.instance)
+        .outerjoin(newest, newest.c.log == copies.c.log)
+    )
+
+
+def _is_evidence() -> Any:
+    """Whether something of the instance lies where its log is forked or lied about a size."""
+    is_broken = or_(logs.c.forked_at.is_not(None), logs.c.lied_at.is_not(None))
+    is_behind = or_(entries.c.seq_num >= logs.c.forked_at, entries.c.seq_num >= logs.c.lied_at)
+    message = exists().where(entries.c.log == copies.c.log, entries.c.create_seq == copies.c.create_seq, is_behind)
+    return and_(is_broken, message)
+
+
+def read_copy(connection: Connection, instance: Hash, guards: Collection[str], now: int, absence: int) -> Any:
+    """The same of one copy, or None."""
+    return connection.execute(select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+
+
+def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str]) -> set[Hash]:
+    """Those that have come under a guard that somebody can set at any time: pins, passing on, deliveries."""
+    choices = [exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state == "waiting")]
+    if "pinned" in guards:
+        choices.append(exists().where(pins.c.instance == copies.c.instance))
+    if "passed-on" in guards:
+        choices.append(exists().where(deliveries.c.instance == copies.c.instance))
+    query = select(copies.c.instance).where(copies.c.instance.in_(list(instances)), or_(*choices))
+    return {Hash(name) for name in connection.scalars(query)}

@@ -1,0 +1,158 @@
+"""What a node knows of its foreign copies, noted from what happened in the logs; stubs that refuse to come back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import identity_of
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.store.blob_store import BlobFiles
+from inkgrove.store.copies import add_reads, find_copy, note_copies, put_pin, revive
+from inkgrove.store.decide import Status
+from inkgrove.store.identities import HostedIdentity, add_identity
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from inkgrove.store.rot_runs import apply_some, begin_run, count_steps, finish_run, next_tick
+from inkgrove.store.rot_selection import SOFT_GUARDS, read_copy
+from inkgrove.store.rot_tables import copy_reads, rot_victims
+from tests.support.logs import LogBuilder, key
+
+NOW = 1_600_000_000_000_000
+SCHEMA = SchemaVersion(key(9).public, 1, 2)
+
+
+class Notes:
+    """A store, a log of somebody elsewhere and one of an identity that is hosted here."""
+
+    def __init__(self, place: Path | str, home: Path) -> None:
+        self.store: LogStore = open_store(place)
+        self.files = BlobFiles(home / "blobs")
+        self.theirs, self.ours = LogBuilder(key(1), log_id=4), LogBuilder(key(50), log_id=4)
+        me = HostedIdentity(identity_of(key(50).public), "jane.haiku.ink", key(50).public, None, NOW)
+        self.store.database.write(lambda connection: add_identity(connection, me, None))
+
+    def say(self, log: LogBuilder, message: Message) -> Hash:
+        log.append(encode_message(message))
+        (receipt,) = self.store.ingest([(log.entries[-1].encoded, log.payloads[-1])])
+        assert receipt.error is None
+        return log.hash(len(log.entries))
+
+    def note(self, tick: int = 1, now: int = NOW) -> None:
+        while self.store.database.write(lambda connection: note_copies(connection, tick, now, 3)):
+            continue
+
+    def copy(self, instance: Hash) -> Any:
+        return self.store.database.read(lambda connection: find_copy(connection, instance))
+
+    def guard(self, instance: Hash, now: int = NOW) -> Any:
+        guards = SOFT_GUARDS
+        row = self.store.database.read(lambda connection: read_copy(connection, instance, guards, now, 1000))
+        return row.guard
+
+    def take_down(self, instance: Hash, step: str) -> None:
+        copy = self.copy(instance)
+        place = {"instance": instance, "log": copy.log, "create_seq": copy.create_seq}
+
+        def work(connection: Any) -> None:
+            run = begin_run(connection, 0, NOW, "{}")
+            connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
+            apply_some(connection, self.files, run, SOFT_GUARDS)
+            finish_run(connection, run.tick, NOW, {})
+
+        self.store.database.write(work)
+
+
+@pytest.fixture
+def notes(place: Path | str, tmp_path: Path) -> Iterator[Notes]:
+    opened = Notes(place, tmp_path)
+    yield opened
+    opened.store.close()
+
+
+def test_copies_are_noted_with_all_that_counts(notes: Notes) -> None:
+    first = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}, expires=Timestamp(NOW + 5)))
+    second = notes.say(notes.theirs, Create(SCHEMA, {"a": 2}))
+    mine = notes.say(notes.ours, Create(SCHEMA, {"about": bytes(second)}))
+    notes.note()
+    copy = notes.copy(first)
+    assert (copy.step, copy.bytes, copy.expires, copy.born) == ("full", len(notes.theirs.payloads[0]), NOW + 5, 1)
+    assert copy.arrival < notes.copy(second).arrival
+    assert notes.copy(mine) is None
+    notes.say(notes.theirs, Update(SCHEMA, first, {"a": 3}, expires=None))
+    notes.note(2)
+    again = notes.copy(first)
+    both = len(notes.theirs.payloads[0]) + len(notes.theirs.payloads[2])
+    assert (again.bytes, again.expires, again.arrival, again.born) == (both, None, copy.arrival, 1)
+
+
+def test_guards_by_themselves(notes: Notes) -> None:
+    plain, answered, ended, newest = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(4))
+    notes.say(notes.ours, Create(SCHEMA, {}, copied_from=answered))
+    notes.say(notes.theirs, Delete(ended))
+    notes.note()
+    assert [notes.guard(note) for note in (plain, answered, ended, newest)] == [None, "answered", "tombstone", "newest"]
+    assert notes.guard(ended, NOW + 2000) is None
+    me = identity_of(key(50).public)
+    notes.store.database.write(lambda connection: put_pin(connection, plain, me, NOW))
+    assert notes.guard(plain) == "pinned"
+
+
+def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
+    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    notes.say(notes.theirs, Create(SCHEMA, {"a": 2}))
+    notes.note()
+    notes.take_down(note, "cooked")
+    old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.KNOWN]
+    stored = notes.store.entry(note)
+    assert stored is not None
+    assert stored.payload is None
+    update = notes.say(notes.theirs, Update(SCHEMA, note, {"a": 5}))
+    later = notes.store.entry(update)
+    assert later is not None
+    assert later.payload is not None
+    notes.note(2)
+    assert (notes.copy(note).step, notes.copy(note).bytes) == ("cooked", len(notes.theirs.payloads[2]))
+    assert notes.store.database.write(lambda connection: revive(connection, note, NOW))
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.COMPLETED]
+    assert (notes.copy(note).step, notes.copy(note).fetched) == ("full", 1)
+
+
+def test_pin_counts_also_after_the_plan_was_made(notes: Notes) -> None:
+    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    notes.note()
+    notes.store.database.write(lambda connection: put_pin(connection, note, identity_of(key(2).public), NOW))
+    notes.take_down(note, "cooked")
+    assert notes.copy(note).step == "full"
+    assert notes.copy(note).bytes == len(notes.theirs.payloads[0])
+
+
+def test_gone_copy_begins_anew(notes: Notes) -> None:
+    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    notes.note()
+    arrival = notes.copy(note).arrival
+    notes.take_down(note, "gone")
+    old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.COMPLETED]
+    notes.note(2)
+    copy = notes.copy(note)
+    assert (copy.step, copy.born, copy.bytes) == ("full", 2, len(notes.theirs.payloads[0]))
+    assert copy.arrival > arrival
+    counted = notes.store.database.read(count_steps)
+    assert counted == {"full": {"copies": 1, "bytes": copy.bytes, "blob_bytes": 0, "fetched": 0}}
+    assert notes.store.database.read(next_tick) == 2
+
+
+def test_reads_add_up(notes: Notes) -> None:
+    name = Hash(b"\x00\x40" + b"a" * 64)
+    for count in (2, 3):
+        notes.store.database.write(lambda connection, n=count: add_reads(connection, {name: n}))  # type: ignore[misc]
+    query = select(copy_reads.c.count)
+    assert notes.store.database.read(lambda connection: connection.scalar(query)) == 5

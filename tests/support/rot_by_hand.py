@@ -1,0 +1,43 @@
+"""Rot without Spark: a plan of one move, worked off by the same code that works off every plan."""
+
+from sqlalchemy import Connection, insert
+
+from inkgrove.core.hashing import parse_hash
+from inkgrove.node.node import Node
+from inkgrove.store.copies import find_copy, note_copies
+from inkgrove.store.rot_runs import apply_some, begin_run, finish_run
+from inkgrove.store.rot_tables import Step, rot_victims
+
+
+def note(node: Node) -> None:
+    """Let the node know its copies."""
+    while node.database.write(lambda connection: note_copies(connection, 1, node.clock())):
+        continue
+
+
+def take_down(node: Node, instance: str, step: Step) -> None:
+    """Take a copy to a step of the ladder."""
+    note(node)
+    name = parse_hash(instance)
+
+    def work(connection: Connection) -> None:
+        run = begin_run(connection, 0, node.clock(), "{}")
+        copy = find_copy(connection, name)
+        assert copy is not None
+        place = {"instance": name, "log": copy.log, "create_seq": copy.create_seq}
+        connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
+        assert apply_some(connection, node.blobs, run, ()) == 1
+        finish_run(connection, run.tick, node.clock(), {})
+
+    node.database.write(work)
+
+
+def step_of(node: Node, instance: str) -> str | None:
+    copy = node.database.read(lambda connection: find_copy(connection, parse_hash(instance)))
+    return None if copy is None else copy.step
+
+
+def fetched(node: Node, instance: str) -> int:
+    copy = node.database.read(lambda connection: find_copy(connection, parse_hash(instance)))
+    assert copy is not None
+    return copy.fetched

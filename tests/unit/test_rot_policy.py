@@ -1,0 +1,77 @@
+"""Policies of rot: what is accepted, what is refused, and that a run remembers exactly what it began with."""
+
+import pytest
+
+from inkgrove.core.errors import BadPolicy
+from inkgrove.pipeline.rot.picture import draw_freshness, draw_remains
+from inkgrove.pipeline.rot.policy import (
+    FUNGUS_NAMES,
+    Limits,
+    Policy,
+    named_limits,
+    parse_rules,
+    restore_policy,
+)
+
+SCHEMA = "88" * 32 + "/12"
+
+
+def test_policy_is_remembered_as_it_was() -> None:
+    policy = Policy(
+        fungus="egi",
+        seed=4,
+        node=Limits(bytes=10),
+        per_schema=Limits(rows=3),
+        identities={"ab" * 32: Limits(1, 2)},
+        schemas={SCHEMA: Limits(rows=9)},
+        fungi={SCHEMA: "fifo"},
+        guards=("pinned",),
+    )
+    assert restore_policy(policy.render()) == policy
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fungus": "penicillin"},
+        {"fungi": {SCHEMA: "mould"}},
+        {"fungi": {"slothmail": "fifo"}},
+        {"schemas": {"88/12": Limits()}},
+        {"identities": {"jane": Limits()}},
+        {"guards": ("own",)},
+        {"node": Limits(bytes=-1)},
+        {"absence_seconds": -1},
+    ],
+)
+def test_policy_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadPolicy):
+        Policy(**wrong)  # type: ignore[arg-type]
+
+
+def test_rules_are_read_from_text() -> None:
+    table = {SCHEMA: "fungus=fifo rows=500", "x": "bytes=7"}
+    assert list(named_limits(table, ("bytes", "rows", "fungus"))) == [
+        (SCHEMA, Limits(0, 500), "fifo"),
+        ("x", Limits(7, 0), None),
+    ]
+    for text in ("rows", "rows=1 rows=2", "colour=red", "fungus=fifo"):
+        with pytest.raises(BadPolicy):
+            parse_rules(text, ("bytes", "rows"))
+    with pytest.raises(BadPolicy):
+        list(named_limits({"x": "rows=-1"}, ("rows",)))
+
+
+def test_names_of_fungi_are_those_that_exist() -> None:
+    from inkgrove.pipeline.rot.registry import FUNGI
+
+    assert set(FUNGUS_NAMES) == set(FUNGI)
+
+
+def test_pictures_show_every_run_and_every_fungus() -> None:
+    drawn = draw_freshness([(1, [0, 3, 1]), (2, [4, 0, 0]), (3, [])])
+    assert drawn.count("<rect") == 3
+    assert ">1</text>" in drawn
+    assert "no run has looked" in draw_freshness([])
+    remains = draw_remains("What <each> leaves", [("fifo", [0.0, 1.0]), ("rot", [0.5, 0.5])])
+    assert remains.count("<rect") == 2 + 3
+    assert "What &lt;each&gt; leaves" in remains
