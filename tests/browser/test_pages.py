@@ -35,6 +35,7 @@ PAGES: list[tuple[str, str | None, Address]] = [
     ("log", JANE, lambda world: world.log_page),
     ("fork", ADMIN, lambda world: world.fork_page),
     ("me", JANE, lambda _: "/pages/me"),
+    ("rot", ADMIN, lambda _: "/pages/rot"),
     ("consent", JANE, lambda world: world.service.address(f"schema:{world.schema}:read relations:read")),
 ]
 IN_DOCS = {"home-administrator", "view", "provenance", "proof", "schema", "log", "me", "consent"}

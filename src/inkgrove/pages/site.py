@@ -10,7 +10,7 @@ from inkgrove.api.app import make_app
 from inkgrove.api.problems import RequestProblem, on_http_error
 from inkgrove.node.errors import NoSuchRoute
 from inkgrove.node.node import Node
-from inkgrove.pages import assets, home, instances, logs, me, schemas, sign_in, views
+from inkgrove.pages import assets, home, instances, logs, me, rot, schemas, sign_in, views
 from inkgrove.pages.visits import refuse
 
 ROUTERS: Final = (
@@ -21,6 +21,7 @@ ROUTERS: Final = (
     schemas.router,
     logs.router,
     me.router,
+    rot.router,
     assets.router,
 )
 

@@ -56,7 +56,7 @@ def count(number: int | None) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     ending = "" if number == 1 else "s"
-    noun = f"{noun[:-1]}ie" if ending and noun.endswith("ry") else noun
+    noun = f"{noun[:-1]}ie" if ending and noun.endswith(("ry", "py")) else noun
     return f"{number:,} {noun}{ending}"
 
 

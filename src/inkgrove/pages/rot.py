@@ -1,0 +1,122 @@
+"""Rot: budgets, the ladder, freshness over the runs, what the last plan took and why, and one copy explained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+
+from inkgrove.core.errors import InkgroveError, NoSuchCopy
+from inkgrove.node.names import name_of_author
+from inkgrove.node.query import parse_instance
+from inkgrove.node.rot_state import explain_copy, read_rot_state
+from inkgrove.pages.visits import PageRoute, VisitDependency
+from inkgrove.pages.words import plural
+from inkgrove.store.rot_runs import RotRun
+from inkgrove.store.rot_tables import LADDER
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_STEPS: Final = {
+    "full": "everything is here",
+    "no-blobs": "the words are here, attachments come back when somebody reads them",
+    "cooked": "only part of the sums; can be fetched again",
+    "stub": "only signatures; can be fetched again",
+    "gone": "forgotten; comes back as something new",
+}
+_HEIGHT: Final = 160
+_COLUMN: Final = 26
+_LEFT: Final = 56
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Copies of about one freshness in one run; the darker, the more."""
+
+    x: float
+    y: float
+    height: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Freshness over the runs."""
+
+    width: float
+    boxes: Sequence[Box]
+    labels: Sequence[tuple[float, int]]
+    text: str
+
+
+@router.get("/pages/rot")
+def show_rot(visit: VisitDependency, instance: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """How much of other people's data is here and what becomes of it; for the administrator."""
+    state = read_rot_state(visit.node, visit.caller)
+    explained, alarm, status = None, None, 200
+    if instance:
+        try:
+            explained = explain_copy(visit.node, visit.caller, parse_instance(instance.strip()), state.policy)
+        except InkgroveError as error:
+            alarm = error.message if isinstance(error, NoSuchCopy) else "This is no id of an instance."
+            status = 404
+    last = state.runs[-1] if state.runs else None
+    facts = {
+        "ladder": [{"step": step, "means": _STEPS[step], **_counts(state.steps.get(step, {}))} for step in LADDER],
+        "budgets": _budgets(state.policy),
+        "policy": state.policy,
+        "last": last,
+        "moves": last.report.get("moves", []) if last is not None else [],
+        "kept": last.report.get("kept", {}) if last is not None else {},
+        "plot": draw_freshness(state.runs),
+        "regret": sum(item.get("fetched", 0) for item in state.steps.values()),
+        "instance": instance,
+        "explained": explained,
+        "owner": None if explained is None else name_of_author(visit.node, explained.copy.author),
+        "means": _STEPS,
+        "alarm": alarm,
+    }
+    return visit.show("rot.html", facts, status=status)
+
+
+def _counts(facts: Mapping[str, int]) -> dict[str, int]:
+    return {"copies": facts.get("copies", 0), "bytes": facts.get("bytes", 0) + facts.get("blob_bytes", 0)}
+
+
+def _budgets(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each limit in words."""
+    named = [("All copies together", policy.get("node")), ("Each owner", policy.get("per_identity"))]
+    named += [("Each schema", policy.get("per_schema"))]
+    named += [(f"Owner {name[:8]}…", limits) for name, limits in policy.get("identities", {}).items()]
+    named += [
+        (f"Schema {name[:8]}…/{name.rpartition('/')[2]}", item) for name, item in policy.get("schemas", {}).items()
+    ]
+    return [(name, _limits(limits)) for name, limits in named if limits is not None]
+
+
+def _limits(limits: Mapping[str, int]) -> str:
+    parts = [f"{limits['bytes']:,} bytes"] if limits["bytes"] else []
+    parts += [plural(limits["rows"], "copy")] if limits["rows"] else []
+    return " and ".join(parts) or "no limit"
+
+
+def draw_freshness(runs: Sequence[RotRun]) -> Plot | None:
+    """A column for each run, from rotten at the bottom to fresh at the top; None if no run has seen any copy."""
+    told = [(run.tick, run.report.get("freshness", [])) for run in runs]
+    told = [(tick, bins) for tick, bins in told if sum(bins)]
+    if not told:
+        return None
+    boxes = []
+    for number, (_, bins) in enumerate(told):
+        step = _HEIGHT / len(bins)
+        most = max(bins)
+        boxes += [
+            Box(_LEFT + number * _COLUMN, _HEIGHT - (place + 1) * step, step, 0.15 + 0.85 * count / most)
+            for place, count in enumerate(bins)
+            if count
+        ]
+    every = max(1, len(told) // 12)
+    labels = [(_LEFT + n * _COLUMN + _COLUMN / 2, tick) for n, (tick, _) in enumerate(told) if n % every == 0]
+    tick, bins = told[-1]
+    fresh = sum(count * (place + 0.5) for place, count in enumerate(bins)) / sum(bins) / len(bins)
+    text = f"{len(told)} runs. In run {tick}, the last, {sum(bins):,} copies were {fresh:.0%} fresh on average."
+    return Plot(_LEFT + len(told) * _COLUMN + 8, boxes, labels, text)
