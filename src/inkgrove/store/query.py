@@ -136,7 +136,16 @@ def read_page(
         if len(found) > limit:
             break
     rows = _decode(connection, view, found[:limit], fields)
-    return Page(rows, found[limit - 1][len(ROW_COLUMNS) + len(fields) :] if len(found) > limit else None)
+    if len(found) <= limit:
+        return Page(rows, None)
+    keys = found[limit - 1][len(ROW_COLUMNS) + len(fields) :]
+    # SQLite's driver gives numbers for booleans.
+    kinds = [bool if type_of(types, name) == "boolean" else None for name, _ in sort]
+    return Page(rows, (*(_as(kind, key) for kind, key in zip(kinds, keys, strict=False)), keys[-1]))
+
+
+def _as(kind: type | None, value: Any) -> Any:
+    return value if kind is None or value is None else kind(value)
 
 
 @lru_cache(maxsize=256)
