@@ -5,7 +5,6 @@ import pytest
 from tests.simulation.run import simulate
 from tests.simulation.world import Plan
 
-
 LATE_CREATE = pytest.mark.xfail(strict=True, reason="a create that arrives after its end was refused stays")
 
 
