@@ -48,8 +48,11 @@ class Plan:
     seed: int
     nodes: int = 20
     operations: int = 2000
-    seconds: float = 1000.0
-    """How long it goes on before everything heals."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it goes on before everything heals."""
+        return self.operations / 2
 
 
 class World:
