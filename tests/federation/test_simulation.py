@@ -5,10 +5,8 @@ import pytest
 from tests.simulation.run import simulate
 from tests.simulation.world import Plan
 
-LATE_CREATE = pytest.mark.xfail(strict=True, reason="a create that arrives after its end was refused stays")
 
-
-@pytest.mark.parametrize("seed", [pytest.param(1, marks=LATE_CREATE), *range(2, 11)])
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_everybody_holds_what_they_should_when_all_is_delivered(seed: int) -> None:
     result = simulate(Plan(seed, nodes=6 + seed % 5, operations=120))
     assert not result.problems, str(result)

@@ -481,6 +481,12 @@ class LacksCreate(ParcelError):
     code = "parcel.lacks-create"
 
 
+class EndedBefore(ParcelError):
+    """The end of the instance was told before its create arrived: it comes too late."""
+
+    code = "parcel.ended-before"
+
+
 class BadReplication(ParcelError):
     """What nodes ask or answer when they replicate does not have the form that it should have."""
 

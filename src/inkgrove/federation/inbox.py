@@ -10,11 +10,12 @@ from typing import Final
 
 from sqlalchemy import Connection, or_, select
 
-from inkgrove.core.errors import Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
+from inkgrove.core.errors import EndedBefore, Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import RequestBoxFull, SenderUnproved, UnknownRecipient
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
+from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import (
     Delivery,
     OpenedParcel,
@@ -23,6 +24,7 @@ from inkgrove.messages.delivery import (
     encode_delivery,
     encode_receipts,
     open_parcel,
+    read_end,
 )
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
@@ -33,6 +35,7 @@ from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_forwards
 from inkgrove.store.decide import Status
+from inkgrove.store.early_ends import has_ended, note_end
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import find_identity
 from inkgrove.store.ingest import ingest_batch
@@ -57,6 +60,11 @@ class Receipt:
     recipient: IdentityId
     fate: Fate
     code: str | None = None
+
+
+_SECOND: Final = 1_000_000
+_EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
+"""No request that was signed before the end was told is valid for longer."""
 
 
 class _Refused(Exception):
@@ -108,6 +116,7 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
         _keep_evidence(node, parcel)
     if isinstance(error, LacksCreate) and via is not None:
         _withdraw(node, via, parcel)
+        _remember_end(node, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
@@ -127,11 +136,23 @@ def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
     node.database.write(work)
 
 
+def _remember_end(node: Node, parcel: Parcel) -> None:
+    """The create may still be under way, in a request that its sender has given up."""
+    end = read_end(parcel)
+    if end is not None:
+        now = node.clock()
+        expires = now + _EARLY_END_SECONDS * _SECOND
+        node.database.write(lambda connection: note_end(connection, *end, expires, now))
+
+
 def _receive(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
     parcel = opened.parcel
     held = find_held(connection, parcel.instance)
     if held is None and not opened.has_create:
         raise _Refused(LacksCreate("the create of the instance is not held here: send all of it"))
+    first = opened.messages[0].seq_num
+    if held is None and has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+        raise _Refused(EndedBefore("the end of the instance was told before its create came"))
     for item in opened.messages:
         check_author(connection, opened.author, opened.log_id, item.seq_num)
     owner = owner_of(connection, opened.author)

@@ -17,6 +17,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
 from inkgrove.messages import cbor
+from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
 
@@ -154,6 +155,24 @@ def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
     if not pools.issuperset(seq_nums):
         raise BadParcel("the parcel holds entries that prove nothing about its instance")
     return OpenedParcel(parcel, author, log_id, messages)
+
+
+def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
+    """What a parcel ends that lacks the create: the log and how its delete names the instance; None if it is no end."""
+    signed = [verify_signed(decode_entry(entry)) for entry, _ in parcel.entries]
+    if len({(item.entry.author, item.entry.log_id) for item in signed}) != 1:
+        return None
+    named: set[InstanceRef] = set()
+    for item, (_, payload) in zip(signed, parcel.entries, strict=True):
+        if payload is not None:
+            verify_payload(item.entry, payload)
+            message = decode_message(payload)
+            if not isinstance(message, Delete):
+                return None
+            named.add(message.instance)
+    if len(named) != 1:
+        return None
+    return signed[0].entry.author, signed[0].entry.log_id, named.pop()
 
 
 def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: int | None) -> list[ParcelMessage]:

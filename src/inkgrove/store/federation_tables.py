@@ -73,6 +73,16 @@ notices = Table(
 Index(None, notices.c.me, notices.c.other, notices.c.as_follower, unique=True)
 Index(None, notices.c.other)
 
+early_ends = Table(
+    "early_ends",  # told before the create came, which may still be on its way in a request that was given up
+    metadata,
+    Column("author", Bytes, primary_key=True),
+    Column("log_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("instance", String(200), primary_key=True),  # as the message names it: a hash in hex, or a sequence number
+    Column("expires", BigInteger, nullable=False),
+)
+Index(None, early_ends.c.expires)
+
 public_instances = Table(
     "public_instances",  # follows from the logs; remembered so that nobody has to read them all
     metadata,

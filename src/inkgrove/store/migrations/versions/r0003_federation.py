@@ -74,6 +74,15 @@ def upgrade() -> None:
     op.create_index("ix_notices_me_other_as_follower", "notices", ["me", "other", "as_follower"], unique=True)
     op.create_index("ix_notices_other", "notices", ["other"])
     op.create_table(
+        "early_ends",
+        sa.Column("author", sa.LargeBinary, nullable=False),
+        sa.Column("log_id", sa.BigInteger, nullable=False, autoincrement=False),
+        sa.Column("instance", sa.String(200), nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("author", "log_id", "instance", name="pk_early_ends"),
+    )
+    op.create_index("ix_early_ends_expires", "early_ends", ["expires"])
+    op.create_table(
         "public_instances",
         sa.Column("log", _KEY, sa.ForeignKey("logs.id", name="fk_public_instances_log"), nullable=False),
         sa.Column("create_seq", sa.BigInteger, nullable=False, autoincrement=False),
