@@ -170,6 +170,17 @@ def test_what_arrives_late_does_not_replace_what_is_newer(world: World) -> None:
     assert rows_of(world, "b") == {}
 
 
+def test_create_that_comes_after_the_end_was_told_is_refused(world: World) -> None:
+    mail = world.mail()
+    create = world.them.pack("a", mail)
+    world.jane.delete(f"/instances/{mail}")
+    whole = world.them.pack("a", mail)
+    end = Parcel(whole.instance, (), [(e, p if e == whole.entries[-1][0] else None) for e, p in whole.entries])
+    assert world.them.fate(world.jane, world.john, end) == ("refused", "parcel.lacks-create")
+    assert world.them.fate(world.jane, world.john, create) == ("refused", "parcel.ended-before")
+    assert rows_of(world, "b") == {}
+
+
 # 4 A push made every receiver push again.
 
 
@@ -277,9 +288,10 @@ def test_no_token_is_sent_to_another_node(tmp_path: Path) -> None:
         token = jane.headers["Authorization"].removeprefix("Bearer ")
         schema = make_schema(jane)
         mail = create(jane, schema, recipients=["mallory.eve.ink"])["instance"]
-        jane.put("/me/following/mallory.eve.ink", json={})
+        # What is told of relations goes first: a node that fails at it hears of nothing else.
         until(lambda: any(b"POST /federation/deliveries" in request for request in heard))
-        assert any(b"POST /federation/relations" in request for request in heard)
+        jane.put("/me/following/mallory.eve.ink", json={})
+        until(lambda: any(b"POST /federation/relations" in request for request in heard))
         for request in heard:
             head = request.split(b"\r\n\r\n")[0].lower()
             assert b"authorization:" not in head
