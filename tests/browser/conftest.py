@@ -20,7 +20,8 @@ from tests.support.nodes import RunningNode
 AXE = Path(__file__).parent / "axe"
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open an event loop runs in this thread, and other tests want one of their own.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """The distribution's Chromium, without a window."""
     found = os.environ.get("INKGROVE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

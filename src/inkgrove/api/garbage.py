@@ -9,6 +9,5 @@ _ALLOCATIONS: Final = 50_000
 
 def settle_garbage() -> None:
     """Leave alone what was there at the start, and look through the rest less often; once, when a node serves."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 20, 50)

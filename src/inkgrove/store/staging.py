@@ -15,8 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import psycopg
-from psycopg import sql
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -138,6 +136,8 @@ class _SqliteStage:
 
 class _PostgresStage:
     def __init__(self, url: str, name: str, fields: Fields) -> None:
+        import psycopg  # noqa: PLC0415 - who keeps everything in files does not load it
+
         self.name = name
         self._fields = fields
         self._counts: dict[str, int] = {}
@@ -166,9 +166,10 @@ class _PostgresStage:
         contents = list(self._counts.items())
         self.write("contents", contents)
         # Without statistics the server takes them for large and reads whole views beside them.
+        quote = self._dialect.identifier_preparer.quote
         for table in ("whole", "groups", "messages", "log_views"):
             if table in self._counts:
-                self._connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(self.name, table)))
+                self._connection.execute(f"ANALYZE {quote(self.name)}.{quote(table)}")
         self._connection.commit()
         self._connection.close()
 
