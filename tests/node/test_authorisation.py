@@ -92,6 +92,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/federation/heights"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/entries"): Route(Who.ANYBODY, right={401, 415}),
     ("GET", "/federation/blobs/{hash}"): Route(Who.ANYBODY, path=f"/federation/blobs/{UNKNOWN}", right={401}),
+    ("GET", "/federation/copies/{instance}"): Route(Who.ANYBODY, path=f"/federation/copies/{UNKNOWN}", right={401}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
     ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),
@@ -121,6 +122,12 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/instances/{instance}/proof"): Route(
         Who.READER, path="/instances/{note}/proof", scope=_READ, as_john=404, as_anybody=404
     ),
+    # Whether the instance is theirs or a copy, only who may see it can keep it; to let go changes nothing for others.
+    ("PUT", "/instances/{instance}/keep"): Route(Who.IDENTITY, path="/instances/{note}/keep", as_john=404),
+    ("DELETE", "/instances/{instance}/keep"): Route(Who.IDENTITY, path="/instances/{note}/keep", as_john=204),
+    ("POST", "/instances/{instance}/fetch"): Route(
+        Who.IDENTITY, path="/instances/{note}/fetch", right={404}, as_john=404
+    ),
     ("POST", "/instances/{instance}/copy"): Route(
         Who.SCOPE, {}, path="/instances/{note}/copy", scope=f"{_READ} {_CREATE}", as_john=404
     ),
@@ -132,6 +139,8 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/views"): Route(Who.READER, scope=_READ, path="/views"),
     ("GET", "/views/{schema}"): Route(Who.READER, path="/views/notes", scope=_READ),
     ("GET", "/views/{schema}/outcomes"): Route(Who.READER, path="/views/notes/outcomes", scope=_READ),
+    ("GET", "/views/{schema}/summary"): Route(Who.READER, path="/views/notes/summary", scope=_READ),
+    ("GET", "/views/{author}/{log_id}/summary"): Route(Who.READER, path="/views/{schema}/summary", scope=_READ),
     ("GET", "/views/{author}/{log_id}"): Route(Who.READER, path="/views/{schema}", scope=_READ),
     ("GET", "/views/{author}/{log_id}/outcomes"): Route(Who.READER, path="/views/{schema}/outcomes", scope=_READ),
     ("GET", "/views/{schema}/changes"): Route(Who.READER, path="/views/nothing/changes", as_anybody=404, right={404}),

@@ -12,9 +12,12 @@ from inkgrove.cli.peer import open_node
 from inkgrove.cli.place import StoreOption
 from inkgrove.core.hashing import parse_hash
 from inkgrove.messages.bundle import decode_bundle, encode_bundle
-from inkgrove.node.identities import parse_identity_name, show_identity
 
-app = typer.Typer(no_args_is_help=True, help="Instances as a file, with everything that proves them.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Instances as a file, with everything that proves them.",
+    epilog="Example: inkgrove bundle write 00407ac3... --out greetings.bundle",
+)
 
 
 @app.command(epilog="Example: inkgrove bundle write 00407ac3... --out greetings.bundle")
@@ -52,6 +55,7 @@ def read(
 ) -> None:
     """Verify a bundle like a delivery from another node, and take it in."""
     from inkgrove.federation.bundles import read_bundle  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
 
     bundle = decode_bundle(read_bytes(file))
     with open_node(home, store) as node:

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from inkgrove import __version__
 from inkgrove.cli import (
@@ -36,7 +37,21 @@ from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 from inkgrove.settings import CONFIG_VARIABLE
 
+
+class _Screenful(TyperGroup):
+    """The main command, whose help has to fit a screen."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Leaves out of the help what is for packagers; `--install-completion` is what people need."""
+        found = super().get_params(ctx)
+        for option in found:
+            if "--show-completion" in option.opts:
+                option.hidden = True  # type: ignore[attr-defined]
+        return found
+
+
 app = typer.Typer(
+    cls=_Screenful,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -77,9 +92,7 @@ def _options(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            envvar=CONFIG_VARIABLE, metavar="FILE", help="Settings, instead of inkgrove.toml in the home directory."
-        ),
+        typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help="Settings from this file."),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set one setting, such as spark.master.")

@@ -14,23 +14,28 @@ from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json
 from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
-from inkgrove.federation.errors import UnknownPeer
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import parse_fqdn
-from inkgrove.node.node import Node
-from inkgrove.store.peer_list import Peer, add_peer, list_peers, remove_peer
 
 if TYPE_CHECKING:
     from inkgrove.federation.replicator import Synced
+    from inkgrove.node.node import Node
+    from inkgrove.store.peer_list import Peer
 
-app = typer.Typer(no_args_is_help=True, help="Nodes that this one replicates from.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Nodes that this one replicates from.",
+    epilog="Example: inkgrove peer add john.haiku.ink",
+)
 
 NameArgument = Annotated[str, typer.Argument(help="The name of an identity there, such as john.b.ink.", metavar="FQDN")]
 
 
 @contextmanager
-def open_node(home: Path, store: str | None) -> Iterator[Node]:
+def open_node(home: Path, store: str | None) -> Iterator["Node"]:
     """The node of a home, as long as a command works on it."""
+    # Imported here and below: every other command starts faster without.
+    from inkgrove.node.node import Node  # noqa: PLC0415
+
     node = Node(store_place(home, store), current().node, home=home.resolve())
     try:
         yield node
@@ -43,6 +48,9 @@ def add(
     fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Replicate from the node of an identity, from the next round of a running node on."""
+    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
+    from inkgrove.store.peer_list import add_peer  # noqa: PLC0415
+
     name = parse_fqdn(fqdn)
     with open_node(home, store) as node:
         is_new = node.database.write(lambda connection: add_peer(connection, name, node.clock()))
@@ -57,6 +65,10 @@ def remove(
     fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Replicate from there no more; what has come stays."""
+    from inkgrove.federation.errors import UnknownPeer  # noqa: PLC0415
+    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
+    from inkgrove.store.peer_list import remove_peer  # noqa: PLC0415
+
     name = parse_fqdn(fqdn)
     with open_node(home, store) as node:
         was_there = node.database.write(lambda connection: remove_peer(connection, name))
@@ -71,6 +83,8 @@ def remove(
 @app.command("list", epilog="Example: inkgrove peer list")
 def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the peers, when each was last synced with, and what went wrong since."""
+    from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
+
     with open_node(home, store) as node:
         peers = node.database.read(list_peers)
     if as_json:
@@ -83,7 +97,7 @@ def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json
     console().print(table)
 
 
-def _facts(peer: Peer) -> dict[str, object]:
+def _facts(peer: "Peer") -> dict[str, object]:
     synced = Timestamp(peer.synced) if peer.synced is not None else None
     return {"peer": peer.fqdn, "added": Timestamp(peer.added), "synced": synced, "error": peer.error}
 
@@ -101,9 +115,10 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    # Imported here: every other command starts faster without.
     from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
+    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
+    from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
     settle_garbage()
     failed = False

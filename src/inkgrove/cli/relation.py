@@ -12,14 +12,15 @@ from inkgrove.cli.peer import open_node
 from inkgrove.cli.place import StoreOption
 from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import parse_identity_name, show_identity
-from inkgrove.node.relations import list_relations
-from inkgrove.store.peers import find_known
 
 if TYPE_CHECKING:
     from inkgrove.node.relations import Move
 
-app = typer.Typer(no_args_is_help=True, help="Who follows whom.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Who follows whom.",
+    epilog="Example: inkgrove relation request jane.haiku.ink john.haiku.ink",
+)
 
 MeArgument = Annotated[str, typer.Argument(metavar="ME", help="An identity of this node, by name or id.")]
 OtherArgument = Annotated[str, typer.Argument(metavar="OTHER", help="The other one, wherever they are.")]
@@ -32,6 +33,7 @@ def _move(
 ) -> None:
     # Imported here: every other command starts faster without.
     from inkgrove.federation.relating import move_and_tell  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
 
     with open_node(home, store) as node:
         mine = show_identity(node, parse_identity_name(me))
@@ -123,6 +125,10 @@ def list_all(
     me: MeArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """List whom an identity follows and who follows it, with groups."""
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.relations import list_relations  # noqa: PLC0415
+    from inkgrove.store.peers import find_known  # noqa: PLC0415
+
     with open_node(home, store) as node:
         mine = show_identity(node, parse_identity_name(me)).id
         found = list_relations(node, mine, limit=_PAGE)

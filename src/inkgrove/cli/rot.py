@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from sqlalchemy import Connection
 
 from inkgrove.cli.configuration import current
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
@@ -22,20 +21,19 @@ from inkgrove.core.errors import NoSuchCopy, UnknownSchema
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.pipeline.rot.picture import draw_freshness
-from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits
-from inkgrove.store.copies import drop_pin, find_copy, put_pin
-from inkgrove.store.opening import open_store
-from inkgrove.store.rot_runs import RotRun, count_steps, list_runs
-from inkgrove.store.rot_selection import read_copy
-from inkgrove.store.rot_tables import EVERYTHING, LADDER
-from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together
-from inkgrove.store.view_store import open_views
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.rot.run import Outcome
+    from sqlalchemy import Connection
 
-app = typer.Typer(no_args_is_help=True, help="Forgetting on purpose: copies of other people's data.")
+    from inkgrove.pipeline.rot.policy import Policy
+    from inkgrove.pipeline.rot.run import Outcome
+    from inkgrove.store.rot_runs import RotRun
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Forgetting on purpose: copies of other people's data.",
+    epilog="Example: inkgrove rot plan",
+)
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
 BY_HAND = IdentityId(bytes(32))
 """Whose pins those are that the administrator sets by command."""
@@ -46,8 +44,11 @@ def add_to(main: typer.Typer) -> None:
     main.command(epilog="Example: inkgrove summary slothmail")(summary)
 
 
-def policy_in_effect() -> Policy:
+def policy_in_effect() -> "Policy":
     """The policy that the settings describe."""
+    # Imported here and below: every other command starts faster without.
+    from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits  # noqa: PLC0415
+
     found = current().rot
     schemas = list(named_limits(found.schemas, ("bytes", "rows", "fungus")))
     return Policy(
@@ -96,6 +97,8 @@ def run(
 
 
 def _with_rot(home: Path, store: str | None, quiet: bool, work: Any) -> "Outcome":
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     place = store_place(home, store)
     open_store(place).close()  # say what is wrong with it before anybody waits for Spark
     with spark_session(home, quiet=quiet) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
@@ -164,10 +167,14 @@ def explain(
     instance: InstanceArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Say how a copy stands: its step and why, freshness, reads, and what guards it."""
+    from inkgrove.store.copies import find_copy  # noqa: PLC0415
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.rot_selection import read_copy  # noqa: PLC0415
+
     policy, name = policy_in_effect(), parse_hash(instance)
     logs = open_store(store_place(home, store))
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: "Connection") -> dict[str, Any]:
         copy = find_copy(connection, name)
         row = read_copy(connection, name, policy.guards, _clock(), policy.absence)
         if copy is None or row is None:
@@ -209,6 +216,9 @@ def keep(
     as_json: JsonOption = False,
 ) -> None:
     """Keep a copy whatever the budget, on behalf of the node."""
+    from inkgrove.store.copies import drop_pin, put_pin  # noqa: PLC0415
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
     name: Hash = parse_hash(instance)
     logs = open_store(store_place(home, store))
     try:
@@ -234,6 +244,11 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
+    from inkgrove.pipeline.rot.picture import draw_freshness  # noqa: PLC0415
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.rot_runs import count_steps, list_runs  # noqa: PLC0415
+    from inkgrove.store.rot_tables import LADDER  # noqa: PLC0415
+
     logs = open_store(store_place(home, store))
     try:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
@@ -261,7 +276,7 @@ def report(
         console().print(told)
 
 
-def _run_facts(item: RotRun) -> dict[str, Any]:
+def _run_facts(item: "RotRun") -> dict[str, Any]:
     def total(which: str) -> int:
         return sum(facts["bytes"] + facts["blob_bytes"] for facts in item.report.get(which, {}).values())
 
@@ -287,6 +302,11 @@ def summary(
     as_json: JsonOption = False,
 ) -> None:
     """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.rot_tables import EVERYTHING  # noqa: PLC0415
+    from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
+
     place = store_place(home, store)
     logs = open_store(place)
     built = open_views(place, with_node=True)
