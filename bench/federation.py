@@ -33,6 +33,7 @@ from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicator import Replicator, Synced
+from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
@@ -141,7 +142,7 @@ def fill(node: Node) -> None:
     for number in range(ENTRIES // LOG):
         payloads = []
         for mail in range(LOG):
-            fields = {
+            fields: dict[str, Value] = {
                 "subject": f"Greetings number {mail}",
                 "body": "The weather up here in the canopy is fine, and we hang on. " * 4,
                 "recipient": b"\0\x40" + hashlib.blake2b(f"{number} {mail}".encode()).digest(),

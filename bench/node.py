@@ -26,6 +26,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.verify import verify_signed
+from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
@@ -127,8 +128,8 @@ def sign_log(secret: SecretKey, schema: SchemaId, log_id: int, count: int) -> li
     hashes: list[Hash] = []
     items = []
     for seq_num in range(1, count + 1):
-        fields = {"subject": f"Number {seq_num}", "body": "All is well up here.", "created": Timestamp(seq_num)}
-        message = Create(SchemaVersion(*schema, 2), {**fields, "recipient": bytes(66)})
+        facts: dict[str, Value] = {"subject": f"Number {seq_num}", "body": "All is well up here."}
+        message = Create(SchemaVersion(*schema, 2), {**facts, "created": Timestamp(seq_num), "recipient": bytes(66)})
         payload = encode_salted(message, bytes)
         entry = sign_entry(
             secret,

@@ -25,6 +25,7 @@ from bench.harness import Row
 from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
 from inkgrove.core.hashing import Hash
+from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
@@ -62,7 +63,7 @@ def make_home() -> Path:
             for writer in [Writer(number + 1) for number in range(start, start + 50)]:
                 for _ in range(ENTRIES // AUTHORS):
                     number += 1
-                    fields = {
+                    fields: dict[str, Value] = {
                         "subject": f"Letter {number}",
                         "body": "words " * 20,
                         "created": Timestamp(FIRST + number * MINUTE),

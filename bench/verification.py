@@ -12,6 +12,7 @@ from inkgrove.core.keys import SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload, verify_signed
 from inkgrove.messages import cbor
+from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import decode_message, encode_message
@@ -26,7 +27,7 @@ def slothmails(count: int) -> Iterator[bytes]:
     """Payloads as a slothmail client writes them: four fields, salted and padded."""
     author = SecretKey.from_seed(b"\1" * 32).public
     for number in range(count):
-        fields = {
+        fields: dict[str, Value] = {
             "subject": f"Greetings number {number}",
             "body": "The weather up here in the canopy is fine, and we hang on.",
             "recipient": b"\0\x40" + hashlib.blake2b(str(number).encode()).digest(),

@@ -128,7 +128,7 @@ def _rot(
     )
     cuts = find_cuts(fresh, excess, f.lit(1), seed=SEED, tick=tick)
     placed = fresh.join(f.broadcast(cuts), on="scope", how="left")
-    result = placed.select("scope", "arrival", "freshness", is_cut(SEED, tick).alias("goes")).toPandas()
+    result = placed.select("scope", "arrival", "freshness", is_cut(SEED, tick).alias("goes")).toArrow().to_pandas()
     gone = {}
     for scope, shelf in shelves.items():
         own = result[result["scope"] == scope]
@@ -175,7 +175,7 @@ def _cook(spark: SparkSession, history: History, dropped: list[tuple[int, NDArra
             "text": pa.nulls(count, pa.string()),
         }
     )
-    summaries = cook(spark.createDataFrame(values, VALUES)).toPandas()
+    summaries = cook(spark.createDataFrame(values, VALUES)).toArrow().to_pandas()
     return float(summaries["sum"].sum()), int(summaries["count"].sum())
 
 

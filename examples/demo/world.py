@@ -197,7 +197,7 @@ def running(folder: Path) -> Iterator[World]:
             node.wait()
         pipeline = Pipeline(folder, [node.home for node in nodes]).start()
         stack.callback(pipeline.stop)
-        yield World(*nodes, pipeline)
+        yield World(nodes[0], nodes[1], pipeline)
 
 
 def free_port() -> int:
