@@ -1,6 +1,6 @@
 """`python -m inkgrove` is the `inkgrove` command."""
 
-from inkgrove.cli.main import main
+from inkgrove.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -74,8 +74,9 @@ class Federation:
     def count_entries(self, letter: str) -> int:
         """How many entries a node holds, those of identities and schemas aside, which it looks up by itself."""
         store = self.nodes[letter].node.store
-        logs = [state for state in store.logs().values() if state.log_id != IDENTITY_LOG]
-        return sum(state.held for state in logs if store.schema_of_log(state.id) is not None)
+        logs = {state.id: state for state in store.logs().values() if state.log_id != IDENTITY_LOG}
+        named = store.schemas_of_logs(logs)  # also of logs whose payloads have rotted
+        return sum(state.held for state in logs.values() if named[state.id])
 
     def is_deleted(self, letter: str, instance: str) -> bool:
         held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
