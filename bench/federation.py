@@ -6,7 +6,6 @@ node's side. INKGROVE_BENCH_REPLICATED sets how many entries are replicated.
 
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from nacl.bindings import crypto_sign_open
 
 from bench.harness import Row
 from bench.verification import signed_log, slothmails
+from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
 from inkgrove.api.garbage import settle_garbage
 from inkgrove.api.logs import configure_logs
@@ -68,14 +68,6 @@ def serve(home: Path, port: int, ports: Mapping[str, int]) -> None:
     node = Node(home, settings_of(ports), home=home)
     settle_garbage()
     uvicorn.run(make_app(node), host="127.0.0.1", port=port, log_level="warning", access_log=False)
-
-
-def free_ports(letters: Sequence[str]) -> dict[str, int]:
-    with ExitStack() as stack:
-        sockets = {letter: stack.enter_context(socket.socket()) for letter in letters}
-        for some in sockets.values():
-            some.bind(("127.0.0.1", 0))
-        return {letter: some.getsockname()[1] for letter, some in sockets.items()}
 
 
 @contextmanager
@@ -158,7 +150,7 @@ def replicate(folder: Path) -> Row:
     settle_garbage()  # as the command does
     ratios, rates, raws = [], [], []
     source = folder / "a"
-    ports = free_ports(["a"])
+    ports = {"a": free_port()}
     node = Node(source, settings_of(ports), home=source)
     create_identity(node, "bench.a.ink", None)
     fill(node)
@@ -167,7 +159,7 @@ def replicate(folder: Path) -> Row:
     node.close()
     for number in range(ROUNDS):
         letter = f"b{number}"
-        ports = free_ports(["a", letter])
+        ports = {"a": free_port(), letter: free_port()}
         home = folder / letter
         taker = Node(home, settings_of(ports), home=home)
         create_identity(taker, f"bench.{letter}.ink", None)
@@ -226,7 +218,7 @@ def set_up_delivery(folder: Path, ports: Mapping[str, int]) -> None:
 def deliver(folder: Path) -> Row:
     """From the request that publishes to the last receipt, mail after mail."""
     letters = ["a", *(f"n{number}" for number in range(NODES))]
-    ports = free_ports(letters)
+    ports = {letter: free_port() for letter in letters}
     set_up_delivery(folder, ports)
     names = [f"r{number}.{letter}.ink" for letter in letters[1:] for number in range(RECIPIENTS // NODES)]
     with ExitStack() as stack:

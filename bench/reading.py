@@ -24,6 +24,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 from bench.harness import Row
 from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
+from examples.demo.ports import free_port
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
@@ -115,9 +116,7 @@ def rows() -> Iterator[Row]:
 @contextmanager
 def _running(home: Path) -> Iterator[Callable[[str], bytes]]:
     """A node in a process of its own; what asks it over one connection and gives the body."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen([sys.executable, "-c", _SERVE, str(home), str(port)])
     try:
         connection = _connect(port)

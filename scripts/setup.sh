@@ -52,4 +52,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing Python packages (pinned in constraints.txt)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+# As pip does with what it copies: our own code would be compiled anew at each start where Python may not write.
+"$venv/bin/python" -m compileall -q src
 say "ready: $("$venv/bin/python" --version), Java $version, $("$venv/bin/inkgrove" --version)"

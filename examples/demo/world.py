@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Self
 import httpx
 from pyspark.sql import SparkSession
 
+from examples.demo.ports import free_port
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.run import Outcome, Rot
@@ -198,11 +198,3 @@ def running(folder: Path) -> Iterator[World]:
         pipeline = Pipeline(folder, [node.home for node in nodes]).start()
         stack.callback(pipeline.stop)
         yield World(nodes[0], nodes[1], pipeline)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

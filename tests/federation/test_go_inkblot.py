@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from sqlalchemy import inspect, text
 
+from examples.demo.ports import free_port
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import SecretKey, identity_of
 from inkgrove.federation.fetch import HttpTransport, Request
@@ -30,7 +31,7 @@ from inkgrove.store.identities import keys_of
 from inkgrove.store.node_tables import nonces
 from inkgrove.store.peers import find_known
 from tests.federation.conftest import World
-from tests.support.federated import federation, free_port, states, until, wait_for
+from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.peers import Elsewhere, run

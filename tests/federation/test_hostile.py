@@ -9,6 +9,7 @@ from threading import Thread
 import httpx
 import pytest
 
+from examples.demo.ports import free_port
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.errors import BadParcel
 from inkgrove.core.hashing import Hash
@@ -41,7 +42,7 @@ from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold
 from inkgrove.store.relations import put_state
-from tests.support.federated import federation, free_port, until, wait_for
+from tests.support.federated import federation, until, wait_for
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema

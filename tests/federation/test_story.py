@@ -9,12 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
+from examples.demo.ports import free_port
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold
 from tests.support.federated import until
-from tests.support.node_processes import Serving, free_port
+from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id

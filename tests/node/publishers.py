@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
+from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
@@ -21,9 +22,7 @@ class NodeProcess:
     """A node in a process of its own."""
 
     def __init__(self, place: Path | str, home: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "tests.node.publishers", str(place), str(home), str(self.port)]
         self.process = subprocess.Popen(command, cwd=ROOT)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo.ports import free_port
 from tests.support.components import require_component
-from tests.support.node_processes import Serving, free_port
+from tests.support.node_processes import Serving
 from tests.support.pages import DEFAULT_URL, Step, matches, read_steps, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pyspark
+
+from examples.demo.ports import free_port
 
 _SPARK = Path(pyspark.__file__).parent
 # Programs that live for seconds have no use for the second compiler.
@@ -20,9 +21,7 @@ class Cluster:
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
         try:
             self._start("master.Master", "master", "--port", str(port))

@@ -1,6 +1,5 @@
 """Several real nodes on loopback that know each other by name, and what a test asks of them."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from examples.demo.ports import free_port
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import call
@@ -26,13 +26,6 @@ from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 
 PATIENCE = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def until(is_so: Callable[[], Any], what: str = "it came to nothing in time") -> Any:

@@ -11,13 +11,7 @@ from typing import Self
 
 import httpx
 
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from examples.demo.ports import free_port
 
 
 class Serving:
