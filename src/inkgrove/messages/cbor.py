@@ -116,26 +116,25 @@ def decode(data: bytes) -> Value:
 
 def _is_clean(value: Any) -> bool:
     """Whether cbor2 let nothing through that the profile refuses."""
-    kind = type(value)
-    if kind is str:
-        return "\0" not in value
-    if kind is list:
-        for item in value:
-            if type(item) not in _ALWAYS_CLEAN and not _is_clean(item):
+    waiting = [value]
+    for item in waiting:  # and what is added meanwhile: a call for each part would take twice as long
+        kind = type(item)
+        if kind is str:
+            if "\0" in item:
                 return False
-        return True
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or "\0" in key:
-                return False
-            kind = type(item)
-            if kind is str:
-                if "\0" in item:
+        elif kind is dict:
+            for key in item:
+                if type(key) is not str or "\0" in key:
                     return False
-            elif kind not in _ALWAYS_CLEAN and not _is_clean(item):
+            waiting += item.values()
+        elif kind is list:
+            waiting += item
+        elif kind is float:
+            if not isfinite(item):
                 return False
-        return True
-    return isfinite(value) if kind is float else kind in _ALWAYS_CLEAN
+        elif kind not in _ALWAYS_CLEAN:
+            return False
+    return True
 
 
 _ALWAYS_CLEAN = frozenset({int, bytes, bool, type(None), Timestamp})

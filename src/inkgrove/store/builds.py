@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection, MetaData, Table, delete, exists, func, insert, select, update
 
-from inkgrove.store.change_tables import drop_change_table, drop_changes, start_changes
+from inkgrove.store.change_tables import drop_change_table, start_changes
 from inkgrove.store.indexes import index_fields
 from inkgrove.store.merge import Staged, copy, remove_groups, remove_messages
 from inkgrove.store.view_store import View
@@ -79,6 +79,8 @@ def load_build(connection: Connection, staged: Sequence[Staged], new: View) -> N
 
 def index_build(connection: Connection, new: View) -> None:
     """The tables are full: let them be searched."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA threads=2")  # to sort what is indexed
     for index in (*row_indexes(new.table()), *outcome_indexes(new.outcomes())):
         index.create(connection)
     index_fields(connection, new)
@@ -105,8 +107,8 @@ def _add(connection: Connection, staged: Staged, new: View) -> None:
 def swap(connection: Connection, old: View, new: View, state: ViewState, now: float) -> None:
     """Show the new tables in the place of the old ones.
 
-    A reader of PostgreSQL may have read the list of views and not the rows yet, and would find no table: there the old
-    ones stay for a while. SQLite's readers see what was there when they began.
+    The old ones stay for a while: a reader of PostgreSQL may have read the list of views and not the rows yet, and
+    would find no table; and to free a large one takes SQLite seconds, in which nobody else could write.
     """
     for shared, own in zip((deleted, edges), shadow_edges(new), strict=True):
         connection.execute(delete(shared).where(shared.c.view == old.id))
@@ -129,13 +131,9 @@ def swap(connection: Connection, old: View, new: View, state: ViewState, now: fl
             stopped=state.stopped,
         )
     )
-    if old.is_built and connection.dialect.name == "postgresql":
+    if old.is_built:
         retired = {"view": old.id, "generation": old.generation, "owner": "", "retired_at": int(now)}
         connection.execute(insert(builds), retired)
-    elif old.is_built:
-        for table in (old.table(), old.outcomes()):
-            table.drop(connection)
-        drop_changes(connection, old.id, old.generation)
     start_changes(connection, new.id, new.generation, new.fields)
     for table in shadow_edges(new):
         table.drop(connection)
