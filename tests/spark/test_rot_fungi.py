@@ -120,10 +120,11 @@ def test_rot_spares_what_is_read_and_what_has_just_come(spark: SparkSession) -> 
         copy(1, born=0),
         copy(2, born=0, reads=4.0, last_read=TICK),
         copy(3, born=0, reads=4.0, last_read=TICK - 16),
-        copy(4, born=TICK),
+        copy(4, born=TICK - 1),
+        copy(5, born=TICK),
     ]
     result = fresh(FUNGI["rot"](frame(spark, copies), SEED, TICK))
-    assert result[1] < min(result[3], result[4]) <= max(result[3], result[4]) < result[2]
+    assert result[1] < result[3] < result[4] < result[2] < result[5]
 
 
 def test_overexposed_takes_the_most_read(spark: SparkSession) -> None:
