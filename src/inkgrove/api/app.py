@@ -103,6 +103,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # an address is right or a 404
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # we log and count ourselves: see Observing
         dependencies=[Depends(check_media_type)],
         lifespan=lifespan,
     )

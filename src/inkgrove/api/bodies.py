@@ -8,7 +8,6 @@ from typing import Final
 from fastapi import params
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,14 +59,14 @@ class BodyLimits:
         limit = self._settings.max_header_bytes
         if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) + len(scope["raw_path"]) > limit:
             raise HeadTooLarge(f"the head of a request has at most {limit:,} bytes here", limit=limit)
-        headers = Headers(scope=scope)
-        length = headers.get("content-length")
-        if length is None and "transfer-encoding" not in headers:
+        headers = first_headers(scope)
+        length = headers.get(b"content-length")
+        if length is None and b"transfer-encoding" not in headers:
             return receive
         body = _Body(receive, self._limit(scope["path"]), self._settings.body_seconds)
         if length is not None and int(length) > body.limit.size:
             raise body.limit.error()
-        if not is_json(media_type_of(headers)):
+        if not is_json(_bare(headers.get(b"content-type", b"").decode("latin-1"))):
             return body.receive
         content = await body.read()
         if content:
@@ -138,9 +137,18 @@ class _Replay:
         return message
 
 
+def first_headers(scope: Scope) -> dict[bytes, bytes]:
+    """The headers of a request as they came; of several with one name the first, as for the routes behind."""
+    return dict(reversed(scope["headers"]))
+
+
 def media_type_of(headers: Mapping[str, str]) -> str:
     """The media type of a body without its parameters; empty if there is none."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+    return _bare(headers.get("content-type", ""))
+
+
+def _bare(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str) -> bool:

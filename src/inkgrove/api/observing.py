@@ -6,9 +6,9 @@ from secrets import token_hex
 from typing import Final
 
 import structlog
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from inkgrove.api.bodies import first_headers
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.problems import problem
 from inkgrove.node.errors import InternalError
@@ -37,10 +37,12 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        given = first_headers(scope).get(b"x-request-id", b"").decode("latin-1")
         request_id = given if _REQUEST_ID.fullmatch(given) else token_hex(8)
         answer = _Answer(send, request_id)
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        # Not bound_contextvars, which looks through the whole context first.
+        before = structlog.contextvars.bind_contextvars(request_id=request_id)
+        try:
             try:
                 await self._app(scope, receive, answer.send)
             except Exception:
@@ -49,6 +51,8 @@ class Observing:
                     mistake = InternalError("something went wrong inside of the node", request_id=request_id)
                     await problem(mistake)(scope, receive, answer.send)
             self._note(scope, answer)
+        finally:
+            structlog.contextvars.reset_contextvars(**before)
 
     def _note(self, scope: Scope, answer: "_Answer") -> None:
         status = answer.status or 499  # the client went away before an answer began

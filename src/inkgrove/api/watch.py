@@ -43,7 +43,8 @@ class Watch:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         try:
-            return await asyncio.wait_for(future, seconds)
+            async with asyncio.timeout(seconds):
+                return await future
         except TimeoutError:
             return False
         finally:

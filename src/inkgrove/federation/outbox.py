@@ -116,7 +116,9 @@ class Outbox:
                     log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
                 await asyncio.sleep(_BREATH_SECONDS)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), idle_seconds)
+                    # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
+                    async with asyncio.timeout(idle_seconds):
+                        await self._wake.wait()
         finally:
             for task in tasks:
                 task.cancel()

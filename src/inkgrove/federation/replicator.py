@@ -96,7 +96,9 @@ class Replicator:
             except InkgroveError as error:  # the store is away for a moment
                 log.warning("replication was interrupted", code=error.code, reason=error.message)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), idle_seconds)
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
+                async with asyncio.timeout(idle_seconds):
+                    await self._wake.wait()
 
     async def step(self) -> None:
         """Look at what happened, ask for schemas, and sync with the peers if it is time."""

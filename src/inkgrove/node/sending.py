@@ -1,6 +1,7 @@
 """Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
 
 from collections.abc import Collection
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -12,6 +13,7 @@ from inkgrove.store.database import in_lists
 from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import identities, relations, shares
+from inkgrove.store.prepared import PreparedList
 
 _HOSTED = select(identities.c.id)
 
@@ -94,27 +96,35 @@ def _followers_elsewhere(
 ) -> dict[IdentityId, set[IdentityId]]:
     found: dict[IdentityId, set[IdentityId]] = {}
     for some in in_lists(publishers):
-        query = select(relations.c.followee, relations.c.follower).where(
-            relations.c.followee.in_(some), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
-        )
-        for row in connection.execute(query):
-            found.setdefault(IdentityId(row.followee), set()).add(IdentityId(row.follower))
+        for followee, follower in _FOLLOWERS.rows(connection, some):
+            found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
     return found
 
 
 def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
     found: dict[Hash, set[IdentityId]] = {}
     for some in in_lists(instances):
-        sent = select(shares.c.instance, shares.c.identity).where(
-            shares.c.instance.in_(some), shares.c.identity.not_in(_HOSTED)
-        )
+        for instance, identity in _SENT.rows(connection, some):
+            found.setdefault(Hash(instance), set()).add(IdentityId(identity))
         # Who once followed has it too, and is to hear of its end.
-        delivered = select(deliveries.c.instance).where(deliveries.c.instance.in_(some)).distinct()
-        for row in connection.execute(sent):
-            found.setdefault(Hash(row.instance), set()).add(IdentityId(row.identity))
-        for instance in connection.scalars(delivered):
+        for (instance,) in _DELIVERED.rows(connection, some):
             found.setdefault(Hash(instance), set())
     return found
+
+
+_FOLLOWERS: Final = PreparedList(
+    lambda publishers: select(relations.c.followee, relations.c.follower).where(
+        relations.c.followee.in_(publishers), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
+    )
+)
+_SENT: Final = PreparedList(
+    lambda instances: select(shares.c.instance, shares.c.identity).where(
+        shares.c.instance.in_(instances), shares.c.identity.not_in(_HOSTED)
+    )
+)
+_DELIVERED: Final = PreparedList(
+    lambda instances: select(deliveries.c.instance).where(deliveries.c.instance.in_(instances)).distinct()
+)
 
 
 def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[IdentityId]:

@@ -16,7 +16,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.node_tables import idempotency, identities, identity_keys, shares
-from inkgrove.store.prepared import PreparedList
+from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import TransactionId, entries, ingests, log_schemas, logs, name_of_log, schemas
 
@@ -31,23 +31,23 @@ class OwnKey(NamedTuple):
     """Whether the identity's id is the thumbprint of this key."""
 
 
-_LOCK_KEYS = (
-    select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
-    .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
-    .where(identity_keys.c.identity.in_(bindparam("wanted", expanding=True)))
-    .order_by(identity_keys.c.author)
-    .with_for_update(of=identity_keys)
+_LOCK_KEYS: Final = PreparedList(
+    lambda wanted: (
+        select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
+        .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
+        .where(identity_keys.c.identity.in_(wanted))
+        .order_by(identity_keys.c.author)
+        .with_for_update(of=identity_keys)
+    )
 )
 
 
 def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[PublicKey, OwnKey]:
     """The keys of identities; no other writer publishes with them before the transaction ends."""
     return {
-        PublicKey(row.author): OwnKey(
-            PublicKey(row.author), IdentityId(row.identity), row.sealed, row.key == row.author
-        )
+        PublicKey(author): OwnKey(PublicKey(author), IdentityId(identity), sealed, first == author)
         for some in in_lists(sorted(wanted))
-        for row in connection.execute(_LOCK_KEYS, {"wanted": some})
+        for author, identity, sealed, first in _LOCK_KEYS.rows(connection, some)
     }
 
 
@@ -116,19 +116,22 @@ def held_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
 _HELD: Final = PreparedList(lambda hashes: select(entries.c.hash).where(entries.c.hash.in_(hashes)))
 
 
-_NEWEST = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1)
-_NEWEST_BY_POSITION = select(ingests.c.xid, ingests.c.position).order_by(ingests.c.position.desc()).limit(1)
-_OWN = _NEWEST_BY_POSITION.where(ingests.c.xid == TransactionId())
+_OFFSETS = select(ingests.c.xid, ingests.c.position)
+_NEWEST: Final = Prepared(lambda _: _OFFSETS.order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1))
+_NEWEST_BY_POSITION: Final = Prepared(lambda _: _OFFSETS.order_by(ingests.c.position.desc()).limit(1))
+_OWN: Final = Prepared(
+    lambda _: _OFFSETS.where(ingests.c.xid == TransactionId()).order_by(ingests.c.position.desc()).limit(1)
+)
 
 
 def own_offset(connection: Connection) -> Offset:
     """The offset behind everything that this transaction, or before it any other, has appended."""
     row = None
     if connection.dialect.name == "postgresql":
-        row = connection.execute(_OWN).first() or connection.execute(_NEWEST).first()
+        row = _OWN.first(connection) or _NEWEST.first(connection)
     else:
-        row = connection.execute(_NEWEST_BY_POSITION).first()  # one writer: positions are in the order of commits
-    return Offset(row.xid, row.position) if row is not None else START
+        row = _NEWEST_BY_POSITION.first(connection)  # one writer: positions are in the order of commits
+    return Offset(*row) if row is not None else START
 
 
 # Instances

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
@@ -21,6 +21,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Standing
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import entries, fork_proofs, log_schemas, logs, name_of_log, schemas
 
@@ -83,13 +84,20 @@ class Waiting(NamedTuple):
     ref_hash: Hash
 
 
-_FIND_LOG = select(logs).where(logs.c.name == bindparam("name"))
+_FIND_LOG: Final = Prepared(
+    lambda _: select(logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at).where(
+        logs.c.name == bindparam("name")
+    )
+)
 
 
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
     """The log, if anything of it is held."""
-    row = connection.execute(_FIND_LOG, {"name": name_of_log(author, log_id)}).first()
-    return log_state(row) if row is not None else None
+    row = _FIND_LOG.first(connection, name=name_of_log(author, log_id))
+    if row is None:
+        return None
+    number, height, held, *standing = row
+    return LogState(number, author, log_id, height, held, Standing(*standing))
 
 
 def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:

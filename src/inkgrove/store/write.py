@@ -12,6 +12,7 @@ from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.decide import Decision, LogFacts
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content, Prepared
+from inkgrove.store.prepared import PreparedList
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
 
@@ -202,8 +203,12 @@ def move_waiting(connection: Connection, arrived: Targets) -> None:
 def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
     """Remember which schemas the messages of a log name, both by number."""
     for some in in_lists({log for _, log in named}):
-        known = select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(some))
-        named -= {(row.schema, row.log) for row in connection.execute(known)}
+        named -= set(_NAMED_IN.rows(connection, some))
     if named:
         rows = [{"schema": schema, "log": log} for schema, log in sorted(named)]
         connection.execute(insert_new(connection, log_schemas), rows)
+
+
+_NAMED_IN: Final = PreparedList(
+    lambda numbers: select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(numbers))
+)
