@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
             note(message)
             code = MISUSE
         else:
-            code = fail(Usage(f"{message.rstrip('.')}. Try --help."), as_json="--json" in given)
+            code = fail(Usage(_with_advice(message, error)), as_json="--json" in given)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     except (BrokenPipeError, SystemExit):
@@ -135,6 +135,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = fail(UnreadableFile(f"cannot read or write {reason}"), as_json="--json" in given)
         _give_up_output()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_advice(message: str, error: typer.TyperException) -> str:
+    """What was wrong, and whose help to ask for."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "inkgrove"
+    return f"{message if message.endswith('?') else message.rstrip('.') + '.'} Try {command} --help."
 
 
 def _reader_is_gone() -> bool:
