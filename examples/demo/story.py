@@ -236,12 +236,13 @@ class Story:
                     return False  # not built yet
                 raise
 
-        self.wait(is_there, f"{person.fqdn} sees {subjects}")
+        self.wait(is_there, f"{person.fqdn} should see {subjects}")
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         """Until something is so."""
         until = time.monotonic() + seconds
         while not condition():
+            self.world.pipeline.check()
             expect(time.monotonic() < until, f"{what}, within {seconds:.0f} seconds")
             time.sleep(0.1)
 

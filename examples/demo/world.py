@@ -16,6 +16,7 @@ import httpx
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
+from inkgrove.pipeline.failures import explain
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.run import Outcome, Rot
@@ -153,6 +154,12 @@ class Pipeline:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
+
+    def check(self) -> None:
+        """Raise what ended a stream, if anything did: nobody has to wait for what cannot come."""
+        for query in self.queries:
+            if not query.isActive:
+                raise explain(query.exception(), self.folder / "spark-logs")
 
     def let_rot(self, home: Path, keep_rows: int) -> Outcome:
         """What `inkgrove rot run` does, with a budget of rows."""

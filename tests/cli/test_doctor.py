@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -74,6 +75,14 @@ def test_healthy_machine_without_a_store_is_well_and_stays_without(tmp_path: Pat
     assert "\x1b" not in done.stdout, "colours are for terminals"
     assert done.stderr == "All is well.\n"
     assert not home.exists()
+
+
+def test_spark_is_started_if_asked_for(tmp_path: Path) -> None:
+    code, found = examine("--spark", "--home", str(tmp_path / "home"))
+    assert code == 0 or not found["port"]["ok"], found
+    said = re.fullmatch(r"version 4\.3\S* on local\[\*\] counted to 1,000 after \d+ s", found["spark"]["found"])
+    assert said, found["spark"]
+    assert not (tmp_path / "home").exists()
 
 
 def test_no_java_is_told_by_doctor_and_by_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +158,28 @@ def test_expired_token_and_unknown_schema_say_what_to_do(tmp_path: Path) -> None
     done = inkgrove("view", "show", "nothing", "--home", str(tmp_path))
     assert done.returncode == 2
     assert "inkgrove index AUTHOR LOG" in done.stderr
+
+
+def test_unknown_schema_is_told_before_anybody_waits_for_spark(tmp_path: Path) -> None:
+    with_schema(tmp_path)
+    done = inkgrove("rebuild", "nothing", "--home", str(tmp_path))
+    assert done.returncode == 2
+    assert "no registered schema is called 'nothing'" in done.stderr
+    assert not (tmp_path / "spark-logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["veiw"], "No such command 'veiw'. Did you mean 'view', 'views'? Try inkgrove --help."),
+        (["view", "sho"], "No such command 'sho'. Did you mean 'show'? Try inkgrove view --help."),
+        (["identity", "create"], "Missing argument 'FQDN'. Try inkgrove identity create --help."),
+        (["materialise"], "Invalid value: say --once or --follow. Try inkgrove materialise --help."),
+    ],
+)
+def test_misused_command_says_whose_help_to_read(arguments: list[str], says: str) -> None:
+    done = inkgrove(*arguments)
+    assert (done.returncode, done.stderr) == (2, f"error: {says} [input.usage]\n")
 
 
 def test_damaged_store_is_told_once(tmp_path: Path) -> None:

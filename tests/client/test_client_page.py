@@ -20,4 +20,5 @@ def test_examples_of_the_client_do_what_they_show(node: Serving, tmp_path: Path)
 
 def test_tutorial_does_what_it_shows(node: Serving, tmp_path: Path) -> None:
     require_component("curl", shutil.which("curl"), "install curl")
+    webbrowser.register("reader", None, Person(node.url, "ada.haiku.ink", "correct horse battery"), preferred=True)
     assert run_page(DOCS / "tutorial.md", node.url, tmp_path) == []

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
+from inkgrove.store.runs import Work, is_being_done
+from inkgrove.store.view_store import open_views
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode
 
@@ -116,12 +119,32 @@ def test_several_processes_share_the_port_and_count_together(tmp_path: Path) -> 
 # Up
 
 
-def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path) -> None:
-    with Serving(tmp_path / "home", OPEN, command="up") as serving:
-        wait_until(lambda: "pipeline: running" in serving.log(), 90)
+def java_that_waits(folder: Path) -> tuple[Path, Path]:
+    """A JAVA_HOME whose Java starts nothing before a file is there; that file, and one that shows that it waits."""
+    go, waits, real = folder / "go", folder / "waits", shutil.which("java")
+    (folder / "jdk" / "bin").mkdir(parents=True)
+    program = folder / "jdk" / "bin" / "java"
+    wait = f'touch "{waits}"; while [ ! -e "{go}" ]; do sleep 0.1; done'
+    program.write_text(f'#!/bin/sh\n[ "$1" = -version ] || {{ {wait}; }}\nexec "{real}" "$@"\n')
+    program.chmod(0o755)
+    return go, waits
+
+
+def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, waits = java_that_waits(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    # An option before the command holds for what it starts as well.
+    with Serving(tmp_path / "home", command="up", options=("--set", "node.registration=open")) as serving:
         create_and_sign_in(serving)
+        wait_until(waits.exists, 120)
+        assert "pipeline: starting" in serving.log()
+        assert "pipeline: running" not in serving.log(), "Spark has not started"
+        go.touch()
+        wait_until(lambda: "pipeline: running" in serving.log(), 300)
+        with open_views(tmp_path / "home") as views:
+            assert is_being_done(views.database, Work.STREAM)
         # The identity's document passes through the pipeline.
-        wait_until(lambda: serving.client.get("/readyz").json()["view_lag"] == 0, 120)
+        wait_until(lambda: serving.client.get("/readyz").json()["view_lag"] == 0, 300)
         children = subprocess.run(["pgrep", "-P", str(serving.pid)], capture_output=True, text=True, check=True)
         pids = [int(pid) for pid in children.stdout.split()]
         assert len(pids) == 2
@@ -135,6 +158,17 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path) ->
         for name in ("node", "pipeline"):
             assert f"{name}: ended\n" in serving.log()
         assert not serving.answers()
+
+
+def test_up_is_not_deceived_by_another_node_at_its_port(tmp_path: Path) -> None:
+    with Serving(tmp_path / "first") as first:
+        place = ["--port", str(first.port), "--home", str(tmp_path / "second")]
+        command = [sys.executable, "-m", "inkgrove", "up", *place]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "[serve.port-taken]" in done.stderr
+    assert "node: could not start (exit code 1)" in done.stderr
+    assert "running" not in done.stderr
 
 
 def test_up_gives_up_if_something_cannot_start_at_all(tmp_path: Path) -> None:
@@ -152,6 +186,36 @@ def test_up_gives_up_if_something_cannot_start_at_all(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
     assert "could not start" in done.stderr
+
+
+def test_child_runs_when_it_says_so(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    program = (
+        "import pathlib, time; from inkgrove.cli.readiness import tell_ready\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n"
+        "tell_ready(); tell_ready(); time.sleep(60)"
+    )
+    told: list[str] = []
+    stop = threading.Event()
+    child = Child("it", [sys.executable, "-c", program], Child.says_ready)
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if "running" in text:
+            stop.set()
+
+    threading.Timer(1, go.touch).start()
+    assert supervise([child], stop, tell, 5) == 0
+    assert child.process is not None
+    assert told == ["it: starting", f"it: running (process {child.process.pid})", "it: ended"]
+    assert time.monotonic() - child.started >= 0.9
+
+
+def test_child_that_ends_without_a_word_could_not_start(tmp_path: Path) -> None:
+    told: list[str] = []
+    child = Child("it", [sys.executable, "-c", "raise SystemExit(4)"], Child.says_ready)
+    assert supervise([child], threading.Event(), told.append, 5) == 4
+    assert told[:2] == ["it: starting", "it: could not start (exit code 4)"]
 
 
 def test_child_that_dies_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
@@ -175,7 +239,7 @@ def test_child_that_does_not_end_is_killed(tmp_path: Path) -> None:
     )
     told: list[str] = []
     stop = threading.Event()
-    child = Child("it", [sys.executable, "-c", program], lambda seconds: seconds > 0.5)
+    child = Child("it", [sys.executable, "-c", program], lambda child: time.monotonic() - child.started > 0.5)
 
     def tell(text: str) -> None:
         told.append(text)

@@ -232,6 +232,14 @@ def test_slow_head_times_out(serving: Serving) -> None:
 # Addresses, methods, origins
 
 
+def test_clients_that_go_away_before_the_answer_do_no_harm(serving: Serving) -> None:
+    for _ in range(300):
+        with serving.connect() as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")
+    assert serving.client.get("/healthz").status_code == 200
+    assert serving.process.poll() is None
+
+
 @pytest.mark.parametrize("path", ["/identities/a%00b", "/identities/jane?x=%00"])
 def test_nul_in_an_address_is_refused(serving: Serving, path: str) -> None:
     answer = serving.client.get(path)

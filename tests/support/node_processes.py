@@ -24,13 +24,14 @@ class Serving:
         *,
         command: str = "serve",
         arguments: tuple[str, ...] = (),
+        options: tuple[str, ...] = (),
         port: int | None = None,
     ) -> None:
         self.home, self.port = home, port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = home / f"{command}.log"
-        self._command = [sys.executable, "-m", "inkgrove", command, "--port", str(self.port), "--home", str(home)]
-        self._command += arguments
+        where = ["--port", str(self.port), "--home", str(home)]
+        self._command = [sys.executable, "-m", "inkgrove", *options, command, *where, *arguments]
         chosen = {f"INKGROVE_NODE_{name.upper()}": value for name, value in (settings or {}).items()}
         self._environment = {**os.environ, "INKGROVE_NODE_LOG_FORMAT": "json", **chosen}
         self.client = httpx.Client(base_url=self.url, timeout=60)
@@ -39,12 +40,19 @@ class Serving:
         self.home.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
-        until = time.monotonic() + 60
+        try:
+            self._wait_for_answers()
+        except BaseException:
+            self.__exit__()  # nobody else ends what was started here
+            raise
+        return self
+
+    def _wait_for_answers(self) -> None:
+        until = time.monotonic() + 120
         while not self.answers():
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < until, self.log()
             time.sleep(0.05)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.client.close()

@@ -34,13 +34,23 @@ class MakeApp(Protocol):
         """The application, which closes the node at its end if told so."""
 
 
-def serve(place: Path | str, settings: NodeSettings, home: Path, make: MakeApp = make_app) -> None:
-    """Serve until a signal; returns when every request under way has been answered and the stores are closed."""
+def serve(
+    place: Path | str,
+    settings: NodeSettings,
+    home: Path,
+    make: MakeApp = make_app,
+    has_port: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until a signal; returns when every request under way has been answered and the stores are closed.
+
+    `has_port` is called once the port is ours: whatever answers there from now on is this node.
+    """
     configure_logs(settings)
     # uvicorn raises the signal that stopped it once more at its end: it has done its work by then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     with _listen(settings) as listener:
+        has_port()
         if settings.workers <= 1:
             uvicorn.Server(make_config(open_app(place, settings, home, make), settings)).run(sockets=[listener])
             return

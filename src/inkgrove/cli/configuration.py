@@ -19,6 +19,7 @@ class _Given:
     """What was said on the command line."""
 
     config: Path | None = None
+    changes: Sequence[str] = ()
     flags: dict[str, object] = field(default_factory=dict)
 
 
@@ -27,7 +28,14 @@ _given: ContextVar[_Given] = ContextVar("given")
 
 def begin(config: Path | None, changes: Sequence[str]) -> None:
     """Take the options that stand before the command."""
-    _given.set(_Given(config, dict(parse_change(text) for text in changes)))
+    _given.set(_Given(config, changes, dict(parse_change(text) for text in changes)))
+
+
+def as_given() -> list[str]:
+    """Those options once more, for commands that this one starts."""
+    given = _given.get()
+    config = ["--config", str(given.config.resolve())] if given.config is not None else []
+    return [*config, *(part for text in given.changes for part in ("--set", text))]
 
 
 def take_flag(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:

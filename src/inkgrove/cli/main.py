@@ -5,8 +5,10 @@
 
 import errno
 import os
+import select
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,8 +106,6 @@ def _options(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code; no traceback for anything that has a code."""
     given = sys.argv[1:] if arguments is None else arguments
-    # As with other tools, `| head` ends us quietly.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if sys.stdout is None:
         _give_up_output()
     try:
@@ -119,9 +119,16 @@ def main(arguments: list[str] | None = None) -> None:
             note(message)
             code = MISUSE
         else:
-            code = fail(Usage(f"{message.rstrip('.')}. Try --help."), as_json="--json" in given)
+            code = fail(Usage(_with_advice(message, error)), as_json="--json" in given)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
+    except (BrokenPipeError, SystemExit):
+        # As with other tools, `| head` ends us quietly. Not by the signal itself: it would come from sockets as well,
+        # and a node must not die because a client went away.
+        if not _reader_is_gone():
+            raise
+        _give_up_output()
+        code = 128 + signal.SIGPIPE
     except OSError as error:
         advice = "; free some space and try again" if error.errno == errno.ENOSPC else ""
         reason = f"{error.filename or 'standard output'}: {error.strerror or error}{advice}"
@@ -130,6 +137,22 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _with_advice(message: str, error: typer.TyperException) -> str:
+    """What was wrong, and whose help to ask for."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "inkgrove"
+    return f"{message if message.endswith('?') else message.rstrip('.') + '.'} Try {command} --help."
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads standard output any more."""
+    asked = select.poll()
+    asked.register(1, 0)
+    return any(event & select.POLLERR for _, event in asked.poll(0))
+
+
 def _give_up_output() -> None:
     """Standard output is closed or full: nothing more is to be written there, not even at the end."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    with suppress(OSError):
+        os.dup2(sys.stdout.fileno(), 1)  # what is still buffered goes there too

@@ -17,6 +17,7 @@ from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
 from inkgrove.cli.progress import Bar
+from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
 
@@ -152,6 +153,8 @@ def materialise(
         _pipeline(home, store, Work.STREAM, quiet=as_json) as (materialiser, bar),
         tempfile.TemporaryDirectory() as checkpoint,
     ):
+        materialiser.run.begin(Work.STREAM)
+        tell_ready()  # Spark has started, and nobody else keeps these views
         bar.begin("building views ...")
         size = current().pipeline.max_entries_per_batch
         query = materialiser.follow(Path(checkpoint), once=once, max_entries=size)
@@ -175,11 +178,12 @@ def rebuild(
 ) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
     from inkgrove.store.runs import Work  # noqa: PLC0415
+    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     start = perf_counter()
+    with open_views(store_place(home, store)) as built:  # a name that nobody has is told before anybody waits for Spark
+        schema_id = find_by_name(schema, {key: view.name for key, view in built.views().items()})
     with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, bar):
-        names = {schema_id: view.name for schema_id, view in materialiser.views.views().items()}
-        schema_id = find_by_name(schema, names)
         with watching_tasks(materialiser.spark, bar, "folding ..."):
             materialiser.rebuild(schema_id)
         _print_report(materialiser.report, perf_counter() - start, as_json=as_json)

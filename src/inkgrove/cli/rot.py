@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from inkgrove.cli.configuration import current
+from inkgrove.cli.configuration import as_given, current
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, store_place
+from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.core.errors import NoSuchCopy, UnknownSchema
 from inkgrove.core.hashing import Hash, parse_hash
@@ -122,7 +123,8 @@ def _run_every(seconds: int, home: Path, store: str | None, *, as_json: bool) ->
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
-    command = [sys.executable, "-m", "inkgrove", "rot", "run", *places, *(["--json"] if as_json else [])]
+    command = [sys.executable, "-m", "inkgrove", *as_given(), "rot", "run", *places, *(["--json"] if as_json else [])]
+    tell_ready()
     while not stop.wait(seconds):
         child = subprocess.Popen(command)
         while child.poll() is None:

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from inkgrove.cli.configuration import current, set_flag
+from inkgrove.cli.configuration import as_given, current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, note, print_json
 from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.node.settings import NodeSettings
 
@@ -52,7 +53,7 @@ def serve(
     if as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
-    serving.serve(store_place(home, store), settings, home.resolve(), make_site)
+    serving.serve(store_place(home, store), settings, home.resolve(), make_site, tell_ready)
 
 
 def up(
@@ -67,16 +68,17 @@ def up(
     settings = _settings(host, port, workers)
     places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
     where = ["--host", settings.host, "--port", str(settings.port), "--workers", str(settings.workers)]
-    inkgrove = [sys.executable, "-m", "inkgrove"]
+    inkgrove = [sys.executable, "-m", "inkgrove", *as_given()]
     url = f"http://{settings.host}:{settings.port}"
+    node = [*inkgrove, "serve", *where, *places, *(["--json"] if as_json else [])]
     children = [
-        Child("node", [*inkgrove, "serve", *where, *places, *(["--json"] if as_json else [])], lambda _: _answers(url)),
-        Child("pipeline", [*inkgrove, "materialise", "--follow", *places], lambda seconds: seconds > 10),
+        Child("node", node, lambda child: child.says_ready() and _answers(url)),
+        Child("pipeline", [*inkgrove, "materialise", "--follow", *places], Child.says_ready),
     ]
     every = current().rot.every_seconds
     if every:
         rot = [*inkgrove, "rot", "run", "--every", str(every), *places]
-        children.append(Child("rot", rot, lambda seconds: seconds > 1))
+        children.append(Child("rot", rot, Child.says_ready))
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Self
+
+from inkgrove.cli.readiness import READY_VARIABLE
 
 _POLL: Final = 0.2
 _LONGEST_WAIT: Final = 30.0
@@ -25,9 +27,12 @@ class Child:
 
     name: str
     command: Sequence[str]
-    is_ready: Callable[[float], bool]
-    """Whether it does its work, asked with the seconds since its start until it says yes."""
+    is_ready: Callable[[Self], bool]
+    """Whether it does its work, asked again and again until the answer is yes."""
     process: subprocess.Popen[bytes] | None = None
+    pipe: int | None = None
+    """Where we hear from it."""
+    has_told: bool = False
     started: float = 0.0
     was_ready: bool = False
     ready_now: bool = False
@@ -36,13 +41,36 @@ class Child:
 
     def start(self) -> None:
         """Start it in a session of its own: a Ctrl-C on the terminal reaches us alone."""
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
-        )
-        self.started, self.ready_now = time.monotonic(), False
+        self.pipe, its_end = os.pipe()
+        os.set_blocking(self.pipe, False)
+        try:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
+                pass_fds=[its_end],
+                env={**os.environ, READY_VARIABLE: str(its_end)},
+            )
+        finally:
+            os.close(its_end)
+        self.started, self.ready_now, self.has_told = time.monotonic(), False, False
+
+    def says_ready(self) -> bool:
+        """Whether it has told that it does its work (`tell_ready`)."""
+        if not self.has_told and self.pipe is not None:
+            with suppress(BlockingIOError):
+                self.has_told = os.read(self.pipe, 16) != b""
+        return self.has_told
+
+    def sweep(self) -> None:
+        """End what its process left behind: Spark's JVM, serving processes."""
+        assert self.process is not None
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
 
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -79,11 +107,11 @@ def _look_after(child: Child, tell: Callable[[str], None]) -> int:
         return 0
     code = child.process.poll()
     if code is None:
-        if not child.ready_now and child.is_ready(now - child.started):
+        if not child.ready_now and child.is_ready(child):
             child.ready_now = child.was_ready = True
             tell(f"{child.name}: running (process {child.process.pid})")
         return 0
-    _sweep(child)
+    child.sweep()
     if not child.was_ready:
         tell(f"{child.name}: could not start (exit code {code})")
         return code if code > 0 else 1
@@ -107,12 +135,5 @@ def _end(children: Sequence[Child], tell: Callable[[str], None], patience: float
             tell(f"{child.name}: ended")
         except subprocess.TimeoutExpired:
             tell(f"{child.name}: did not end in time and was killed")
-        _sweep(child)
+        child.sweep()
         process.wait()
-
-
-def _sweep(child: Child) -> None:
-    """End what a process left behind: Spark's JVM, serving processes."""
-    assert child.process is not None
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.process.pid, signal.SIGKILL)
