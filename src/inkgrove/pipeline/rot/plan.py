@@ -17,6 +17,7 @@ from inkgrove.pipeline.rot.copies import decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
 from inkgrove.pipeline.rot.registry import FUNGI, SPREADING
 from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
+from inkgrove.store.rot_runs import EXPIRED
 from inkgrove.store.rot_selection import HARD_GUARDS
 from inkgrove.store.rot_tables import SHOWN
 
@@ -71,7 +72,7 @@ def decide(
         # What its owner has ended holds bytes and is no row.
         .withColumn("keep_row", f.when(is_expired | f.col("ended").isNotNull(), f.lit(0)).otherwise(f.lit(1)))
         .withColumn("to_step", f.when(is_expired, f.lit("cooked")))
-        .withColumn("why", f.when(is_expired, f.lit("expired")))
+        .withColumn("why", f.when(is_expired, f.lit(EXPIRED)))
     )
     for budget in budgets_of(policy, schema_numbers):
         work = squeeze(work, budget, moment)
