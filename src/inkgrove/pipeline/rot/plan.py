@@ -155,28 +155,41 @@ def schemas_named(policy: Policy) -> list[str]:
 
 def squeeze(work: DataFrame, budget: Budget, moment: Moment) -> DataFrame:
     """Take the least fresh of each scope until its budget is met: never more than needed, never what is guarded."""
-    if budget.of_rows:
-        return _take(work, budget, f.col("keep_row"), f.col("keep_row"), "cooked", moment)
-    held = f.col("keep_payload") + f.col("keep_blobs")
-    without_blobs = _take(work, budget, held, f.col("keep_blobs"), "no-blobs", moment)
-    return _take(without_blobs, budget, held, held, "cooked", moment)
+    held = f.col("keep_row") if budget.of_rows else f.col("keep_payload") + f.col("keep_blobs")
+    excess = _find_excess(work, budget, held)
+    if not budget.of_rows:
+        of_blobs = excess.where("_blobs > 0")
+        if not of_blobs.isEmpty():
+            work = _take(work, budget, of_blobs, f.col("keep_blobs"), "no-blobs", moment)
+            excess = _find_excess(work, budget, held)
+    return work if excess.isEmpty() else _take(work, budget, excess, held, "cooked", moment)
 
 
-def _take(work: DataFrame, budget: Budget, held: Column, weight: Column, to_step: str, moment: Moment) -> DataFrame:
-    scoped = work.withColumn("scope", budget.scope)
-    excess = (
-        scoped.groupBy("scope")
-        .agg(f.sum(held).alias("_held"), f.sum(f.when(f.col("is_free"), weight)).alias("_free"))
+def _find_excess(work: DataFrame, budget: Budget, held: Column) -> DataFrame:
+    """The scopes that are over their budget and have something to give: by how much, and of that what is in blobs."""
+    is_free = f.col("is_free")
+    return (
+        work.groupBy(budget.scope.alias("scope"))
+        .agg(
+            f.sum(held).alias("_held"),
+            f.sum(f.when(is_free, held)).alias("_free"),
+            f.sum(f.when(is_free, f.col("keep_blobs"))).alias("_blobs"),
+        )
         .withColumn("_limit", budget.limit)
         .where((f.col("_limit") > 0) & (f.col("_held") > f.col("_limit")) & (f.col("_free") > 0))
-        .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"))
+        .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"), "_blobs")
         # A few rows, cut off from how they came about: else each budget would compute all budgets before it again.
         .localCheckpoint()
     )
-    if excess.isEmpty():
-        return work
+
+
+def _take(
+    work: DataFrame, budget: Budget, excess: DataFrame, weight: Column, to_step: str, moment: Moment
+) -> DataFrame:
+    scoped = work.withColumn("scope", budget.scope)
     may_go = scoped.where("is_free")
-    cuts = find_cuts(may_go, excess, weight, seed=moment.seed, tick=moment.tick).localCheckpoint()
+    over = excess.select("scope", "excess")
+    cuts = find_cuts(may_go, over, weight, seed=moment.seed, tick=moment.tick).localCheckpoint()
     placed = scoped.join(f.broadcast(cuts), on="scope", how="left")
     goes = f.col("is_free") & (weight > 0) & is_cut(moment.seed, moment.tick)
     marked = placed.withColumn("_goes", goes)
