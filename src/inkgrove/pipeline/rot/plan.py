@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.copies import decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.pipeline.rot.registry import FUNGI, SPREADING
+from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
 from inkgrove.store.rot_runs import EXPIRED
 from inkgrove.store.rot_selection import HARD_GUARDS
@@ -48,21 +47,17 @@ def decide(
     schema_numbers: Mapping[str, int],
     moment: Moment,
     pointed_at: DataFrame | None = None,
-    in_memory: list[DataFrame] | None = None,
 ) -> DataFrame:
     """The copies with `to_step` (none: it stays), `why` and `is_cooked`.
 
-    `schema_numbers` are the store's own, by AUTHOR/LOG; `pointed_at` are instances that rows cascade with. What is kept
-    in memory on the way is added to `in_memory`, for the caller to let go.
+    `schema_numbers` are the store's own, by AUTHOR/LOG; `pointed_at` are instances that rows cascade with. Freshness is
+    computed wherever it is looked at: measured, that takes no longer than to keep whole copies in memory.
     """
     counted = count_reads(copies, moment.tick)
     if pointed_at is not None:
         counted = _guard_pointed_at(counted, pointed_at)
     shown = counted.where(f.col("step").isin(*SHOWN))
     fresh = let_decay(shown, policy, schema_numbers, moment)
-    if in_memory is not None and SPREADING & {policy.fungus, *policy.fungi.values()}:
-        # The others are computed from a row alone, which takes no longer than to keep and read it.
-        in_memory.append(fresh.persist(StorageLevel.MEMORY_AND_DISK))
     is_soft = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
     is_expired = f.coalesce(f.col("expires") <= moment.now, f.lit(False)) & is_soft
     work = (
