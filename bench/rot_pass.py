@@ -81,11 +81,7 @@ def _pass(table: DataFrame, fungus: str) -> Callable[[], None]:
     policy = _policy(table, fungus)
 
     def run() -> None:
-        in_memory: list[DataFrame] = []
-        decided = decide(table, policy, {}, Moment(1, 9, _NOW), None, in_memory)
-        decided.write.format("noop").mode("overwrite").save()
-        for frame in in_memory:
-            frame.unpersist()
+        decide(table, policy, {}, Moment(1, 9, _NOW)).write.format("noop").mode("overwrite").save()
 
     return run
 

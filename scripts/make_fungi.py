@@ -1,4 +1,4 @@
-"""Draws docs/fungi.svg: what each fungus leaves of a history of five times the budget."""
+"""Draws docs/images/fungi.svg: what each fungus leaves of a history of five times the budget."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.rot.simulation import simulate
-from inkgrove.pipeline.rot.picture import draw_remains
+from inkgrove.pipeline.rot.picture import draw_remains, render_svg
 from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.session import start_session
 
@@ -27,7 +27,8 @@ def main() -> None:
             held = simulate(spark, name, _CHURN, _BUDGET, _ROUNDS).held
             rows.append((name, [float(part.mean()) for part in np.array_split(held, _PARTS)]))
         spark.stop()
-    (ROOT / "docs" / "fungi.svg").write_text(draw_remains("What each fungus leaves behind", rows))
+    picture = draw_remains("what each fungus leaves of a history of five times the budget", rows)
+    (ROOT / "docs" / "images" / "fungi.svg").write_text(render_svg(picture))
 
 
 if __name__ == "__main__":

@@ -130,3 +130,13 @@ def test_pinned_copy_and_reads_are_counted_in_batches(world: World) -> None:
         found = node.database.read(lambda c: c.exec_driver_sql("SELECT instance, count FROM copy_reads").all())
         assert {bytes(row[0]).hex(): row[1] for row in found} == wanted
     assert step_of(b, mail) is None  # no run has looked yet
+
+
+def test_what_an_owner_of_this_node_let_expire_is_asked_of_nobody(world: World) -> None:
+    a = world.them.nodes["a"].node
+    mail: str = create(world.jane, world.schema, fields={"subject": "Hi"}, expires="2020-01-01T00:00:00Z")["instance"]
+    kept: str = create(world.jane, world.schema, fields={"subject": "Hi"})["instance"]
+    take_down(a, mail, "cooked")
+    assert (world.them.payloads("a", mail), step_of(a, kept)) == (None, None)
+    assert refusal(world.jane.post(f"/instances/{mail}/fetch")) == (404, "federation.not-given-again")
+    assert refusal(world.jane.delete(f"/instances/{mail}")) == (404, "view.unknown-instance")

@@ -41,8 +41,8 @@ def test_plot_has_a_column_for_each_run_that_saw_copies() -> None:
     run = RotRun(1, 0, 0, "{}", "done", {"freshness": [0, 2, 6]})
     plot = draw_freshness([run, replace(run, tick=2, report={}), replace(run, tick=3, report={"freshness": [4, 0, 0]})])
     assert plot is not None
-    boxes: list[Any] = [(box.x, round(box.share, 2)) for box in plot.boxes]
-    assert boxes == [(56, 0.43), (56, 1.0), (82, 1.0)]
+    boxes: list[Any] = [(box.x, box.share) for box in plot.boxes]
+    assert boxes == [(56, 0.62), (56, 1.0), (82, 1.0)]
     assert [tick for _, tick in plot.labels] == [1, 3]
-    assert "In run 3, the last, 4 copies were 17% fresh on average." in plot.text
+    assert "In run 3, the last, 4 copies left were 17% fresh on average." in plot.text
     assert draw_freshness([replace(run, report={})]) is None

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import insert
 
 from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Access
+from inkgrove.messages.instance import Access, Update
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
@@ -19,7 +19,7 @@ from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.rot_runs import apply_some
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
 from tests.support.logs import key
-from tests.support.rotting import DAY, NOTES, Grove
+from tests.support.rotting import DAY, NOTES, VERSION, Grove
 
 FIFO: dict[str, Any] = {"fungus": "fifo", "guards": ()}
 
@@ -132,6 +132,45 @@ def test_own_instances_and_schemas_never_rot(grove: Grove) -> None:
     grove.run(**FIFO, node=Limits(rows=1, bytes=1))
     assert grove.shown() == {mine}
     assert mine not in grove.steps()
+
+
+def test_own_instance_goes_when_its_owner_lets_it_expire(anywhere: Grove) -> None:
+    grove = anywhere
+    asked = grove.note(50, sent=False, title="until tomorrow", stars=4, facts={"expires": Timestamp(grove.now + DAY)})
+    taken_back = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now + DAY)})
+    grove.say(50, Update(VERSION, taken_back, expires=None))
+    put_off = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now + DAY)})
+    grove.say(50, Update(VERSION, put_off, expires=Timestamp(grove.now + 9 * DAY)))
+    plain, theirs = grove.note(50, sent=False, title="mine"), grove.note(1, title="theirs")
+    # Until then it is no part of any budget: somebody else's copy does not go because of it.
+    outcome = grove.run(**FIFO, node=Limits(rows=1))
+    assert (outcome.moves, grove.shown()) == ([], {asked, taken_back, put_off, plain, theirs})
+    grove.now += 2 * DAY
+    outcome = grove.run(**FIFO, node=Limits(rows=1))
+    assert [(move["why"], move["copies"]) for move in outcome.moves] == [("expired", 1)]
+    assert (grove.step(asked), grove.shown()) == ("cooked", {taken_back, put_off, plain, theirs})
+    assert grove.materialised() == {taken_back, put_off, plain, theirs}
+    grove.take_in(grove.logs[50])  # somebody delivers it again
+    assert asked not in grove.shown()
+    readers = {bytes(row.reader): row.sum for row in grove.summaries() if row.field == "stars"}
+    assert readers == {EVERYTHING: 4.0, bytes(grove.me): 4.0}
+    for note in (taken_back, put_off, plain):
+        grove.prove(50, note)
+
+
+def test_expiry_that_is_put_off_after_the_plan_still_counts(grove: Grove, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now - 1)})
+    gone = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now - 1)})
+    commit = grove.rot.commit
+
+    def put_off_afterwards(*arguments: Any) -> None:
+        commit(*arguments)
+        grove.say(50, Update(VERSION, mine, expires=Timestamp(grove.now + DAY)))
+
+    monkeypatch.setattr(grove.rot, "commit", put_off_afterwards)
+    grove.run()
+    assert (grove.step(mine), grove.step(gone)) == ("full", "cooked")
+    assert grove.shown() == {mine}
 
 
 def test_fork_evidence_stays(grove: Grove) -> None:

@@ -18,6 +18,7 @@ from inkgrove.store.view_tables import outcomes_of, rows_of, views
 
 def build_views(node: Node) -> None:
     """Build every registered view anew from all that the store holds."""
+    newest = node.store.newest_offset()  # before the entries: what comes meanwhile is not yet in the views
     held = [
         HeldEntry(verify_signed(stored.entry), stored.payload)
         for author, log_id in node.store.heights()
@@ -26,7 +27,6 @@ def build_views(node: Node) -> None:
     registered = node.store.registered()
     folded = {view.schema: view for view in fold(held, registered)}
     node.views.sync(registered)
-    newest = node.store.newest_offset()
     logs = {(log.author, log.log_id): log.id for log in node.store.logs().values()}
 
     def work(connection: Connection) -> None:

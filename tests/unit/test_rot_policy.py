@@ -3,7 +3,6 @@
 import pytest
 
 from inkgrove.core.errors import BadPolicy
-from inkgrove.pipeline.rot.picture import draw_freshness, draw_remains
 from inkgrove.pipeline.rot.policy import (
     FUNGUS_NAMES,
     Limits,
@@ -65,13 +64,3 @@ def test_names_of_fungi_are_those_that_exist() -> None:
     from inkgrove.pipeline.rot.registry import FUNGI
 
     assert set(FUNGUS_NAMES) == set(FUNGI)
-
-
-def test_pictures_show_every_run_and_every_fungus() -> None:
-    drawn = draw_freshness([(1, [0, 3, 1]), (2, [4, 0, 0]), (3, [])])
-    assert drawn.count("<rect") == 3
-    assert ">1</text>" in drawn
-    assert "no run has looked" in draw_freshness([])
-    remains = draw_remains("What <each> leaves", [("fifo", [0.0, 1.0]), ("rot", [0.5, 0.5])])
-    assert remains.count("<rect") == 2 + 3
-    assert "What &lt;each&gt; leaves" in remains

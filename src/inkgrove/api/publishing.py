@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import get_node, token_of
+from inkgrove.api.federation import federation_of
 from inkgrove.api.problems import media_type_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
@@ -94,7 +95,7 @@ async def publish(request: Request, work: Work) -> Response:
             raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
         job = Job(require_token(request), work, key, await _whole_request(request))
     reply = await writer_of(request).ask(job)
-    request.app.state.federation.outbox.wake()
+    federation_of(request).outbox.wake()
     return answer(reply)
 
 

@@ -1,6 +1,6 @@
 """Routes of rot: summaries of views, keeping a copy, fetching one again; and the other side of that between nodes."""
 
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -8,13 +8,12 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
-from inkgrove.api.federation import SIGNED, admit
+from inkgrove.api.federation import BINARY, SIGNED, admit, federation_of
 from inkgrove.api.problems import responses
 from inkgrove.api.proofs import InstancePath
 from inkgrove.api.views import READING, AuthorPath, LogPath, SchemaPath
 from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
 from inkgrove.federation import errors as federation_errors
-from inkgrove.federation.federation import Federation
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.caller import Caller
@@ -27,7 +26,6 @@ from inkgrove.node.summary import summarise
 from inkgrove.store.summaries import summary_document, together
 
 router = APIRouter(tags=["rot"])
-_BINARY: Final = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
 
 
 class FieldSummaryDocument(BaseModel):
@@ -135,7 +133,7 @@ def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: Instan
 
 def fetching_of(request: Request, node: Node) -> Fetching:
     """What this node asks others with."""
-    federation = cast(Federation, request.app.state.federation)
+    federation = federation_of(request)
     return Fetching(node, federation.transport, federation.discovery)
 
 
@@ -173,7 +171,7 @@ async def fetch_copy(
     PATH + "/{instance}",
     response_class=Response,
     responses={
-        200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: _BINARY}},
+        200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: BINARY}},
         **responses(*SIGNED, UnknownInstance),
     },
 )

@@ -1,5 +1,6 @@
 """Everything a client can do, once for both kinds: each flow becomes a method that blocks or one that is awaited."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
@@ -11,20 +12,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Blocking:
+class Blocking(ABC):
     """Runs a flow and waits for it."""
 
+    @abstractmethod
     def run(self, flow: Flow[T]) -> T:
         """Send what the flow asks for until it has its result."""
-        raise NotImplementedError
 
 
-class Awaiting:
+class Awaiting(ABC):
     """Runs a flow that is awaited."""
 
+    @abstractmethod
     async def run(self, flow: Flow[T]) -> T:
         """Send what the flow asks for until it has its result."""
-        raise NotImplementedError
 
 
 class Operation(Generic[P, T]):

@@ -84,9 +84,12 @@ def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tu
         raise NoSuchCopy("no copy of such an instance was ever here")
     if copy.step in ("full", "no-blobs"):
         raise NotRotted("the copy is here; its blobs come back when they are read")
+    owner = owner_of(connection, copy.author)
+    if find_identity(connection, owner) is not None:
+        raise NotGivenAgain("its owner, an identity of this node, has let it expire")
     asker = find_identity(connection, identity)
     assert asker is not None, "who is signed in is hosted here"
-    return copy, owner_of(connection, copy.author), asker.fqdn
+    return copy, owner, asker.fqdn
 
 
 async def _ask(fetching: Fetching, owner: IdentityId, asker: str, path: str) -> Answer:

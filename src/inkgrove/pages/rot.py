@@ -110,13 +110,22 @@ def draw_freshness(runs: Sequence[RotRun]) -> Plot | None:
         step = _HEIGHT / len(bins)
         most = max(bins)
         boxes += [
-            Box(_LEFT + number * _COLUMN, _HEIGHT - (place + 1) * step, step, 0.15 + 0.85 * count / most)
+            Box(_LEFT + number * _COLUMN, _HEIGHT - (place + 1) * step, step - 1, _shade(count, most))
             for place, count in enumerate(bins)
             if count
         ]
-    every = max(1, len(told) // 12)
+    every = -(-len(told) // 16)
     labels = [(_LEFT + n * _COLUMN + _COLUMN / 2, tick) for n, (tick, _) in enumerate(told) if n % every == 0]
     tick, bins = told[-1]
     fresh = sum(count * (place + 0.5) for place, count in enumerate(bins)) / sum(bins) / len(bins)
-    text = f"{len(told)} runs. In run {tick}, the last, {sum(bins):,} copies were {fresh:.0%} fresh on average."
+    left = plural(sum(bins), "copy")
+    text = (
+        "A column for each run; the darker, the more copies."
+        f" In run {tick}, the last, {left} left were {fresh:.0%} fresh on average."
+    )
     return Plot(_LEFT + len(told) * _COLUMN + 8, boxes, labels, text)
+
+
+def _shade(count: int, most: int) -> float:
+    """How dark: by the root, so that a few copies show beside many."""
+    return round(0.1 + 0.9 * float((count / most) ** 0.5), 2)

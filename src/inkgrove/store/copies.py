@@ -1,4 +1,7 @@
-"""What is known of every foreign copy, kept up to date from what happened in the logs (docs/protocol.md section 9).
+"""What is known of every copy that can rot, kept up to date from what happened in the logs.
+
+docs/protocol.md section 9. Those are the foreign ones, and of our own the ones whose owner has asked for it by letting
+them expire.
 
 Whatever way a copy came, by delivery, replication, import or command, its ingest tells of it. So nobody who takes
 something in has to think of rot.
@@ -68,7 +71,8 @@ def note_copies(connection: Connection, tick: int, now: int, limit: int = _PAGE)
         return False
     own = own_logs(connection, {item.log for item in happened if item.log is not None})
     _note_answers(connection, [item for item in happened if item.log in own])
-    _note_foreign(connection, [item for item in happened if item.log not in own], tick, now)
+    _note(connection, [item for item in happened if item.log not in own], tick, now)
+    _note(connection, [item for item in happened if item.log in own], tick, now, only_expiring=True)
     facts = {"xid": reached.xid, "position": reached.position}
     if connection.execute(update(rot_progress).values(facts)).rowcount == 0:
         connection.execute(insert_new(connection, rot_progress), {"id": 1, **facts})
@@ -87,7 +91,10 @@ def own_logs(connection: Connection, numbers: Collection[int]) -> set[int]:
     }
 
 
-def _note_foreign(connection: Connection, happened: Iterable[Ingest], tick: int, now: int) -> None:
+def _note(
+    connection: Connection, happened: Iterable[Ingest], tick: int, now: int, *, only_expiring: bool = False
+) -> None:
+    """Note copies; of our own instances only those that their owner lets expire."""
     arrivals: dict[tuple[int, int], int] = {}
     for item in happened:
         if item.what in _TELLING and item.log is not None and item.create_seq is not None:
@@ -106,7 +113,7 @@ def _note_foreign(connection: Connection, happened: Iterable[Ingest], tick: int,
             "noted": now,
             "born": tick,
             "bytes": row.bytes or 0,
-            "expires": _expiry(connection, row.log, row.seq_num) if row.may_expire else None,
+            "expires": read_expiry(connection, row.log, row.seq_num) if row.may_expire else None,
             "ended": now if row.is_ended else None,
             "freshness": 1.0,
             "reads": 0.0,
@@ -115,6 +122,7 @@ def _note_foreign(connection: Connection, happened: Iterable[Ingest], tick: int,
             "fetched": 0,
         }
         for row in found
+        if row.may_expire or not only_expiring
     ]
     if rows:
         connection.execute(_put_copies(dialect), rows)
@@ -168,7 +176,7 @@ def _put_copies(dialect: str) -> Any:
     )
 
 
-def _expiry(connection: Connection, log: int, create_seq: int) -> int | None:
+def read_expiry(connection: Connection, log: int, create_seq: int) -> int | None:
     """The newest word on when an instance expires."""
     query = (
         select(entries.c.payload)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 from inkgrove.core.hashing import Hash
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.blobs import forget_unused
+from inkgrove.store.copies import read_expiry
 from inkgrove.store.database import execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.node_tables import blob_references, blobs, shares
 from inkgrove.store.payloads import drop_payloads
@@ -23,6 +24,8 @@ from inkgrove.store.staging import read_contents, stage_table
 from inkgrove.store.tables import entries
 
 CHUNK: Final = 1_000
+EXPIRED: Final = "expired"
+"""Why a copy goes that its owner lets go, whatever the budget."""
 _MOVE = (
     update(copies)
     .where(copies.c.instance == bindparam("of_instance"))
@@ -141,8 +144,7 @@ def apply_some(
     found = connection.execute(query).all()
     if not found:
         return 0
-    # Somebody may have come to want it meanwhile.
-    spared = guarded_among(connection, [row.instance for row in found if row.why != "expired"], guards)
+    spared = _wanted_meanwhile(connection, found, run, guards)
     moves = [row for row in found if row.instance not in spared]
     dropped = [row for row in moves if row.step not in SHOWN]
     drop_payloads(connection, _payloads_of(connection, [(row.log, row.create_seq) for row in dropped]))
@@ -168,6 +170,19 @@ def apply_some(
     done = [row.instance for row in found]
     connection.execute(delete(rot_victims).where(rot_victims.c.instance.in_(done)))
     return len(found)
+
+
+def _wanted_meanwhile(connection: Connection, found: Sequence[Any], run: RotRun, guards: Collection[str]) -> set[Hash]:
+    """Those that somebody has come to want since the plan; of what expired its owner, who has put it off."""
+    expired = [row for row in found if row.why == EXPIRED]
+    put_off = set()
+    for row in expired:
+        expires = read_expiry(connection, row.log, row.create_seq)
+        if expires is None or expires > run.now:
+            put_off.add(Hash(row.instance))
+    in_budget = [row.instance for row in found if row.why != EXPIRED]
+    undelivered = guarded_among(connection, [row.instance for row in expired], ())
+    return put_off | undelivered | guarded_among(connection, in_budget, guards)
 
 
 def _payloads_of(connection: Connection, groups: Sequence[tuple[int, int]]) -> list[Hash]:

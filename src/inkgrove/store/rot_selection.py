@@ -1,4 +1,4 @@
-"""Every foreign copy with all that a fungus and a policy look at, as one query (docs/protocol.md section 9).
+"""Every copy with all that a fungus and a policy look at, as one query (docs/protocol.md section 9).
 
 `guard` says why a copy is not to be touched. Hard guards hold whatever the policy says; the others can be turned off.
 """
@@ -6,7 +6,22 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, Select, and_, case, cast, exists, func, literal, null, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    and_,
+    case,
+    cast,
+    exists,
+    false,
+    func,
+    literal,
+    not_,
+    null,
+    or_,
+    select,
+)
 
 from inkgrove.core.hashing import Hash
 from inkgrove.store.federation_tables import deliveries
@@ -33,7 +48,7 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     )
     owner = func.coalesce(identity_keys.c.identity, logs.c.author)
     conditions = {
-        "own": identities.c.id.is_not(None),
+        "own": not_(may_rot(now)),
         "evidence": _is_evidence(),
         "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state == "waiting"),
         "tombstone": copies.c.ended > now - absence,
@@ -73,6 +88,11 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
         .outerjoin(copy_reads, copy_reads.c.instance == copies.c.instance)
         .outerjoin(newest, newest.c.log == copies.c.log)
     )
+
+
+def may_rot(now: int) -> Any:
+    """Whether a copy is somebody else's, or our own and its owner asked for it: it has expired."""
+    return or_(identities.c.id.is_(None), func.coalesce(copies.c.expires <= now, false()))
 
 
 def _is_evidence() -> Any:

@@ -46,9 +46,9 @@ def decayed(reads: Column, ticks: Column) -> Column:
 
 def with_recency(copies: DataFrame) -> DataFrame:
     """Adds `_recency`: 0 for the oldest arrival, 1 for the newest."""
-    ends = copies.agg(f.min("arrival").alias("_oldest"), f.max("arrival").alias("_newest"))
-    span = f.greatest(f.col("_newest") - f.col("_oldest"), f.lit(1))
-    return copies.crossJoin(f.broadcast(ends)).withColumn("_recency", (f.col("arrival") - f.col("_oldest")) / span)
+    # As values rather than by a join: where nobody looks at the column, Spark leaves the look at the ends out too.
+    oldest, newest = (copies.agg(end("arrival")).scalar() for end in (f.min, f.max))
+    return copies.withColumn("_recency", (f.col("arrival") - oldest) / f.greatest(newest - oldest, f.lit(1)))
 
 
 def with_freshness(copies: DataFrame, freshness: Column) -> DataFrame:

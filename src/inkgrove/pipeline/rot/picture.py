@@ -1,61 +1,121 @@
-"""Pictures of rot as SVG, drawn by hand: how fresh copies are over the runs, and what a fungus leaves behind."""
+"""Pictures of rot: how fresh copies are over the runs, and what a fungus leaves behind; drawn as SVG.
+
+A picture is boxes of one ink, the darker the more, and labels. `png.py` draws the same as pixels.
+"""
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 from xml.sax.saxutils import escape
 
+INK: Final = (0x2F, 0x5D, 0x3A)
+TEXT_INK: Final = (0x44, 0x44, 0x44)
 _WIDTH: Final = 640
-_HEIGHT: Final = 240
-_LEFT: Final = 48
-_BOTTOM: Final = 28
-_INK: Final = "#2f5d3a"
-_TEXT: Final = 'font-family="sans-serif" font-size="11" fill="#444"'
+_TOP: Final = 34
+_GAP: Final = 12
 
 
-def draw_freshness(runs: Sequence[tuple[int, Sequence[int]]]) -> str:
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle; a share of 1 is full ink."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A line of text on its baseline."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Literal["start", "middle", "end"] = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn, in the order of drawing."""
+
+    width: int
+    height: int
+    title: str
+    boxes: Sequence[Box]
+    labels: Sequence[Label]
+
+
+def draw_freshness(runs: Sequence[tuple[int, Sequence[int]]]) -> Picture:
     """A column for each run, from rotten at the bottom to fresh at the top; the darker, the more copies."""
+    left, height, title = 56, 200, "freshness of copies over the runs; the darker, the more copies"
+    bottom = _TOP + height
     told = [(tick, bins) for tick, bins in runs if sum(bins)]
-    parts = []
-    width = (_WIDTH - _LEFT) / max(len(told), 1)
+    # A few runs do not fill the width: a column that wide is no column.
+    width = min((_WIDTH - _GAP - left) / max(len(told), 1), 48)
+    boxes, labels = [], [Label(left, 20, title)]
     for number, (tick, bins) in enumerate(told):
-        most = max(bins)
-        step = (_HEIGHT - _BOTTOM) / len(bins)
+        step, x = height / len(bins), left + number * width
         for place, count in enumerate(bins):
             if count:
-                x, y = _LEFT + number * width, _HEIGHT - _BOTTOM - (place + 1) * step
-                parts.append(_box(x, y, width - 1, step - 1, 0.15 + 0.85 * count / most))
-        if number % max(1, len(told) // 12) == 0:
-            parts.append(_label(_LEFT + number * width, _HEIGHT - 10, str(tick)))
-    parts += [_label(4, 14, "fresh"), _label(4, _HEIGHT - _BOTTOM, "rotten"), _label(4, _HEIGHT - 10, "run")]
+                boxes.append(Box(x, bottom - (place + 1) * step, width - 1, step - 1, shade(count, max(bins))))
+        if number % -(-len(told) // 16) == 0:
+            labels.append(Label(x + width / 2, bottom + 18, str(tick), "middle"))
+    labels += [Label(left - 8, _TOP + 10, "fresh", "end"), Label(left - 8, bottom - 2, "rotten", "end")]
+    labels.append(Label(left - 8, bottom + 18, "run", "end"))
     if not told:
-        parts.append(_label(_LEFT + 20, 60, "no run has looked at any copies yet"))
-    return _document(_WIDTH, _HEIGHT, "Freshness of copies over the runs", parts)
+        labels.append(Label(left + 20, _TOP + 60, "no run has looked at any copies yet"))
+    return Picture(_WIDTH, bottom + 30, title, boxes, labels)
 
 
-def draw_remains(title: str, rows: Sequence[tuple[str, Sequence[float]]]) -> str:
+def shade(count: int, most: int) -> float:
+    """How dark: by the root, so that a few copies show beside many."""
+    return 0.1 + 0.9 * float((count / most) ** 0.5)
+
+
+def draw_remains(title: str, rows: Sequence[tuple[str, Sequence[float]]]) -> Picture:
     """A line for each name: the history from old on the left to new on the right; dark is what is still held."""
-    line, left = 26, 110
-    parts = []
+    line, left = 26, 100
+    right = _WIDTH - _GAP
+    boxes, labels = [], [Label(left, 20, title)]
     for number, (name, shares) in enumerate(rows):
-        y = 8 + number * line
-        parts.append(_label(4, y + 14, name))
-        width = (_WIDTH - left) / max(len(shares), 1)
-        parts.append(_box(left, y, _WIDTH - left, line - 8, 0.06))
-        parts += [_box(left + n * width, y, width, line - 8, share) for n, share in enumerate(shares) if share > 0]
-    height = 8 + len(rows) * line + 20
-    parts += [_label(left, height - 6, "oldest"), _label(_WIDTH - 40, height - 6, "newest")]
-    return _document(_WIDTH, height, title, parts)
+        y, width = _TOP + number * line, (right - left) / max(len(shares), 1)
+        labels.append(Label(left - 8, y + 14, name, "end"))
+        boxes.append(Box(left, y, right - left, line - 6, 0.06))
+        boxes += [Box(left + n * width, y, width, line - 6, share) for n, share in enumerate(shares) if share > 0]
+    bottom = _TOP + len(rows) * line
+    labels += [Label(left, bottom + 12, "oldest"), Label(right, bottom + 12, "newest", "end")]
+    return Picture(_WIDTH, bottom + 24, title, boxes, labels)
 
 
-def _box(x: float, y: float, width: float, height: float, share: float) -> str:
-    size = f'width="{max(width, 0.5):.2f}" height="{max(height, 0.5):.2f}"'
-    return f'<rect x="{x:.2f}" y="{y:.2f}" {size} fill="{_INK}" fill-opacity="{min(share, 1):.2f}"/>'
+def render_svg(picture: Picture) -> str:
+    """The picture as SVG, on white: it is looked at on dark pages too."""
+    width, height = picture.width, picture.height
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+            f' viewBox="0 0 {width} {height}" role="img">',
+            f"<title>{escape(picture.title)}</title>",
+            f'<path d="M0 0H{width}V{height}H0Z" fill="#fff"/>',
+            f'<g fill="{_hex(INK)}" shape-rendering="crispEdges">',
+            *map(_box, picture.boxes),
+            f'</g><g font-family="sans-serif" font-size="12" fill="{_hex(TEXT_INK)}">',
+            *map(_label, picture.labels),
+            "</g></svg>\n",
+        ]
+    )
 
 
-def _label(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {_TEXT}>{escape(text)}</text>'
+def _hex(ink: tuple[int, int, int]) -> str:
+    return "#" + bytes(ink).hex()
 
 
-def _document(width: int, height: int, title: str, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
-    return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+def _box(box: Box) -> str:
+    size = f'width="{max(box.width, 0.5):.2f}" height="{max(box.height, 0.5):.2f}"'
+    return f'<rect x="{box.x:.2f}" y="{box.y:.2f}" {size} fill-opacity="{min(box.share, 1):.2f}"/>'
+
+
+def _label(label: Label) -> str:
+    anchor = "" if label.anchor == "start" else f' text-anchor="{label.anchor}"'
+    return f'<text x="{label.x:.1f}" y="{label.y:.1f}"{anchor}>{escape(label.text)}</text>'

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.copies import decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.pipeline.rot.registry import FUNGI, SPREADING
+from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
+from inkgrove.store.rot_runs import EXPIRED
 from inkgrove.store.rot_selection import HARD_GUARDS
 from inkgrove.store.rot_tables import SHOWN
 
@@ -47,21 +47,17 @@ def decide(
     schema_numbers: Mapping[str, int],
     moment: Moment,
     pointed_at: DataFrame | None = None,
-    in_memory: list[DataFrame] | None = None,
 ) -> DataFrame:
     """The copies with `to_step` (none: it stays), `why` and `is_cooked`.
 
-    `schema_numbers` are the store's own, by AUTHOR/LOG; `pointed_at` are instances that rows cascade with. What is kept
-    in memory on the way is added to `in_memory`, for the caller to let go.
+    `schema_numbers` are the store's own, by AUTHOR/LOG; `pointed_at` are instances that rows cascade with. Freshness is
+    computed wherever it is looked at: measured, that takes no longer than to keep whole copies in memory.
     """
     counted = count_reads(copies, moment.tick)
     if pointed_at is not None:
         counted = _guard_pointed_at(counted, pointed_at)
     shown = counted.where(f.col("step").isin(*SHOWN))
     fresh = let_decay(shown, policy, schema_numbers, moment)
-    if in_memory is not None and SPREADING & {policy.fungus, *policy.fungi.values()}:
-        # The others are computed from a row alone, which takes no longer than to keep and read it.
-        in_memory.append(fresh.persist(StorageLevel.MEMORY_AND_DISK))
     is_soft = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
     is_expired = f.coalesce(f.col("expires") <= moment.now, f.lit(False)) & is_soft
     work = (
@@ -71,7 +67,7 @@ def decide(
         # What its owner has ended holds bytes and is no row.
         .withColumn("keep_row", f.when(is_expired | f.col("ended").isNotNull(), f.lit(0)).otherwise(f.lit(1)))
         .withColumn("to_step", f.when(is_expired, f.lit("cooked")))
-        .withColumn("why", f.when(is_expired, f.lit("expired")))
+        .withColumn("why", f.when(is_expired, f.lit(EXPIRED)))
     )
     for budget in budgets_of(policy, schema_numbers):
         work = squeeze(work, budget, moment)
@@ -154,28 +150,41 @@ def schemas_named(policy: Policy) -> list[str]:
 
 def squeeze(work: DataFrame, budget: Budget, moment: Moment) -> DataFrame:
     """Take the least fresh of each scope until its budget is met: never more than needed, never what is guarded."""
-    if budget.of_rows:
-        return _take(work, budget, f.col("keep_row"), f.col("keep_row"), "cooked", moment)
-    held = f.col("keep_payload") + f.col("keep_blobs")
-    without_blobs = _take(work, budget, held, f.col("keep_blobs"), "no-blobs", moment)
-    return _take(without_blobs, budget, held, held, "cooked", moment)
+    held = f.col("keep_row") if budget.of_rows else f.col("keep_payload") + f.col("keep_blobs")
+    excess = _find_excess(work, budget, held)
+    if not budget.of_rows:
+        of_blobs = excess.where("_blobs > 0")
+        if not of_blobs.isEmpty():
+            work = _take(work, budget, of_blobs, f.col("keep_blobs"), "no-blobs", moment)
+            excess = _find_excess(work, budget, held)
+    return work if excess.isEmpty() else _take(work, budget, excess, held, "cooked", moment)
 
 
-def _take(work: DataFrame, budget: Budget, held: Column, weight: Column, to_step: str, moment: Moment) -> DataFrame:
-    scoped = work.withColumn("scope", budget.scope)
-    excess = (
-        scoped.groupBy("scope")
-        .agg(f.sum(held).alias("_held"), f.sum(f.when(f.col("is_free"), weight)).alias("_free"))
+def _find_excess(work: DataFrame, budget: Budget, held: Column) -> DataFrame:
+    """The scopes that are over their budget and have something to give: by how much, and of that what is in blobs."""
+    is_free = f.col("is_free")
+    return (
+        work.groupBy(budget.scope.alias("scope"))
+        .agg(
+            f.sum(held).alias("_held"),
+            f.sum(f.when(is_free, held)).alias("_free"),
+            f.sum(f.when(is_free, f.col("keep_blobs"))).alias("_blobs"),
+        )
         .withColumn("_limit", budget.limit)
         .where((f.col("_limit") > 0) & (f.col("_held") > f.col("_limit")) & (f.col("_free") > 0))
-        .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"))
+        .select("scope", (f.col("_held") - f.col("_limit")).alias("excess"), "_blobs")
         # A few rows, cut off from how they came about: else each budget would compute all budgets before it again.
         .localCheckpoint()
     )
-    if excess.isEmpty():
-        return work
+
+
+def _take(
+    work: DataFrame, budget: Budget, excess: DataFrame, weight: Column, to_step: str, moment: Moment
+) -> DataFrame:
+    scoped = work.withColumn("scope", budget.scope)
     may_go = scoped.where("is_free")
-    cuts = find_cuts(may_go, excess, weight, seed=moment.seed, tick=moment.tick).localCheckpoint()
+    over = excess.select("scope", "excess")
+    cuts = find_cuts(may_go, over, weight, seed=moment.seed, tick=moment.tick).localCheckpoint()
     placed = scoped.join(f.broadcast(cuts), on="scope", how="left")
     goes = f.col("is_free") & (weight > 0) & is_cut(moment.seed, moment.tick)
     marked = placed.withColumn("_goes", goes)

@@ -22,6 +22,3 @@ FUNGI: Final[dict[str, Fungus]] = {
     "overexposed": overexposed,
     "stratified": stratified,
 }
-
-SPREADING: Final = frozenset({"area", "egi"})
-"""Those that look at the neighbours of each copy."""

@@ -139,7 +139,7 @@ class Rot:
         copies = source.load().persist(StorageLevel.MEMORY_AND_DISK)
         in_memory = [copies]
         try:
-            decided = decide(copies, policy, self._schema_numbers(policy), moment, self._pointed_at(), in_memory)
+            decided = decide(copies, policy, self._schema_numbers(policy), moment, self._pointed_at())
             in_memory.append(decided.persist(StorageLevel.MEMORY_AND_DISK))
             yield decided
         finally:

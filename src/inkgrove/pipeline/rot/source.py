@@ -1,4 +1,4 @@
-"""The Python data source `inkgrove-copies`: every foreign copy of a store, with its guard.
+"""The Python data source `inkgrove-copies`: every copy of a store that can rot, with its guard.
 
 Options: `store`, `partitions`, `guards` (with commas), `now` and `absence` (microseconds).
 """
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from inkgrove.store.opening import open_store
-from inkgrove.store.rot_selection import select_copies
+from inkgrove.store.rot_selection import may_rot, select_copies
 from inkgrove.store.rot_tables import copies
 
 COPY_COLUMNS: Final = pa.schema(
@@ -86,7 +86,8 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        query = select_copies(self.guards, self.now, self.absence)
+        # What is our own and stays takes nothing of the budgets.
+        query = select_copies(self.guards, self.now, self.absence).where(may_rot(self.now))
         if self.parts > 1:
             query = query.where((copies.c.log + copies.c.create_seq) % self.parts == partition.part)
         with open_store(self.place) as store, store.database.reading() as connection:

@@ -66,12 +66,12 @@ def _by_log(copies: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, 
 def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     state = store.logs([log])[log]
     messages = store.messages_of(log, [copy["create_seq"] for copy in copies])
-    sent, followers = store.database.read(lambda connection: _audience(connection, copies))
+    sent, followers, own = store.database.read(lambda connection: _audience(connection, copies))
     for copy in copies:
-        own = messages[copy["create_seq"]]
-        readers = readers_of(newest_access(own), sent.get(copy["instance"], set()), followers)
+        said = messages[copy["create_seq"]]
+        readers = readers_of(newest_access(said), sent.get(copy["instance"], set()), followers) | own
         month = datetime.fromtimestamp(copy["noted"] / 1_000_000, UTC).strftime("%Y-%m")
-        fields = list(_fields(state.log_id, snapshot, own, copy["instance"]))
+        fields = list(_fields(state.log_id, snapshot, said, copy["instance"]))
         for reader in sorted(readers):
             key = (reader, copy["owner"], copy["schema"], month)
             place = (copy["instance"], copy["arrival"])
@@ -127,8 +127,10 @@ def readers_of(access: Access | None, sent: set[bytes], followers: set[bytes]) -
     return {EVERYTHING} | sent | (followers if mode == "relations" else set())
 
 
-def _audience(connection: Connection, copies: list[dict[str, Any]]) -> tuple[Mapping[bytes, set[bytes]], set[bytes]]:
-    """Whom of this node each copy was sent to, and who follows their owner."""
+def _audience(
+    connection: Connection, copies: list[dict[str, Any]]
+) -> tuple[Mapping[bytes, set[bytes]], set[bytes], set[bytes]]:
+    """Whom of this node each copy was sent to, who follows their owner, and the owner, if of this node."""
     hosted = select(identities.c.id)
     sent: dict[bytes, set[bytes]] = defaultdict(set)
     for some in in_lists(copy["instance"] for copy in copies):
@@ -137,7 +139,9 @@ def _audience(connection: Connection, copies: list[dict[str, Any]]) -> tuple[Map
         )
         for row in connection.execute(query):
             sent[bytes(row.instance)].add(bytes(row.identity))
+    owner = copies[0]["owner"]
     follows = select(relations.c.follower).where(
-        relations.c.followee == copies[0]["owner"], relations.c.state == "accepted", relations.c.follower.in_(hosted)
+        relations.c.followee == owner, relations.c.state == "accepted", relations.c.follower.in_(hosted)
     )
-    return sent, {bytes(follower) for follower in connection.scalars(follows)}
+    own = connection.scalars(hosted.where(identities.c.id == owner))
+    return sent, {bytes(follower) for follower in connection.scalars(follows)}, {bytes(name) for name in own}

@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.copies import with_freshness
 
-CHUNK: Final = 4096
+CHUNK: Final = 512
 """A seed reaches at least so many arrivals to either side."""
 
 SEEDS_PER_COPY: Final = 1 / 512
