@@ -15,7 +15,7 @@ from tests.support.services import Address, Browser
 
 SETTINGS = {
     "registration": "open",
-    "administrators": "jane.haiku.ink,ada.haiku.ink,admin.haiku.ink",
+    "administrators": "jane.haiku.ink,ada.haiku.ink,kim.haiku.ink,admin.haiku.ink",
     "at_least_seconds": "120",
     "heartbeat_seconds": "0.5",
     "clients_per_address": "1000",
