@@ -1,15 +1,21 @@
-"""What becomes of a parcel of somebody who contradicts themselves."""
+"""What becomes of parcels that do not hold, or come at a bad time."""
 
-from inkgrove.core.certificate import certificate_pool
+from pathlib import Path
+
+import pytest
+
+from inkgrove.core.certificate import certificate_pool, union_of_pools
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.federation.inbox import receive_parcel
+from inkgrove.federation.inbox import receive, receive_parcel
 from inkgrove.federation.rules import Fate
-from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.delivery import Delivery, Parcel
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
+from inkgrove.messages.instance import Create, Delete
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
 from tests.support.logs import LogBuilder, key
@@ -45,3 +51,43 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
     assert evidence is not None
     assert evidence.payload is None
     assert node.store.fork_proof(key(1).public, 1) is not None
+
+
+def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "never sent"})))
+    log.append(encode_message(Delete(1)))
+    log.append(encode_message(Delete(1)))
+    log.append(encode_message(Create(SCHEMA, {"subject": "good"})))
+    payloads = {2: log.payloads[1], 3: b"not what the entry says"}
+    entries = [(log.entry(n).encoded, payloads.get(n)) for n in union_of_pools([2, 3], 4)]
+    ended = Parcel(log.hash(1), (john,), entries)
+
+    first, second = receive(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
+    assert (first.fate, first.code) == (Fate.REFUSED, "payload.hash-mismatch")
+    assert second.fate is Fate.ACCEPTED
+    # What does not hold says nothing about the end either: the create is taken when it comes.
+    (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
+    assert receipt.fate is Fate.ACCEPTED
+
+
+def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
+    node = Node(tmp_path, NodeSettings(), home=tmp_path)
+    try:
+        john = create_identity(node, "john.haiku.ink", None).id
+        node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+        log = LogBuilder()
+        log.append(encode_message(Create(SCHEMA, {"subject": "x" * 100_000})))
+        with node.database.reading() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreUnavailable, match="full"):
+            receive_parcel(node, JANE, parcel(log, 1, john))
+        with node.database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count=1000000")
+        (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
+        assert receipt.fate is Fate.ACCEPTED
+    finally:
+        node.close()

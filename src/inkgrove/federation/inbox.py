@@ -10,7 +10,14 @@ from typing import Final
 
 from sqlalchemy import Connection, or_, select
 
-from inkgrove.core.errors import EndedBefore, Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
+from inkgrove.core.errors import (
+    EndedBefore,
+    Forked,
+    InkgroveError,
+    LacksCreate,
+    PayloadSizeMismatch,
+    StoreUnavailable,
+)
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import RequestBoxFull, SenderUnproved, UnknownRecipient
@@ -110,13 +117,14 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
         return node.database.write(lambda connection: _receive(connection, node, via, opened))
     except _Refused as refused:
         error = refused.error
+    except StoreUnavailable:
+        raise  # says nothing about the parcel: its sender is to try again
     except InkgroveError as err:
         error = err
+    if isinstance(error, LacksCreate) and via is not None:
+        error = _heed_change(node, via, parcel) or error
     if isinstance(error, Forked | PayloadSizeMismatch):
         _keep_evidence(node, parcel)
-    if isinstance(error, LacksCreate) and via is not None:
-        _withdraw(node, via, parcel)
-        _remember_end(node, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
@@ -126,23 +134,24 @@ def _keep_evidence(node: Node, parcel: Parcel) -> None:
     node.store.ingest([(item.signed, item.payload if item.is_lie else None) for item in prepared])
 
 
-def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
-    """A change without a create, of something that waits as a request: the sender sends all of it, or has ended it."""
+def _heed_change(node: Node, via: IdentityId, parcel: Parcel) -> InkgroveError | None:
+    """What a change without a create means for what waits or is still to come; the error if it does not even hold."""
+    try:
+        end = read_end(parcel)
+    except InkgroveError as error:
+        return error
+    now = node.clock()
 
     def work(connection: Connection) -> None:
+        # Of something that waits as a request: the sender sends all of it, or has ended it.
         for recipient in parcel.recipients:
             remove_requests(connection, recipient, via, parcel.instance)
+        if end is not None:
+            # The create may still be under way, in a request that its sender has given up.
+            note_end(connection, *end, now + _EARLY_END_SECONDS * _SECOND, now)
 
     node.database.write(work)
-
-
-def _remember_end(node: Node, parcel: Parcel) -> None:
-    """The create may still be under way, in a request that its sender has given up."""
-    end = read_end(parcel)
-    if end is not None:
-        now = node.clock()
-        expires = now + _EARLY_END_SECONDS * _SECOND
-        node.database.write(lambda connection: note_end(connection, *end, expires, now))
+    return None
 
 
 def _receive(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
