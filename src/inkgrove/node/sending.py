@@ -1,6 +1,6 @@
 """Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, select
 
@@ -16,13 +16,18 @@ from inkgrove.store.node_tables import identities, relations, shares
 _HOSTED = select(identities.c.id)
 
 
-def queue_own(connection: Connection, changed: Collection[Hash], publishers: Collection[IdentityId], now: int) -> None:
-    """Let everyone elsewhere who is to know get the newest of these instances."""
+def queue_own(
+    connection: Connection,
+    changed: Mapping[Hash, Collection[IdentityId]],
+    publishers: Collection[IdentityId],
+    now: int,
+) -> None:
+    """Let everyone elsewhere who is to know get the newest of these instances, each with whom it is sent to now."""
     if not changed:
         return
     followers = _followers_elsewhere(connection, publishers)
     sent = _sent_elsewhere(connection, changed)
-    for instance in changed:
+    for instance, again in changed.items():
         # Most instances concern nobody elsewhere; those are not even looked at.
         if not followers and instance not in sent:
             continue
@@ -41,7 +46,7 @@ def queue_own(connection: Connection, changed: Collection[Hash], publishers: Col
                 if may_receive(held.access, recipient, was_sent=recipient in known, is_follower=recipient in of_owner)
             }
         if recipients:
-            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now)
+            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now, again=again)
         if held.is_deleted or may_pass_on(held.access):
             queue_forwards(connection, instance, held.last_seq, now, besides=owner)
 
@@ -51,7 +56,8 @@ def queue_passed_on(
 ) -> None:
     """Let recipients get an instance of somebody else from a recipient of this node."""
     hosted = hosted_among(connection, recipients)
-    queue(connection, held.instance, via, set(recipients) - hosted, wanted=held.last_seq, now=now)
+    others = set(recipients) - hosted
+    queue(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
 
 
 def queue_forwards(

@@ -48,14 +48,26 @@ def queue(
     *,
     wanted: int,
     now: int,
+    again: Collection[IdentityId] = (),
 ) -> None:
-    """Let recipients get everything of an instance up to the message `wanted`."""
+    """Let recipients get everything of an instance up to the message `wanted`.
+
+    To those in `again` somebody sends it now: what they refused or put aside before goes to them once more.
+    """
     is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via)
     known = {
         IdentityId(row.recipient): row
         for row in connection.execute(select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients))))
     }
-    stale = [recipient for recipient, row in known.items() if row.wanted < wanted or row.state == "given-up"]
+    # Whoever refused what waited in their box did not say so: nothing of it counts as being there.
+    aside = [recipient for recipient, row in known.items() if recipient in again and row.state == "held"]
+    if aside:
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(aside)).values(delivered=0))
+    stale = [
+        recipient
+        for recipient, row in known.items()
+        if row.wanted < wanted or row.state == "given-up" or (recipient in again and row.state != "delivered")
+    ]
     if stale:
         values = {"wanted": wanted, "state": "waiting", "code": None, "queued": now, "changed": now}
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(stale)).values(values))
@@ -121,16 +133,21 @@ def settle(
     """Write down what became of a delivery; what was asked for meanwhile stays waiting."""
     reached = due.delivered if delivered is None else max(due.delivered, delivered)
     is_it = deliveries.c.place == due.place
-    connection.execute(update(deliveries).where(is_it).values(delivered=reached, code=code, changed=now))
+    values = {"delivered": reached, "code": code, "changed": now}
+    if state != "held":  # what was put aside may be gone by the time it is sent again
+        connection.execute(update(deliveries).where(is_it).values(values))
     is_done = or_(deliveries.c.wanted <= due.wanted, deliveries.c.wanted <= reached)
-    connection.execute(update(deliveries).where(is_it, is_done).values(state=state))
+    is_same = deliveries.c.queued == due.queued
+    connection.execute(update(deliveries).where(is_it, is_done, is_same).values(values | {"state": state}))
 
 
 def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
     """Send again what waits for a recipient's word: they have accepted the sender."""
-    is_held = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, deliveries.c.state == "held")
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient)
+    # What is under way may have been put aside before they accepted: a receipt that says so is out of date.
+    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
     values = {"state": "waiting", "delivered": 0, "queued": now, "changed": now}
-    connection.execute(update(deliveries).where(is_held).values(values))
+    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "held").values(values))
 
 
 def forget_progress(connection: Connection, due: Due) -> None:
