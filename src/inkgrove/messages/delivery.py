@@ -59,6 +59,8 @@ class OpenedParcel:
     """A parcel whose entries are signed and whose payloads are those of one instance and nothing else."""
 
     parcel: Parcel
+    signed: Sequence[SignedEntry]
+    """Its entries, in order: nobody has to check their signatures again."""
     author: PublicKey
     log_id: int
     messages: Sequence[ParcelMessage]
@@ -154,7 +156,7 @@ def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
     pools = set(union_of_pools([item.seq_num for item in messages]))
     if not pools.issuperset(seq_nums):
         raise BadParcel("the parcel holds entries that prove nothing about its instance")
-    return OpenedParcel(parcel, author, log_id, messages)
+    return OpenedParcel(parcel, signed, author, log_id, messages)
 
 
 def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
