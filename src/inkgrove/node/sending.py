@@ -1,8 +1,9 @@
 """Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -12,6 +13,7 @@ from inkgrove.store.database import in_lists
 from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import identities, relations, shares
+from inkgrove.store.prepared import Prepared, PreparedList
 
 _HOSTED = select(identities.c.id)
 
@@ -83,16 +85,26 @@ def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recip
 
 def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
     """Whether an instance was sent to an identity."""
-    query = select(shares.c.shared).where(shares.c.instance == instance, shares.c.identity == identity)
-    return connection.scalar(query) is not None
+    return _share.first(connection, instance=instance, identity=identity) is not None
 
 
 def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
     """Whether the follower was accepted."""
-    query = select(relations.c.changed).where(
-        relations.c.follower == follower, relations.c.followee == followee, relations.c.state == "accepted"
+    return _accepted.first(connection, follower=follower, followee=followee) is not None
+
+
+_share: Final = Prepared(
+    lambda _: select(shares.c.shared).where(
+        shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
     )
-    return connection.scalar(query) is not None
+)
+_accepted: Final = Prepared(
+    lambda _: select(relations.c.changed).where(
+        relations.c.follower == bindparam("follower"),
+        relations.c.followee == bindparam("followee"),
+        relations.c.state == "accepted",
+    )
+)
 
 
 def _followers_elsewhere(
@@ -100,30 +112,42 @@ def _followers_elsewhere(
 ) -> dict[IdentityId, set[IdentityId]]:
     found: dict[IdentityId, set[IdentityId]] = {}
     for some in in_lists(publishers):
-        query = select(relations.c.followee, relations.c.follower).where(
-            relations.c.followee.in_(some), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
-        )
-        for row in connection.execute(query):
-            found.setdefault(IdentityId(row.followee), set()).add(IdentityId(row.follower))
+        for followee, follower in _followers.rows(connection, some):
+            found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
     return found
+
+
+_followers: Final = PreparedList(
+    lambda followees: select(relations.c.followee, relations.c.follower).where(
+        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
+    )
+)
 
 
 def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
     found: dict[Hash, set[IdentityId]] = {}
     for some in in_lists(instances):
-        sent = select(shares.c.instance, shares.c.identity).where(
-            shares.c.instance.in_(some), shares.c.identity.not_in(_HOSTED)
-        )
+        for instance, identity in _sent.rows(connection, some):
+            found.setdefault(Hash(instance), set()).add(IdentityId(identity))
         # Who once followed has it too, and is to hear of its end.
-        delivered = select(deliveries.c.instance).where(deliveries.c.instance.in_(some)).distinct()
-        for row in connection.execute(sent):
-            found.setdefault(Hash(row.instance), set()).add(IdentityId(row.identity))
-        for instance in connection.scalars(delivered):
+        for (instance,) in _delivered.rows(connection, some):
             found.setdefault(Hash(instance), set())
     return found
 
 
+_sent: Final = PreparedList(
+    lambda instances: select(shares.c.instance, shares.c.identity).where(
+        shares.c.instance.in_(instances), shares.c.identity.not_in(_HOSTED)
+    )
+)
+_delivered: Final = PreparedList(
+    lambda instances: select(deliveries.c.instance).where(deliveries.c.instance.in_(instances)).distinct()
+)
+
+
 def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[IdentityId]:
     """Those of the identities that this node serves."""
-    query = select(identities.c.id).where(identities.c.id.in_(list(some)))
-    return {IdentityId(identity) for identity in connection.scalars(query)}
+    return {IdentityId(identity) for (identity,) in _hosted.rows(connection, list(some))}
+
+
+_hosted: Final = PreparedList(lambda some: _HOSTED.where(identities.c.id.in_(some)))

@@ -96,7 +96,7 @@ def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, in
     seen = {_name(run): run.log for run in runs}
     numbers, found = {}, set()
     for some in in_lists(sorted(seen)):
-        for name, number, height, held, *standing in connection.execute(LOCK_LOGS, {"names": some}).all():
+        for name, number, height, held, *standing in LOCK_LOGS.rows(connection, some):
             found.add(name)
             if (height, held) == (seen[name].height, seen[name].held) and not any(standing):
                 numbers[name] = number

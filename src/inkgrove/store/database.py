@@ -248,16 +248,17 @@ def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         options = connection.get_execution_options()
+        # By the driver itself, as every transaction begins with it.
+        driver: Any = connection.connection.driver_connection
         if not options.get("inkgrove_writes", False):
-            driver: Any = connection.connection.driver_connection
-            driver.execute("BEGIN")  # takes no lock yet; by the driver itself, as every read begins with it
+            driver.execute("BEGIN")  # takes no lock yet
             return
         # NORMAL: in WAL mode a power failure can lose the newest commits and never damages the file; a killed process
         # loses nothing. What others sent can be had again. What we signed ourselves must not be lost once it is
         # sent: we would sign its place again and fork our own log. Hence FULL for durable transactions.
         is_durable = options.get("inkgrove_durable", False)
-        connection.exec_driver_sql("PRAGMA synchronous=FULL" if is_durable else "PRAGMA synchronous=NORMAL")
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        driver.execute("PRAGMA synchronous=FULL" if is_durable else "PRAGMA synchronous=NORMAL")
+        driver.execute("BEGIN IMMEDIATE")
 
 
 def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

@@ -3,26 +3,29 @@
 docs/protocol.md section 2. Of each log only the places that the items claim something about are read.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, exists, or_, select
+from sqlalchemy import Connection, Select, and_, exists, literal, or_, select
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.hashing import Hash
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing
-from inkgrove.store.prepare import Batch, LogKey, Prepared
+from inkgrove.store.prepare import Batch, LogKey
+from inkgrove.store.prepare import Prepared as PreparedItem
+from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.rot_tables import ROTTED, copies
 from inkgrove.store.tables import entries, logs, name_of_log
 
-LOCK_LOGS = (
-    select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
-    .where(logs.c.name.in_(bindparam("names", expanding=True)))
-    .order_by(logs.c.name)
-    .with_for_update()
+LOCK_LOGS: Final = PreparedList(
+    lambda names: (
+        select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+        .where(logs.c.name.in_(names))
+        .order_by(logs.c.name)
+        .with_for_update()
+    )
 )
 
 
@@ -38,7 +41,7 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
     facts: dict[LogKey, LogFacts] = {}
     # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
     for some in in_lists(sorted(names)):
-        for name, number, height, held, *standing in connection.execute(LOCK_LOGS, {"names": some}).all():
+        for name, number, height, held, *standing in LOCK_LOGS.rows(connection, some):
             key = names[name]
             facts[key] = LogFacts(*key, number, height, held, Standing(*standing), first_height=height)
     missing = {name: key for name, key in names.items() if key not in facts}
@@ -90,20 +93,21 @@ def read_claims(
     if not places:
         return
     held: set[tuple[int, int]] = set()
-    for log, seq_num, entry_hash, has_payload in _read(connection, _select_held, places):
+    for log, seq_num, found, has_payload in _read(connection, _held, places):
         held.add((log, seq_num))
-        yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), has_payload)
+        entry_hash = Hash(found)
+        yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), bool(has_payload))
     # Entries that are not held may be claimed by others that link to them.
     missing = set(places) - held
     witnesses = {(log, witness) for log, seq_num in missing for witness in _linking_to(seq_num, heights[log])}
-    for log, witness, encoded in _read(connection, _select_witnesses, witnesses):
+    for log, witness, encoded in _read(connection, _witnesses, witnesses):
         entry = decode_entry(encoded)
         for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
             if claimed is not None:
                 yield FoundClaim(log, at, Claim(claimed, Hash(witness)), None)
 
 
-def _places(log: LogFacts, items: Iterable[Prepared], *, must_be_next: bool) -> Iterator[int]:
+def _places(log: LogFacts, items: Iterable[PreparedItem], *, must_be_next: bool) -> Iterator[int]:
     """The sequence numbers that matter to the items, as far as anything can be held there."""
     height = log.first_height
     for item in items:
@@ -127,28 +131,27 @@ def _linking_to(seq_num: int, height: int) -> Iterator[int]:
 # Queries are built once: building one takes longer than running it.
 
 
-def _read(
-    connection: Connection, query: Callable[[str], Select[Any]], places: Collection[tuple[int, int]]
-) -> Sequence[Any]:
+def _read(connection: Connection, query: Prepared, places: Collection[tuple[int, int]]) -> Sequence[Any]:
     if not places:
         return []
-    dialect = connection.dialect.name
-    return connection.execute(query(dialect), pairs_as_parameters(dialect, sorted(places))).all()
+    return query.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(places)))
 
 
-@cache
 def _select_held(dialect: str) -> Select[Any]:
     # What has rotted does not come back unasked: its payloads count as if they were here.
     has_rotted = exists().where(
-        copies.c.log == entries.c.log, copies.c.create_seq == entries.c.create_seq, copies.c.step.in_(ROTTED)
+        copies.c.log == entries.c.log,
+        copies.c.create_seq == entries.c.create_seq,
+        copies.c.step.in_([literal(step) for step in ROTTED]),  # one by one: the text is made only once
     )
     has_payload = or_(entries.c.payload.is_not(None), has_rotted)
     return _at_places(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), dialect)
 
 
-@cache
-def _select_witnesses(dialect: str) -> Select[Any]:
-    return _at_places(select(entries.c.log, entries.c.hash, entries.c.encoded), dialect)
+_held: Final = Prepared(lambda connection: _select_held(connection.dialect.name))
+_witnesses: Final = Prepared(
+    lambda connection: _at_places(select(entries.c.log, entries.c.hash, entries.c.encoded), connection.dialect.name)
+)
 
 
 def _at_places(query: Select[Any], dialect: str) -> Select[Any]:

@@ -16,7 +16,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.node_tables import idempotency, identities, identity_keys, shares
-from inkgrove.store.prepared import PreparedList
+from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import TransactionId, entries, ingests, log_schemas, logs, name_of_log, schemas
 
@@ -127,8 +127,11 @@ def own_offset(connection: Connection) -> Offset:
     if connection.dialect.name == "postgresql":
         row = connection.execute(_OWN).first() or connection.execute(_NEWEST).first()
     else:
-        row = connection.execute(_NEWEST_BY_POSITION).first()  # one writer: positions are in the order of commits
-    return Offset(row.xid, row.position) if row is not None else START
+        row = _newest_by_position.first(connection)  # one writer: positions are in the order of commits
+    return Offset(*row) if row is not None else START
+
+
+_newest_by_position: Final = Prepared(lambda _: _NEWEST_BY_POSITION)
 
 
 # Instances
@@ -146,25 +149,29 @@ class CreateEntry(NamedTuple):
 
 def find_creates(connection: Connection, instances: Collection[Hash]) -> dict[Hash, CreateEntry]:
     """The creates among some entries, by hash."""
-    columns = (entries.c.hash, entries.c.log, entries.c.seq_num, logs.c.author, logs.c.log_id)
-    named = (schemas.c.author.label("schema_author"), schemas.c.log_id.label("schema_log_id"))
-    query = (
-        select(*columns, *named)
+    return {
+        Hash(entry_hash): CreateEntry(log, PublicKey(author), log_id, seq_num, SchemaId(PublicKey(owner), number))
+        for some in in_lists(instances)
+        for entry_hash, log, seq_num, author, log_id, owner, number in _creates.rows(connection, some)
+    }
+
+
+_creates: Final = PreparedList(
+    lambda hashes: (
+        select(
+            entries.c.hash,
+            entries.c.log,
+            entries.c.seq_num,
+            logs.c.author,
+            logs.c.log_id,
+            schemas.c.author.label("schema_author"),
+            schemas.c.log_id.label("schema_log_id"),
+        )
         .join_from(entries, logs, logs.c.id == entries.c.log)
         .join(schemas, schemas.c.id == entries.c.schema)
-        .where(entries.c.kind == "create")
+        .where(entries.c.kind == "create", entries.c.hash.in_(hashes))
     )
-    return {
-        Hash(row.hash): CreateEntry(
-            row.log,
-            PublicKey(row.author),
-            row.log_id,
-            row.seq_num,
-            SchemaId(PublicKey(row.schema_author), row.schema_log_id),
-        )
-        for some in in_lists(instances)
-        for row in connection.execute(query.where(entries.c.hash.in_(some)))
-    }
+)
 
 
 # Shares

@@ -4,6 +4,7 @@ docs/protocol.md section 6, step 1.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -11,6 +12,7 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import What
+from inkgrove.store.prepared import PreparedList
 from inkgrove.store.tables import ingests, name_of_log, registered, schemas
 
 
@@ -32,11 +34,10 @@ def find_schema(connection: Connection, schema: SchemaId) -> int | None:
 
 def _find(connection: Connection, wanted: Collection[SchemaId]) -> dict[SchemaId, int]:
     by_name = {name_of_log(*schema): schema for schema in wanted}
-    return {
-        by_name[row.name]: row.id
-        for some in in_lists(by_name)
-        for row in connection.execute(select(schemas.c.id, schemas.c.name).where(schemas.c.name.in_(some)))
-    }
+    return {by_name[name]: number for some in in_lists(by_name) for number, name in _numbers.rows(connection, some)}
+
+
+_numbers: Final = PreparedList(lambda names: select(schemas.c.id, schemas.c.name).where(schemas.c.name.in_(names)))
 
 
 def register(connection: Connection, schema: SchemaId) -> bool:

@@ -12,6 +12,7 @@ from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.decide import Decision, LogFacts
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content, Prepared
+from inkgrove.store.prepared import PreparedList
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
 
@@ -153,10 +154,14 @@ def find_targets(
     targets: Targets = {(log, entry_hash): seq_num for log, seq_num, entry_hash in stored}
     missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
     for some in in_lists(missing):
-        query = select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(some))
-        for row in connection.execute(query):
-            targets[row.log, Hash(row.hash)] = row.seq_num
+        for log, entry_hash, seq_num in _places.rows(connection, some):
+            targets[log, Hash(entry_hash)] = seq_num
     return targets
+
+
+_places: Final = PreparedList(
+    lambda hashes: select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(hashes))
+)
 
 
 MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
@@ -202,8 +207,12 @@ def move_waiting(connection: Connection, arrived: Targets) -> None:
 def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
     """Remember which schemas the messages of a log name, both by number."""
     for some in in_lists({log for _, log in named}):
-        known = select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(some))
-        named -= {(row.schema, row.log) for row in connection.execute(known)}
+        named -= {(schema, log) for schema, log in _noted.rows(connection, some)}
     if named:
         rows = [{"schema": schema, "log": log} for schema, log in sorted(named)]
         connection.execute(insert_new(connection, log_schemas), rows)
+
+
+_noted: Final = PreparedList(
+    lambda numbers: select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(numbers))
+)
