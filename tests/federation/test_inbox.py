@@ -1,17 +1,24 @@
-"""What becomes of a parcel of somebody who contradicts themselves."""
+"""What becomes of parcels that do not hold, or come at a bad time."""
 
-from inkgrove.core.certificate import certificate_pool
+from pathlib import Path
+
+import pytest
+
+from inkgrove.core.certificate import certificate_pool, union_of_pools
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.federation.inbox import receive_parcel
+from inkgrove.federation.inbox import receive, receive_parcel
 from inkgrove.federation.rules import Fate
-from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
+from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
+from inkgrove.store.requests import find_request
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -45,3 +52,78 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
     assert evidence is not None
     assert evidence.payload is None
     assert node.store.fork_proof(key(1).public, 1) is not None
+
+
+def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "never sent"})))
+    log.append(encode_message(Delete(1)))
+    log.append(encode_message(Delete(1)))
+    log.append(encode_message(Create(SCHEMA, {"subject": "good"})))
+    payloads = {2: log.payloads[1], 3: b"not what the entry says"}
+    entries = [(log.entry(n).encoded, payloads.get(n)) for n in union_of_pools([2, 3], 4)]
+    ended = Parcel(log.hash(1), (john,), entries)
+
+    first, second = receive(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
+    assert (first.fate, first.code) == (Fate.REFUSED, "payload.hash-mismatch")
+    assert second.fate is Fate.ACCEPTED
+    # What does not hold says nothing about the end either: the create is taken when it comes.
+    (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
+    assert receipt.fate is Fate.ACCEPTED
+
+
+def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
+    payloads = dict(enumerate(log.payloads, start=1))
+
+    def send(*seq_nums: int) -> tuple[Fate, str | None]:
+        entries = [(log.entry(n).encoded, payloads[n] if n in seq_nums else None) for n in union_of_pools(seq_nums, 2)]
+        (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))
+        return receipt.fate, receipt.code
+
+    def waiting() -> list[int]:
+        found = node.database.read(lambda c: find_request(c, john, JANE, log.hash(1)))
+        if found is None:
+            return []
+        (parcel,) = decode_delivery(found).parcels
+        return [n for n, (_, payload) in enumerate(parcel.entries, start=1) if payload is not None]
+
+    assert send(1) == (Fate.HELD, None)
+    assert send(2) == (Fate.REFUSED, "parcel.lacks-create")
+    assert waiting() == [1]
+    assert send(1, 2) == (Fate.HELD, None)
+    # What its sender has given up and sent again since then arrives after all.
+    assert send(2) == (Fate.REFUSED, "parcel.lacks-create")
+    assert send(1) == (Fate.HELD, None)
+    assert waiting() == [1, 2]
+    log.append(encode_message(Delete(1)))
+    payloads[3] = log.payloads[2]
+    entries = [(log.entry(n).encoded, payloads[n] if n == 3 else None) for n in certificate_pool(3, 3)]
+    receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))
+    assert waiting() == []
+    assert send(1, 2) == (Fate.REFUSED, "parcel.ended-before")
+
+
+def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
+    node = Node(tmp_path, NodeSettings(), home=tmp_path)
+    try:
+        john = create_identity(node, "john.haiku.ink", None).id
+        node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+        log = LogBuilder()
+        log.append(encode_message(Create(SCHEMA, {"subject": "x" * 100_000})))
+        with node.database.reading() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreUnavailable, match="full"):
+            receive_parcel(node, JANE, parcel(log, 1, john))
+        with node.database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count=1000000")
+        (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
+        assert receipt.fate is Fate.ACCEPTED
+    finally:
+        node.close()

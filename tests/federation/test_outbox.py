@@ -14,16 +14,18 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.outbox import PATH
+from inkgrove.federation.requests import decide_request
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
-from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance
+from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
 from inkgrove.store.deliveries import count_waiting, states_of, troubles
 from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import put_state
+from inkgrove.store.relations import State, put_state
+from inkgrove.store.requests import list_requests
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Network, VirtualLoop
 from tests.simulation.world import SCHEMA
@@ -76,6 +78,26 @@ class Nodes:
         names = [self.people[letter].fqdn for letter in letters]
         instance: str = self.publish(CreateInstance(str(SCHEMA), {"text": text}, None, None, names))["instance"]
         return instance
+
+    async def deliver(self, text: str, letters: Sequence[str]) -> str:
+        mail = self.send(text, letters)
+        await self.settled()
+        return mail
+
+    async def share(self, instance: str, letter: str) -> None:
+        self.publish(ShareInstance(parse_hash(instance), [self.people[letter].fqdn]))
+        await self.settled()
+
+    def estrange(self, letter: str, state: State) -> None:
+        """Let somebody be no friend of jane's any more: she has asked to follow them, and this is how that stands."""
+        jane, other = self.people["a"].id, self.people[letter].id
+        for pair in ((other, jane), (jane, other)):
+            self.nodes[letter].node.database.write(lambda c, pair=pair: put_state(c, *pair, state, 0))  # type: ignore[misc]
+
+    def boxed(self, letter: str) -> list[str]:
+        """The instances of jane's that wait in somebody's box."""
+        found = self.nodes[letter].node.database.read(lambda c: list_requests(c, self.people[letter].id))
+        return [item.instance.hex() for item in found]
 
     def states(self, instance: str) -> dict[str, str]:
         found = self.nodes["a"].node.database.read(lambda c: states_of(c, parse_hash(instance)))
@@ -258,3 +280,75 @@ def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp
         held = nodes.nodes["b"].node.store.log_state(nodes.people["a"].key, 1)
         assert held is not None
         assert held.held == 1
+
+
+# Sent again
+
+
+def test_what_was_refused_goes_again_to_those_whom_it_is_shared_with_again(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "abc") as (nodes, play):
+        nodes.estrange("b", "blocked")
+        mail = play(nodes.deliver("Hello", "bc"))
+        assert nodes.states(mail) == {"b": "refused", "c": "delivered"}
+        nodes.estrange("b", "accepted")
+        play(nodes.share(mail, "c"))
+        assert nodes.states(mail) == {"b": "refused", "c": "delivered"}  # nobody has asked for that one
+        play(nodes.share(mail, "b"))
+        assert nodes.states(mail) == {"b": "delivered", "c": "delivered"}
+        assert nodes.messages("b", mail) == 1
+
+
+def test_request_that_was_refused_waits_again_when_it_is_shared_again(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        nodes.estrange("b", "refused")
+        jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"].node
+        mail = play(nodes.deliver("Hello", "b"))
+        assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
+        decide_request(there, john, jane, "refuse")
+        assert nodes.boxed("b") == []
+        play(nodes.share(mail, "b"))
+        assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
+        decide_request(there, john, jane, "accept")
+        assert nodes.messages("b", mail) == 1
+
+
+def test_share_is_not_lost_while_the_receipt_of_the_one_before_is_under_way(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        nodes.estrange("b", "refused")
+        jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"].node
+        handle = nodes.network.handlers["b.ink"]
+        sent: list[str] = []
+
+        async def refuse_once(request: Request) -> Answer:
+            answer = await handle(request)
+            if request.url.endswith(PATH):
+                (mail,) = nodes.boxed("b")
+                sent.append(mail)
+                if len(sent) == 1:
+                    decide_request(there, john, jane, "refuse")
+                    nodes.publish(ShareInstance(parse_hash(mail), [nodes.people["b"].fqdn]))
+            return answer
+
+        nodes.network.handlers["b.ink"] = refuse_once
+        mail = play(nodes.deliver("Hello", "b"))
+        assert sent == [mail, mail]
+        assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
+
+
+def test_receipt_that_is_older_than_the_word_of_the_recipient_does_not_count(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        nodes.estrange("b", "refused")
+        jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"]
+        handle = nodes.network.handlers["b.ink"]
+
+        async def accept_first(request: Request) -> Answer:
+            answer = await handle(request)
+            if request.url.endswith(PATH) and nodes.boxed("b"):
+                decide_request(there.node, john, jane, "accept")
+                there.outbox.wake()
+                await asyncio.sleep(5)  # jane's node is told of it before it hears what became of its request
+            return answer
+
+        nodes.network.handlers["b.ink"] = accept_first
+        mail = play(nodes.deliver("Hello", "b"))
+        assert (nodes.states(mail), nodes.messages("b", mail)) == ({"b": "delivered"}, 1)

@@ -10,7 +10,8 @@ from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.offering import tell_entries, tell_heights
-from inkgrove.messages.ids import SchemaVersion
+from inkgrove.federation.replicator import next_turn
+from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import AskHeights, Want
@@ -21,7 +22,7 @@ from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person
 from tests.support.publishing import create, make_schema, schema_id
-from tests.support.replication import held, sync
+from tests.support.replication import held, renew_schemas, sync
 
 PUBLIC = {"mode": "public"}
 
@@ -192,6 +193,48 @@ def test_schema_of_a_received_instance_is_asked_for(world: World) -> None:
     newer = create(world.jane, world.schema, fields={"mood": "well"}, recipients=["carol.b.ink"])["instance"]
     wait_for(world.jane, newer, carol_b="delivered")
     until(lambda: sorted(store.payloads_of_schema(schema).payloads) == [1, 2, 3])
+
+
+def test_version_that_nothing_names_yet_comes_from_its_author_without_a_peer(world: World) -> None:
+    b = world.them.nodes["b"].node
+    schema = schema_id(world.schema)
+    world.them.acquaint(world.jane, world.carol)
+    sent = world.note("secret", recipients=["carol.b.ink"])
+    wait_for(world.jane, sent, carol_b="delivered")
+    until(lambda: sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2])
+    answer = world.jane.post(
+        f"/schemas/{world.schema}/versions", json={"fields": [{"mood": {"action": "create", "type": "text"}}]}
+    )
+    assert answer.status_code == 201, answer.text
+
+    renew_schemas(b)
+    assert sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2]  # it is not indexed here
+    b.store.register(schema)
+    renew_schemas(b)
+    assert sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2, 3]
+    assert b.database.read(list_peers) == []
+
+
+def test_author_who_is_away_keeps_no_other_schema_from_being_renewed(world: World) -> None:
+    b = world.them.nodes["b"].node
+    sync(world.them.nodes["b"], "jane.a.ink")
+    sync(world.them.nodes["b"], "dora.c.ink")
+    theirs = schema_id(make_schema(world.dora))
+    for schema in (schema_id(world.schema), theirs):
+        b.store.register(schema)
+    world.them.nodes["a"].__exit__()
+    renew_schemas(b)
+    assert sorted(b.store.payloads_of_schema(theirs).payloads) == [1, 2]
+
+
+def test_schemas_are_renewed_in_turns() -> None:
+    schemas = [SchemaId(key(1).public, number) for number in range(1, 6)]
+    first = next_turn(schemas, None, 2)
+    second = next_turn(schemas, first[-1], 2)
+    third = next_turn(schemas, second[-1], 2)
+    assert [schema.log_id for schema in first + second + third] == [1, 2, 3, 4, 5, 1]
+    assert next_turn(schemas[:1], third[-1], 2) == schemas[:1]
+    assert next_turn([], None, 2) == []
 
 
 def test_schema_is_asked_for_where_it_is_used_if_its_author_is_unknown(world: World) -> None:

@@ -72,6 +72,17 @@ def test_relation_is_asked_for_and_accepted_by_command(world: World) -> None:
     until(lambda: world.run("a", "relation", "list", "jane.a.ink") == [])
 
 
+def test_name_that_leads_nowhere_is_told_as_such(world: World) -> None:
+    b = world.them.nodes["b"]
+    resolve = json.dumps(list(b.settings.resolve))
+    arguments = ("relation", "request", "carol.b.ink", "nobody.dead.ink", "--home", str(b.home))
+    done = inkgrove("--set", f"node.resolve={resolve}", *arguments)
+    assert done.returncode != 0
+    told = " ".join(done.stderr.split())
+    assert "nobody.dead.ink is no identity of this node, and was not found on another" in told
+    assert "cannot be reached" in told
+
+
 def test_bundle_goes_from_home_to_home(world: World, tmp_path: Path) -> None:
     mail = create(world.jane, make_schema(world.jane))["instance"]
     file = tmp_path / "mail.bundle"

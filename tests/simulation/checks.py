@@ -1,5 +1,6 @@
 """Whether everybody holds what they should once everything has been delivered."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,12 +8,17 @@ from sqlalchemy import select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.messages.delivery import decode_delivery, open_parcel
 from inkgrove.reference import ReferenceRow, fold
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.log_fold import fold_log
+from inkgrove.schema.schema import fold_schema
 from inkgrove.store.deliveries import count_waiting, troubles
 from inkgrove.store.federation_tables import deliveries, request_box
+from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import shares
 from tests.simulation.world import SCHEMA, World
 
@@ -96,24 +102,29 @@ class Check:
                 yield f"{domain} still has {left} deliveries to make: {why}"
 
     def _reached_too_far(self) -> Iterator[str]:
-        for instance in self.oracle.stories:
+        at_home: dict[str, list[IdentityId]] = {domain: [] for domain in self.holdings}
+        for identity, domain in self.oracle.domains.items():
+            at_home[domain].append(identity)
+        boxed: dict[Hash, list[tuple[str, IdentityId, IdentityId, set[Hash]]]] = defaultdict(list)
+        for domain, holding in self.holdings.items():
+            for (recipient, via, instance), messages in holding.boxes.items():
+                boxed[instance].append((domain, recipient, via, messages))
+        for instance, story in self.oracle.stories.items():
             may = self.oracle.may_have(instance)
+            said = {item.entry for item in story.said}
             for domain, holding in self.holdings.items():
-                here = [identity for identity, place in self.oracle.domains.items() if place == domain]
+                here = at_home[domain]
                 allowed = set().union(*(may[identity] for identity in here))
-                said = {item.entry for item in self.oracle.stories[instance].said}
                 if extra := (holding.payloads & said) - allowed:
                     yield f"{domain} holds {self._places(instance, extra)}, which nobody there may have"
-                reached = {entry for name, entry in self.world.reached[domain] if name == instance}
-                if extra := reached - allowed:
+                if extra := self.world.reached[domain].get(instance, set()) - allowed:
                     yield f"{domain} was sent {self._places(instance, extra)}, which nobody there may have"
                 for identity in here:
                     if (instance, identity) in holding.shares and not may[identity]:
                         yield f"{self._name(identity)} sees {self._places(instance, said)} and may not"
-            for domain, holding in self.holdings.items():
-                for (recipient, via, name), messages in holding.boxes.items():
-                    if name == instance and not messages <= may[recipient]:
-                        yield f"the box of {self._name(recipient)} on {domain} holds too much from {self._name(via)}"
+            for domain, recipient, via, messages in boxed.get(instance, ()):
+                if not messages <= may[recipient]:
+                    yield f"the box of {self._name(recipient)} on {domain} holds too much from {self._name(via)}"
 
     def _missing(self) -> Iterator[str]:
         for instance, story in self.oracle.stories.items():
@@ -184,7 +195,7 @@ class Check:
                 yield f"{names} is {state} on one side and {there} on the other"
 
     def _views(self) -> Iterator[str]:
-        """A node makes of its part what the truth makes of that part, and sees whole instances as their owners do."""
+        """What a node folds is what the reference makes of that part of the truth; what is whole looks as at home."""
         whole = _rows(list(self.truth.values()))
         for domain, holding in self.holdings.items():
             strange = [item for item in holding.entries if item.signed.hash not in self.truth]
@@ -199,7 +210,7 @@ class Check:
                 for place, item in self.truth.items()
                 if place in hashes
             ]
-            rows = _rows(holding.entries)
+            rows = _fold_store(self.world.nodes[domain].node.store)
             if rows != _rows(part):
                 yield f"the view of {domain} is not that of what it holds"
             for instance, story in self.oracle.stories.items():
@@ -212,6 +223,21 @@ class Check:
         story = self.oracle.stories[instance]
         numbers = [item.seq_num for item in story.said if item.entry in entries]
         return f"{numbers} of {instance.hex()[4:16]} by {self._name(story.owner)}"
+
+
+def _fold_store(store: LogStore) -> dict[Hash, ReferenceRow]:
+    """The rows as the pipeline's fold makes them, in the form of the reference."""
+    definition = ViewDefinition(fold_schema(SCHEMA, *store.payloads_of_schema(SCHEMA)), [SCHEMA])
+    names = [field.name for field in definition.fields]
+    rows = {}
+    for log, messages in store.whole_logs(1, MAX_STORED_INTEGER):
+        for item in fold_log(log.log_id, messages, {SCHEMA: definition}.get, lambda _: False).instances:
+            if (row := item.row) is not None:
+                fields = dict(zip(names, row.values, strict=True))
+                place = (log.author, log.log_id, row.seq_num, row.last_seq_num, row.last_hash)
+                facts = (row.access, row.expires, row.copied_from)
+                rows[row.instance] = ReferenceRow(row.instance, *place, fields, *facts)
+    return rows
 
 
 def _rows(held: list[HeldEntry]) -> dict[Hash, ReferenceRow]:

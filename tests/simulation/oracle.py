@@ -219,7 +219,7 @@ class Oracle:
                 continue
             if self.is_known(to, [by, story.owner], time):
                 yield by, to, True
-            elif (to, by) not in self.refused:
+            elif self.refused.get((to, by), 0) < time:
                 yield by, to, False
 
     def was_queued(self, instance: Hash, to: IdentityId) -> bool:

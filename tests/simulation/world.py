@@ -1,7 +1,7 @@
 """People on many nodes who publish, share and follow while the network is bad and nodes fall over, all by a seed."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -48,11 +48,8 @@ class Plan:
     seed: int
     nodes: int = 20
     operations: int = 2000
-
-    @property
-    def seconds(self) -> float:
-        """How long it goes on before everything heals."""
-        return self.operations / 2
+    pause: float = 0.5
+    """The usual seconds between two operations."""
 
 
 class World:
@@ -68,8 +65,8 @@ class World:
         self.nodes: dict[str, SimulatedNode] = {}
         self.people: list[Person] = []
         self.by_id: dict[IdentityId, Person] = {}
-        self.reached: dict[str, set[tuple[Hash, Hash]]] = {}
-        """(instance, entry) of every payload that was ever sent to a node, taken in or not."""
+        self.reached: dict[str, dict[Hash, set[Hash]]] = {}
+        """By node and instance: the entry of every payload that was ever sent there, taken in or not."""
         self.living: dict[IdentityId, list[Hash]] = {}
         self.done: Counter[str] = Counter()
         self.failures: list[BaseException] = []
@@ -83,7 +80,7 @@ class World:
             copy_store(template, home / domain)
             node = SimulatedNode(domain, home / domain, self.network, loop, Random(self.rng.random()))
             self.nodes[domain] = node
-            self.reached[domain] = set()
+            self.reached[domain] = defaultdict(set)
             node.on_relation = partial(self.oracle.related, domain)
             node.start()
             node.node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
@@ -107,7 +104,7 @@ class World:
             for recipient in parcel.recipients:
                 assert self.oracle.domains[recipient] == receiver, "a node is told of people elsewhere"
             payloads = {payload for _, payload in parcel.entries if payload is not None}
-            self.reached[receiver] |= {(parcel.instance, entry) for entry in map(self.entry_of.get, payloads) if entry}
+            self.reached[receiver][parcel.instance] |= {entry for entry in map(self.entry_of.get, payloads) if entry}
 
     # How it goes
 
@@ -120,9 +117,8 @@ class World:
         self.network.weather = FOUL
         chaos = [asyncio.create_task(self._crashes()), asyncio.create_task(self._partitions())]
         asked: set[asyncio.Task[Any]] = set()
-        pause = self.plan.seconds / self.plan.operations
         for _ in range(self.plan.operations):
-            await asyncio.sleep(self.rng.expovariate(1 / pause))
+            await asyncio.sleep(self.rng.expovariate(1 / self.plan.pause))
             person = self.rng.choice(self.people)
             node = self.nodes[person.domain]
             if node.is_up:

@@ -1,4 +1,4 @@
-"""Replication for tests: a sync of one node with another, and what both hold."""
+"""Replication for tests: what one node takes from another, and what both hold."""
 
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
@@ -19,6 +19,16 @@ def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK) -> Synced:
             return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync(fqdn)
 
     return run(work(), seconds=400)
+
+
+def renew_schemas(node: Node) -> None:
+    """Ask for newer versions of the schemas that a node indexes."""
+
+    async def work() -> None:
+        async with HttpTransport(node.settings) as transport:
+            await Replicator(node, transport, Discovery(node, transport)).renew_schemas()
+
+    run(work())
 
 
 def held(node: Node) -> dict[tuple[str, int, int], bytes | None]:

@@ -13,6 +13,7 @@ from inkgrove.api.models import Strict
 from inkgrove.api.problems import responses
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
+from inkgrove.federation.relating import found_nowhere
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_held
 from inkgrove.messages.reading import UNSET, Unset
@@ -96,11 +97,11 @@ class _Other:
         wanted = parse_identity_name(name)
         try:
             self.id = show_identity(node, wanted).id
-        except errors.UnknownIdentity as err:
-            self._known = self._find(wanted, err, must_answer=must_answer)
+        except errors.UnknownIdentity:
+            self._known = self._find(wanted, must_answer=must_answer)
             self.id = self._known.id
 
-    def _find(self, name: str | IdentityId, unknown: errors.UnknownIdentity, *, must_answer: bool) -> KnownIdentity:
+    def _find(self, name: str | IdentityId, *, must_answer: bool) -> KnownIdentity:
         known = self._node.database.read(lambda connection: find_known(connection, name))
         if known is not None and not must_answer:
             return known
@@ -112,7 +113,7 @@ class _Other:
         except FederationError as err:
             if known is not None:
                 return known  # it hears of it when it is back
-            raise errors.UnknownIdentity(f"{unknown.message}: {err.message}", reason=err.code) from err
+            raise found_nowhere(name, err) from err
 
     def tell(self, me: IdentityId) -> None:
         """Let the other node know at once if it can be reached; if not, the outbox tells it later."""

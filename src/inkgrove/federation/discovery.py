@@ -72,6 +72,8 @@ class Discovery:
         self._failures: dict[str, tuple[int, FederationError]] = {}
         self._under_way: dict[str, asyncio.Task[KnownIdentity]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._answered = 0
+        """How many questions have been answered."""
 
     async def find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
         """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
@@ -79,7 +81,11 @@ class Discovery:
         `fetched_since` (microseconds) asks again if it was last asked before that.
         """
         fqdn = parse_fqdn(fqdn)
+        answered = self._answered
         known = await self._run_blocking(lambda: self._look_up(fqdn))
+        if known is None and answered != self._answered:
+            # Somebody else's question was answered meanwhile: it may have been the same.
+            known = await self._run_blocking(lambda: self._look_up(fqdn))
         if known is not None and (fetched_since is None or known.fetched >= fetched_since):
             return known
         return await self._fetch_once(fqdn)
@@ -155,6 +161,7 @@ class Discovery:
                 del self._failures[next(iter(self._failures))]
             self._failures[fqdn] = self._node.clock() + _FAILURE_SECONDS * _SECOND, error
         else:
+            self._answered += 1
             self._failures.pop(fqdn, None)
 
     async def _fetch(self, fqdn: str) -> KnownIdentity:

@@ -8,9 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
-from inkgrove.core.errors import EndedBefore, Forked, InkgroveError, LacksCreate, PayloadSizeMismatch
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import (
+    EndedBefore,
+    Forked,
+    InkgroveError,
+    LacksCreate,
+    PayloadSizeMismatch,
+    StoreUnavailable,
+)
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import RequestBoxFull, SenderUnproved, UnknownRecipient
@@ -33,17 +41,18 @@ from inkgrove.node.blobs import note_references
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
-from inkgrove.node.sending import queue_forwards
+from inkgrove.node.sending import queue_forwards, was_sent
 from inkgrove.store.decide import Status
 from inkgrove.store.early_ends import has_ended, note_end
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import find_identity
 from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.node_tables import relations, shares
+from inkgrove.store.node_tables import relations
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.prepared import Prepared
 from inkgrove.store.publishing import add_shares
-from inkgrove.store.requests import add_request, count_requests, remove_requests
+from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
 from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
@@ -110,13 +119,14 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
         return node.database.write(lambda connection: _receive(connection, node, via, opened))
     except _Refused as refused:
         error = refused.error
+    except StoreUnavailable:
+        raise  # says nothing about the parcel: its sender is to try again
     except InkgroveError as err:
         error = err
+    if isinstance(error, LacksCreate) and via is not None:
+        error = _heed_end(node, via, parcel) or error
     if isinstance(error, Forked | PayloadSizeMismatch):
         _keep_evidence(node, parcel)
-    if isinstance(error, LacksCreate) and via is not None:
-        _withdraw(node, via, parcel)
-        _remember_end(node, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
@@ -126,23 +136,24 @@ def _keep_evidence(node: Node, parcel: Parcel) -> None:
     node.store.ingest([(item.signed, item.payload if item.is_lie else None) for item in prepared])
 
 
-def _withdraw(node: Node, via: IdentityId, parcel: Parcel) -> None:
-    """A change without a create, of something that waits as a request: the sender sends all of it, or has ended it."""
+def _heed_end(node: Node, via: IdentityId, parcel: Parcel) -> InkgroveError | None:
+    """What an end without a create means for what waits or is still to come; the error if it does not even hold."""
+    try:
+        end = read_end(parcel)
+    except InkgroveError as error:
+        return error
+    if end is None:
+        return None  # what waits stays until all of it comes again: this may be a request from before that
+    now = node.clock()
 
     def work(connection: Connection) -> None:
         for recipient in parcel.recipients:
             remove_requests(connection, recipient, via, parcel.instance)
+        # The create may still be under way, in a request that its sender has given up.
+        note_end(connection, *end, now + _EARLY_END_SECONDS * _SECOND, now)
 
     node.database.write(work)
-
-
-def _remember_end(node: Node, parcel: Parcel) -> None:
-    """The create may still be under way, in a request that its sender has given up."""
-    end = read_end(parcel)
-    if end is not None:
-        now = node.clock()
-        expires = now + _EARLY_END_SECONDS * _SECOND
-        node.database.write(lambda connection: note_end(connection, *end, expires, now))
+    return None
 
 
 def _receive(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
@@ -203,7 +214,8 @@ def take_parcel(
 ) -> None:
     """Store a parcel for recipients who take it, all of it or nothing."""
     instance = opened.parcel.instance
-    prepared, rejected = prepare(opened.parcel.entries)
+    payloads = (payload for _, payload in opened.parcel.entries)
+    prepared, rejected = prepare(zip(opened.signed, payloads, strict=True))
     for refused in rejected:
         raise _Refused(refused.error)
     is_news = False
@@ -226,37 +238,57 @@ def _standing(
 ) -> Standing:
     if via is None:
         return Standing.KNOWN
-    others = [via, owner]
-    states = connection.execute(
-        select(relations.c.follower, relations.c.followee, relations.c.state).where(
-            or_(
-                (relations.c.follower == recipient) & relations.c.followee.in_(others),
-                relations.c.follower.in_(others) & (relations.c.followee == recipient),
-            )
-        )
-    ).all()
-    if any(row.state == "blocked" and row.followee == recipient for row in states):
+    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
+    if any(state == "blocked" and followee == recipient for followee, state in states):
         return Standing.BLOCKED
-    if any(row.state == "accepted" for row in states):
+    if any(state == "accepted" for _, state in states):
         return Standing.KNOWN
-    has_it = select(shares.c.instance).where(shares.c.instance == instance, shares.c.identity == recipient)
     # Who was written to by the recipient may answer.
-    wrote = select(deliveries.c.place).where(deliveries.c.via == recipient, deliveries.c.recipient == via).limit(1)
-    is_known = connection.scalar(has_it) is not None or connection.scalar(wrote) is not None
+    has_written = _written.first(connection, via=recipient, recipient=via) is not None
+    is_known = has_written or was_sent(connection, instance, recipient)
     return Standing.KNOWN if is_known else Standing.STRANGER
+
+
+_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
+_relations: Final = Prepared(
+    lambda _: select(relations.c.followee, relations.c.state).where(
+        or_(
+            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
+            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
+        )
+    )
+)
+_written: Final = Prepared(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
+        .limit(1)
+    )
+)
 
 
 def _keep_request(
     connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
 ) -> tuple[Fate, InkgroveError | None]:
-    """Put a stranger's parcel aside, in place of the one before of the same instance."""
+    """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
-    remove_requests(connection, recipient, via, parcel.instance)
+    if opened.is_deletion:  # of what has ended nothing is left
+        remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:
-        # A request stands by itself, whatever is held here for others; of what has ended nothing is left.
+        # A request stands by itself, whatever is held here for others.
         return Fate.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
+    waiting = find_request(connection, recipient, via, parcel.instance)
+    if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
+        return Fate.HELD, None  # the same again, or a request that took longer than the one after it
+    remove_requests(connection, recipient, via, parcel.instance)
     if count_requests(connection, recipient) >= MAX_REQUESTS:
         return Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
     alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
     add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
     return Fate.HELD, None
+
+
+def _newest_place(waiting: bytes) -> int:
+    """The place of the newest message in a parcel that waits, which was checked when it came."""
+    (parcel,) = decode_delivery(waiting).parcels
+    return max(decode_entry(entry).seq_num for entry, payload in parcel.entries if payload is not None)

@@ -188,10 +188,10 @@ class Outbox:
 
     async def _tell(self, target: str, recipients: Sequence[KnownIdentity]) -> bool:
         """Tell identities of a node of moves in relations; whether the node answers."""
+        ids = [known.id for known in recipients]
+        waiting = await self._run_blocking(lambda: self.node.database.read(lambda c: due_notices(c, ids)))
         for known in recipients:
-            due = await self._run_blocking(
-                lambda: self.node.database.read(lambda c: due_notices(c, [known.id]))  # noqa: B023
-            )
+            due = [notice for notice in waiting if notice.other == known.id]
             for me in dict.fromkeys(notice.me for notice in due):
                 try:
                     await tell_waiting(self.node, self._transport, me, known, run_blocking=self._run_blocking)

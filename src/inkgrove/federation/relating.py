@@ -54,11 +54,17 @@ async def _move(
     return Made(state, is_told)
 
 
+def found_nowhere(name: str | IdentityId, why: FederationError) -> UnknownIdentity:
+    """Somebody is neither on this node nor, as far as it can tell, on another one."""
+    text = f"{str(name)[:253]} is no identity of this node, and was not found on another: {why.message}"
+    return UnknownIdentity(text, reason=why.code)
+
+
 async def _find(node: Node, transport: Transport, name: str | IdentityId) -> KnownIdentity | None:
     """The other one, if they are elsewhere."""
     try:
         show_identity(node, name)
-    except UnknownIdentity as unknown:
+    except UnknownIdentity:
         known = node.database.read(lambda connection: find_known(connection, name))
         discovery = Discovery(node, transport)
         try:
@@ -66,5 +72,5 @@ async def _find(node: Node, transport: Transport, name: str | IdentityId) -> Kno
         except FederationError as err:
             if known is not None:
                 return known
-            raise UnknownIdentity(f"{unknown.message}: {err.message}", reason=err.code) from err
+            raise found_nowhere(name, err) from err
     return None

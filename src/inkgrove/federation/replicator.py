@@ -2,10 +2,13 @@
 
 docs/protocol.md section 8. A peer is asked which logs have news since the last time; what is lacking of them is
 fetched. A schema or version that something held here names is asked for at the node of its author, at the nodes of
-those who use it and at the peers; until it comes, messages wait as `pending`.
+those who use it and at the peers; until it comes, messages wait as `pending`. Versions that nothing names yet are asked
+for too, of schemas that are indexed here.
 """
 
 import asyncio
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +36,7 @@ from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import prepare
 from inkgrove.store.reading import find_log
+from inkgrove.store.registry import read_registered
 from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
 
 BULK: Final = 100_000
@@ -41,6 +45,8 @@ _SECOND: Final = 1_000_000
 _AT_ONCE: Final = 50
 _MOST_ASKED: Final = 8
 """How many nodes are asked for one schema."""
+MOST_RENEWED: Final = 50
+"""How many schemas are asked for newer versions in one round; the others have their turn in the next ones."""
 _FIRST_WAIT: Final = 5.0
 _LONGEST_WAIT: Final = 3600.0
 
@@ -82,6 +88,8 @@ class Replicator:
         self._bulk = bulk
         self._wake = asyncio.Event()
         self._next_sync = 0
+        self._renewed: SchemaId | None = None
+        """The last schema that had its turn."""
 
     def wake(self) -> None:
         """Something arrived: it may name a schema that is not here."""
@@ -108,6 +116,7 @@ class Replicator:
         period = self._node.settings.replication_seconds
         if period > 0 and self._node.clock() >= self._next_sync:
             await self.sync_all()
+            await self.renew_schemas()
             self._next_sync = self._node.clock() + period * _SECOND
 
     # Peers
@@ -215,24 +224,57 @@ class Replicator:
 
     async def _ask_one(self, item: WantedSchema, whom: IdentityId | str) -> bool:
         """Whether the schema is held up to the wanted version after somebody was asked."""
+        await self._fetch_schemas(whom, [item.schema])
+        state = await self._run_blocking(lambda: self._node.store.log_state(*item.schema))
+        return state is not None and state.held >= item.version
+
+    async def _fetch_schemas(self, whom: IdentityId | str, schemas: Sequence[SchemaId]) -> None:
+        """Take what somebody's node has of schemas and this one lacks, if it answers."""
         find = self._discovery.find if isinstance(whom, str) else self._discovery.find_by_id
         try:
             known = await find(whom)  # type: ignore[arg-type]
             source = Source(self._node, self._transport, known, run_blocking=self._run_blocking)
-            ranges = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, item.schema)))
-            await self._take(source, [Want(*item.schema, ranges)], self._intake(Taken()))
+            wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
+            await self._take(source, wants, self._intake(Taken()))
         except FederationError as error:
-            log.info("a schema was not had", schema=str(item.schema), code=error.code, reason=error.message)
-            return False
-        state = await self._run_blocking(lambda: self._node.store.log_state(*item.schema))
-        return state is not None and state.held >= item.version
+            log.info("schemas were not had", first=str(schemas[0]), code=error.code, reason=error.message)
+
+    async def renew_schemas(self) -> None:
+        """Ask the nodes of their authors for newer versions of schemas that are indexed here, some in each round."""
+        foreign = await self._run_blocking(lambda: self._node.database.read(_foreign_schemas))
+        turn = next_turn(list(foreign), self._renewed, MOST_RENEWED)
+        if turn:
+            self._renewed = turn[-1]
+        by_owner: dict[IdentityId, list[SchemaId]] = defaultdict(list)
+        for schema in turn:
+            by_owner[foreign[schema]].append(schema)
+        await asyncio.gather(*(self._fetch_schemas(owner, schemas) for owner, schemas in by_owner.items()))
 
 
-def _lacking(connection: Connection, schema: SchemaId) -> list[tuple[int, int]]:
+def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:
+    """Those of the schemas, in order, that come after the last one that had its turn; then from the beginning."""
+    ordered = sorted(schemas)
+    start = bisect_right(ordered, last) if last is not None else 0
+    return (ordered[start:] + ordered[:start])[:most]
+
+
+def _foreign_schemas(connection: Connection) -> dict[SchemaId, IdentityId]:
+    """The schemas that are indexed here and written elsewhere, each with whose it is."""
+    owners = {schema: owner_of(connection, schema.author) for schema in read_registered(connection)}
+    hosted = hosted_among(connection, set(owners.values()))
+    return {schema: owner for schema, owner in owners.items() if owner not in hosted}
+
+
+def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want]:
     """The next versions, known by name or not; no more than an answer holds, whoever is asked."""
-    log = find_log(connection, *schema)
-    height = (log.height if log is not None else 0) + MAX_ENTRIES
-    return lacking_ranges(connection, *schema, height, most=_AT_ONCE)
+    wants = []
+    for schema in schemas:
+        log = find_log(connection, *schema)
+        height = (log.height if log is not None else 0) + MAX_ENTRIES
+        ranges = lacking_ranges(connection, *schema, height, most=_AT_ONCE)
+        if ranges:  # a log that is forked at its beginning has nothing to give
+            wants.append(Want(*schema, ranges))
+    return wants
 
 
 def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:

@@ -59,6 +59,8 @@ class OpenedParcel:
     """A parcel whose entries are signed and whose payloads are those of one instance and nothing else."""
 
     parcel: Parcel
+    signed: Sequence[SignedEntry]
+    """Its entries, in order: nobody has to check their signatures again."""
     author: PublicKey
     log_id: int
     messages: Sequence[ParcelMessage]
@@ -154,25 +156,26 @@ def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
     pools = set(union_of_pools([item.seq_num for item in messages]))
     if not pools.issuperset(seq_nums):
         raise BadParcel("the parcel holds entries that prove nothing about its instance")
-    return OpenedParcel(parcel, author, log_id, messages)
+    return OpenedParcel(parcel, signed, author, log_id, messages)
 
 
 def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
-    """What a parcel ends that lacks the create: the log and how its delete names the instance; None if it is no end."""
+    """What a parcel ends that lacks the create: the log and how its delete names the instance; None if it is no end.
+
+    Raises if any of its payloads does not hold.
+    """
     signed = [verify_signed(decode_entry(entry)) for entry, _ in parcel.entries]
     if len({(item.entry.author, item.entry.log_id) for item in signed}) != 1:
         return None
-    named: set[InstanceRef] = set()
+    messages = []
     for item, (_, payload) in zip(signed, parcel.entries, strict=True):
         if payload is not None:
             verify_payload(item.entry, payload)
-            message = decode_message(payload)
-            if not isinstance(message, Delete):
-                return None
-            named.add(message.instance)
-    if len(named) != 1:
+            messages.append(decode_message(payload))
+    named = {message.instance if isinstance(message, Delete) else None for message in messages}
+    if len(named) != 1 or (instance := named.pop()) is None:
         return None
-    return signed[0].entry.author, signed[0].entry.log_id, named.pop()
+    return signed[0].entry.author, signed[0].entry.log_id, instance
 
 
 def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: int | None) -> list[ParcelMessage]:

@@ -134,7 +134,7 @@ class Appender:
         self._said: list[tuple[Hash, PublicKey, InstanceMessage]] = []
         """Messages that begin or end references to blobs."""
         self._identity_logs: set[PublicKey] = set()
-        self._told: dict[Hash, None] = {}
+        self._told: dict[Hash, set[IdentityId]] = {}
         """Instances of which there is something to tell, in order."""
 
     # Keys
@@ -291,7 +291,7 @@ class Appender:
                 end.schemas |= {schema}
                 self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
-            self._told[signed.hash] = None
+            self._told.setdefault(signed.hash, set())
             if message.access is not None:
                 self.share(signed.hash, message.access.to)
         elif isinstance(message, Update | Delete):
@@ -299,7 +299,7 @@ class Appender:
             assert instance is not None
             self._changed.add(instance)
             self._note(instance, entry.author, message)
-            self._told[instance] = None
+            self._told.setdefault(instance, set())
             if isinstance(message, Delete):
                 self._deleted.add(instance)
             elif message.access is not None:
@@ -385,8 +385,9 @@ class Appender:
 
     def share(self, instance: Hash, recipients: Iterable[IdentityId]) -> None:
         """Note whom an instance is sent to."""
-        self._shares += [(instance, identity) for identity in recipients]
-        self._told[instance] = None
+        named = set(recipients)
+        self._shares += [(instance, identity) for identity in sorted(named)]
+        self._told.setdefault(instance, set()).update(named)
 
     def share_hosted(self, instance: Hash, recipients: Collection[IdentityId]) -> None:
         """Note whom somebody else's instance is passed on to on this node; its owner need not know of the others."""

@@ -1,9 +1,9 @@
 """Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -13,18 +13,23 @@ from inkgrove.store.database import in_lists
 from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import identities, relations, shares
-from inkgrove.store.prepared import PreparedList
+from inkgrove.store.prepared import Prepared, PreparedList
 
 _HOSTED = select(identities.c.id)
 
 
-def queue_own(connection: Connection, changed: Collection[Hash], publishers: Collection[IdentityId], now: int) -> None:
-    """Let everyone elsewhere who is to know get the newest of these instances."""
+def queue_own(
+    connection: Connection,
+    changed: Mapping[Hash, Collection[IdentityId]],
+    publishers: Collection[IdentityId],
+    now: int,
+) -> None:
+    """Let everyone elsewhere who is to know get the newest of these instances, each with whom it is sent to now."""
     if not changed:
         return
     followers = _followers_elsewhere(connection, publishers)
     sent = _sent_elsewhere(connection, changed)
-    for instance in changed:
+    for instance, again in changed.items():
         # Most instances concern nobody elsewhere; those are not even looked at.
         if not followers and instance not in sent:
             continue
@@ -43,7 +48,7 @@ def queue_own(connection: Connection, changed: Collection[Hash], publishers: Col
                 if may_receive(held.access, recipient, was_sent=recipient in known, is_follower=recipient in of_owner)
             }
         if recipients:
-            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now)
+            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now, again=again)
         if held.is_deleted or may_pass_on(held.access):
             queue_forwards(connection, instance, held.last_seq, now, besides=owner)
 
@@ -53,7 +58,8 @@ def queue_passed_on(
 ) -> None:
     """Let recipients get an instance of somebody else from a recipient of this node."""
     hosted = hosted_among(connection, recipients)
-    queue(connection, held.instance, via, set(recipients) - hosted, wanted=held.last_seq, now=now)
+    others = set(recipients) - hosted
+    queue(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
 
 
 def queue_forwards(
@@ -79,16 +85,26 @@ def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recip
 
 def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
     """Whether an instance was sent to an identity."""
-    query = select(shares.c.shared).where(shares.c.instance == instance, shares.c.identity == identity)
-    return connection.scalar(query) is not None
+    return _share.first(connection, instance=instance, identity=identity) is not None
 
 
 def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
     """Whether the follower was accepted."""
-    query = select(relations.c.changed).where(
-        relations.c.follower == follower, relations.c.followee == followee, relations.c.state == "accepted"
+    return _accepted.first(connection, follower=follower, followee=followee) is not None
+
+
+_share: Final = Prepared(
+    lambda _: select(shares.c.shared).where(
+        shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
     )
-    return connection.scalar(query) is not None
+)
+_accepted: Final = Prepared(
+    lambda _: select(relations.c.changed).where(
+        relations.c.follower == bindparam("follower"),
+        relations.c.followee == bindparam("followee"),
+        relations.c.state == "accepted",
+    )
+)
 
 
 def _followers_elsewhere(
@@ -96,38 +112,42 @@ def _followers_elsewhere(
 ) -> dict[IdentityId, set[IdentityId]]:
     found: dict[IdentityId, set[IdentityId]] = {}
     for some in in_lists(publishers):
-        for followee, follower in _FOLLOWERS.rows(connection, some):
+        for followee, follower in _followers.rows(connection, some):
             found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
     return found
+
+
+_followers: Final = PreparedList(
+    lambda followees: select(relations.c.followee, relations.c.follower).where(
+        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
+    )
+)
 
 
 def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
     found: dict[Hash, set[IdentityId]] = {}
     for some in in_lists(instances):
-        for instance, identity in _SENT.rows(connection, some):
+        for instance, identity in _sent.rows(connection, some):
             found.setdefault(Hash(instance), set()).add(IdentityId(identity))
         # Who once followed has it too, and is to hear of its end.
-        for (instance,) in _DELIVERED.rows(connection, some):
+        for (instance,) in _delivered.rows(connection, some):
             found.setdefault(Hash(instance), set())
     return found
 
 
-_FOLLOWERS: Final = PreparedList(
-    lambda publishers: select(relations.c.followee, relations.c.follower).where(
-        relations.c.followee.in_(publishers), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
-    )
-)
-_SENT: Final = PreparedList(
+_sent: Final = PreparedList(
     lambda instances: select(shares.c.instance, shares.c.identity).where(
         shares.c.instance.in_(instances), shares.c.identity.not_in(_HOSTED)
     )
 )
-_DELIVERED: Final = PreparedList(
+_delivered: Final = PreparedList(
     lambda instances: select(deliveries.c.instance).where(deliveries.c.instance.in_(instances)).distinct()
 )
 
 
 def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[IdentityId]:
     """Those of the identities that this node serves."""
-    query = select(identities.c.id).where(identities.c.id.in_(list(some)))
-    return {IdentityId(identity) for identity in connection.scalars(query)}
+    return {IdentityId(identity) for (identity,) in _hosted.rows(connection, list(some))}
+
+
+_hosted: Final = PreparedList(lambda some: _HOSTED.where(identities.c.id.in_(some)))

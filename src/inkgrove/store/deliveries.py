@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.federation_tables import deliveries, targets
+from inkgrove.store.prepared import Prepared, PreparedList
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
@@ -48,14 +49,26 @@ def queue(
     *,
     wanted: int,
     now: int,
+    again: Collection[IdentityId] = (),
 ) -> None:
-    """Let recipients get everything of an instance up to the message `wanted`."""
+    """Let recipients get everything of an instance up to the message `wanted`.
+
+    To those in `again` somebody sends it now: what they refused or put aside before goes to them once more.
+    """
     is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via)
     known = {
         IdentityId(row.recipient): row
         for row in connection.execute(select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients))))
     }
-    stale = [recipient for recipient, row in known.items() if row.wanted < wanted or row.state == "given-up"]
+    # Whoever refused what waited in their box did not say so: nothing of it counts as being there.
+    aside = [recipient for recipient, row in known.items() if recipient in again and row.state == "held"]
+    if aside:
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(aside)).values(delivered=0))
+    stale = [
+        recipient
+        for recipient, row in known.items()
+        if row.wanted < wanted or row.state == "given-up" or (recipient in again and row.state != "delivered")
+    ]
     if stale:
         values = {"wanted": wanted, "state": "waiting", "code": None, "queued": now, "changed": now}
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(stale)).values(values))
@@ -78,41 +91,71 @@ def queue(
 
 def recipients_of(connection: Connection, instance: Hash, via: IdentityId) -> list[IdentityId]:
     """Whom an identity of this node has sent an instance to."""
-    query = select(deliveries.c.recipient).where(deliveries.c.instance == instance, deliveries.c.via == via)
-    return [IdentityId(recipient) for recipient in connection.scalars(query.order_by(deliveries.c.place))]
+    return [IdentityId(recipient) for (recipient,) in _sent_to.rows(connection, instance=instance, via=via)]
 
 
 def senders_of(connection: Connection, instance: Hash) -> list[IdentityId]:
     """The identities of this node that sent an instance to somebody."""
-    query = select(deliveries.c.via).where(deliveries.c.instance == instance).distinct().order_by(deliveries.c.via)
-    return [IdentityId(via) for via in connection.scalars(query)]
+    return [IdentityId(via) for (via,) in _senders.rows(connection, instance=instance)]
+
+
+_IS_OF_INSTANCE: Final = deliveries.c.instance == bindparam("instance")
+_sent_to: Final = Prepared(
+    lambda _: (
+        select(deliveries.c.recipient)
+        .where(_IS_OF_INSTANCE, deliveries.c.via == bindparam("via"))
+        .order_by(deliveries.c.place)
+    )
+)
+_senders: Final = Prepared(
+    lambda _: select(deliveries.c.via).where(_IS_OF_INSTANCE).distinct().order_by(deliveries.c.via)
+)
 
 
 def waiting_recipients(connection: Connection) -> list[IdentityId]:
     """Everyone to whom something is due."""
-    query = select(deliveries.c.recipient).where(deliveries.c.state == "waiting").distinct()
-    return [IdentityId(recipient) for recipient in connection.scalars(query.order_by(deliveries.c.recipient))]
+    return [IdentityId(recipient) for (recipient,) in _recipients.rows(connection)]
+
+
+_recipients: Final = Prepared(
+    lambda _: (
+        select(deliveries.c.recipient)
+        .where(deliveries.c.state == "waiting")
+        .distinct()
+        .order_by(deliveries.c.recipient)
+    )
+)
 
 
 def due_to(connection: Connection, recipients: Iterable[IdentityId], limit: int = _AT_ONCE) -> list[Due]:
     """What is due to these recipients, oldest first, all on behalf of the sender of the oldest."""
-    is_due = and_(deliveries.c.state == "waiting", deliveries.c.recipient.in_(list(recipients)))
-    first = connection.execute(select(deliveries.c.via).where(is_due).order_by(deliveries.c.place).limit(1)).first()
-    if first is None:
+    wanted_by = list(recipients)
+    first = _first_sender.rows(connection, wanted_by)
+    if not first:
         return []
-    query = select(deliveries).where(is_due, deliveries.c.via == first.via).order_by(deliveries.c.place).limit(limit)
     return [
-        Due(
-            row.place,
-            Hash(row.instance),
-            IdentityId(row.recipient),
-            IdentityId(row.via),
-            row.wanted,
-            row.delivered,
-            row.queued,
-        )
-        for row in connection.execute(query)
+        Due(place, Hash(instance), IdentityId(recipient), IdentityId(via), *rest)
+        for place, instance, recipient, via, *rest in _dues.rows(connection, wanted_by, via=first[0][0], most=limit)
     ]
+
+
+_IS_WAITING: Final = deliveries.c.state == "waiting"
+_first_sender: Final = PreparedList(
+    lambda recipients: (
+        select(deliveries.c.via)
+        .where(_IS_WAITING, deliveries.c.recipient.in_(recipients))
+        .order_by(deliveries.c.place)
+        .limit(1)
+    )
+)
+_dues: Final = PreparedList(
+    lambda recipients: (
+        select(*(deliveries.c[name] for name in Due.__slots__))
+        .where(_IS_WAITING, deliveries.c.recipient.in_(recipients), deliveries.c.via == bindparam("via"))
+        .order_by(deliveries.c.place)
+        .limit(bindparam("most"))
+    )
+)
 
 
 def settle(
@@ -120,17 +163,33 @@ def settle(
 ) -> None:
     """Write down what became of a delivery; what was asked for meanwhile stays waiting."""
     reached = due.delivered if delivered is None else max(due.delivered, delivered)
-    is_it = deliveries.c.place == due.place
-    connection.execute(update(deliveries).where(is_it).values(delivered=reached, code=code, changed=now))
-    is_done = or_(deliveries.c.wanted <= due.wanted, deliveries.c.wanted <= reached)
-    connection.execute(update(deliveries).where(is_it, is_done).values(state=state))
+    values = {"of_place": due.place, "reached": reached, "new_code": code, "now": now}
+    if state != "held":  # what was put aside may be gone by the time it is sent again
+        _note_progress.run(connection, **values)
+    _finish.run(connection, **values, asked=due.wanted, asked_at=due.queued, new_state=state)
+
+
+_PROGRESS: Final = (
+    update(deliveries)
+    .where(deliveries.c.place == bindparam("of_place"))
+    .values(delivered=bindparam("reached"), code=bindparam("new_code"), changed=bindparam("now"))
+)
+_note_progress: Final = Prepared(lambda _: _PROGRESS)
+_finish: Final = Prepared(
+    lambda _: _PROGRESS.where(
+        or_(deliveries.c.wanted <= bindparam("asked"), deliveries.c.wanted <= bindparam("reached")),
+        deliveries.c.queued == bindparam("asked_at"),
+    ).values(state=bindparam("new_state"))
+)
 
 
 def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
     """Send again what waits for a recipient's word: they have accepted the sender."""
-    is_held = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, deliveries.c.state == "held")
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient)
+    # What is under way may have been put aside before they accepted: a receipt that says so is out of date.
+    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
     values = {"state": "waiting", "delivered": 0, "queued": now, "changed": now}
-    connection.execute(update(deliveries).where(is_held).values(values))
+    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "held").values(values))
 
 
 def forget_progress(connection: Connection, due: Due) -> None:
@@ -183,10 +242,10 @@ class Trouble:
 
 def troubles(connection: Connection) -> dict[str, Trouble]:
     """The queues that failed last time."""
-    return {
-        row.target: Trouble(row.failures, row.next_try, row.failing_since, row.error)
-        for row in connection.execute(select(targets))
-    }
+    return {target: Trouble(*facts) for target, *facts in _troubles.rows(connection)}
+
+
+_troubles: Final = Prepared(lambda _: select(targets.c.target, *(targets.c[name] for name in Trouble.__slots__)))
 
 
 def note_failure(connection: Connection, target: str, trouble: Trouble) -> None:
@@ -204,7 +263,10 @@ def note_failure(connection: Connection, target: str, trouble: Trouble) -> None:
 
 def clear_trouble(connection: Connection, target: str) -> None:
     """The queue moves again."""
-    connection.execute(delete(targets).where(targets.c.target == target))
+    _clear.run(connection, queue=target)
+
+
+_clear: Final = Prepared(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
 
 
 def give_up(connection: Connection, dues: Sequence[Due], code: str, now: int) -> None:

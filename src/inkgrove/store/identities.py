@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, updat
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.node_tables import identities, identity_keys, sessions
-from inkgrove.store.prepared import Prepared
+from inkgrove.store.prepared import Prepared, PreparedList
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,18 @@ def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdent
     """A hosted identity by its FQDN or id."""
     if isinstance(name, str) and not (name.isascii() and name.isprintable()):
         return None  # nobody has such a name, and PostgreSQL refuses to look for some
-    is_it = identities.c.id == name if isinstance(name, bytes) else identities.c.fqdn == name
-    row = connection.execute(select(identities).where(is_it)).first()
+    row = (_with_id if isinstance(name, bytes) else _with_name).first(connection, name=name)
     if row is None:
         return None
-    return HostedIdentity(IdentityId(row.id), row.fqdn, PublicKey(row.key), row.password, row.created)
+    number, fqdn, key, password, created = row
+    return HostedIdentity(IdentityId(number), fqdn, PublicKey(key), password, created)
+
+
+_IDENTITY: Final = select(
+    identities.c.id, identities.c.fqdn, identities.c.key, identities.c.password, identities.c.created
+)
+_with_id: Final = Prepared(lambda _: _IDENTITY.where(identities.c.id == bindparam("name")))
+_with_name: Final = Prepared(lambda _: _IDENTITY.where(identities.c.fqdn == bindparam("name")))
 
 
 def list_identities(connection: Connection) -> list[HostedIdentity]:
@@ -74,8 +81,14 @@ def set_password(connection: Connection, identity: IdentityId, password: str | N
 
 def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sealed: bytes | None = None) -> None:
     """Note whose key this is; a key has one identity for good."""
-    values = {"author": author, "identity": identity, "sealed": sealed}
-    connection.execute(insert_new(connection, identity_keys), values)
+    _put_key.run(connection, new_author=author, new_identity=identity, new_sealed=sealed)
+
+
+_put_key: Final = Prepared(
+    lambda connection: insert_new(connection, identity_keys).values(
+        {name: bindparam(f"new_{name}") for name in ("author", "identity", "sealed")}
+    )
+)
 
 
 class KeyStanding(NamedTuple):
@@ -88,12 +101,18 @@ class KeyStanding(NamedTuple):
 
 def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | None:
     """What is known of a key; None if it is no identity's."""
-    query = select(identity_keys.c.identity, identity_keys.c.revoked).where(identity_keys.c.author == author)
-    row = connection.execute(query).first()
+    row = _standing.first(connection, author=author)
     if row is None:
         return None
-    ends = None if row.revoked is None else dict(json.loads(row.revoked))
-    return KeyStanding(IdentityId(row.identity), ends)
+    identity, revoked = row
+    return KeyStanding(IdentityId(identity), None if revoked is None else dict(json.loads(revoked)))
+
+
+_standing: Final = Prepared(
+    lambda _: select(identity_keys.c.identity, identity_keys.c.revoked).where(
+        identity_keys.c.author == bindparam("author")
+    )
+)
 
 
 def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
@@ -116,10 +135,15 @@ def keys_of(connection: Connection, identity: IdentityId) -> list[PublicKey]:
 def identities_of(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, IdentityId]:
     """Whose keys these are, as far as it is known."""
     return {
-        PublicKey(row.author): IdentityId(row.identity)
+        PublicKey(author): IdentityId(identity)
         for some in in_lists(authors)
-        for row in connection.execute(select(identity_keys).where(identity_keys.c.author.in_(some)))
+        for author, identity in _owners.rows(connection, some)
     }
+
+
+_owners: Final = PreparedList(
+    lambda authors: select(identity_keys.c.author, identity_keys.c.identity).where(identity_keys.c.author.in_(authors))
+)
 
 
 def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:

@@ -1,12 +1,13 @@
 """Moves in relations that the other side has not heard of yet: the newest of each side (docs/protocol.md section 7)."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, insert, select
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.federation_tables import notices
+from inkgrove.store.prepared import Prepared, PreparedList
 
 
 class Notice(NamedTuple):
@@ -30,13 +31,24 @@ def queue_notice(
 
 def waiting_others(connection: Connection) -> list[IdentityId]:
     """Everyone who is to hear something."""
-    return [IdentityId(other) for other in connection.scalars(select(notices.c.other).distinct())]
+    return [IdentityId(other) for (other,) in _others.rows(connection)]
 
 
 def due_notices(connection: Connection, others: Collection[IdentityId]) -> list[Notice]:
     """What these are to hear, in order."""
-    query = select(notices).where(notices.c.other.in_(list(others))).order_by(notices.c.id)
-    return [Notice(row.id, IdentityId(row.me), IdentityId(row.other), row.move) for row in connection.execute(query)]
+    rows = _due.rows(connection, list(others))
+    return [Notice(number, IdentityId(me), IdentityId(other), move) for number, me, other, move in rows]
+
+
+# The outbox asks for these at every turn, and most of the time there are none.
+_others: Final = Prepared(lambda _: select(notices.c.other).distinct())
+_due: Final = PreparedList(
+    lambda others: (
+        select(notices.c.id, notices.c.me, notices.c.other, notices.c.move)
+        .where(notices.c.other.in_(others))
+        .order_by(notices.c.id)
+    )
+)
 
 
 def find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[Notice]:

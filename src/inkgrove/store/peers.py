@@ -6,12 +6,14 @@ docs/protocol.md sections 7.1 and 8.9.
 from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.database import insert_new
 from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces
+from inkgrove.store.prepared import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +35,44 @@ class KnownIdentity:
 
 def find_known(connection: Connection, name: str | IdentityId) -> KnownIdentity | None:
     """An identity elsewhere by its FQDN or id, expired or not."""
-    column = known_identities.c.id if isinstance(name, bytes) else known_identities.c.fqdn
-    row = connection.execute(select(known_identities).where(column == name)).first()
+    row = (_with_id if isinstance(name, bytes) else _with_name).first(connection, name=name)
     if row is None:
         return None
+    number, fqdn, endpoint, key, document_seq, node_key, fetched, expires = row
     return KnownIdentity(
-        IdentityId(row.id),
-        row.fqdn,
-        row.endpoint,
-        PublicKey(row.key),
-        row.document_seq,
-        PublicKey(row.node_key),
-        row.fetched,
-        row.expires,
+        IdentityId(number), fqdn, endpoint, PublicKey(key), document_seq, PublicKey(node_key), fetched, expires
     )
+
+
+_KNOWN: Final = select(*(known_identities.c[name] for name in KnownIdentity.__slots__))
+_with_id: Final = Prepared(lambda _: _KNOWN.where(known_identities.c.id == bindparam("name")))
+_with_name: Final = Prepared(lambda _: _KNOWN.where(known_identities.c.fqdn == bindparam("name")))
 
 
 def put_known(connection: Connection, known: KnownIdentity) -> None:
     """Remember an identity in place of what was known of it, and of whoever had its name before."""
     forget_known(connection, known.id)
-    connection.execute(delete(known_identities).where(known_identities.c.fqdn == known.fqdn))
-    row = {name: getattr(known, name) for name in KnownIdentity.__slots__}
+    _forget_name.run(connection, name=known.fqdn)
     # If two processes learn of two identities of one name at once, either may stay: both were there.
-    connection.execute(insert_new(connection, known_identities), row)
+    _put_known.run(connection, **{f"new_{name}": getattr(known, name) for name in KnownIdentity.__slots__})
+
+
+_forget_name: Final = Prepared(lambda _: delete(known_identities).where(known_identities.c.fqdn == bindparam("name")))
+_put_known: Final = Prepared(
+    lambda connection: insert_new(connection, known_identities).values(
+        {name: bindparam(f"new_{name}") for name in KnownIdentity.__slots__}
+    )
+)
 
 
 def forget_known(connection: Connection, identity: IdentityId) -> None:
     """Forget where an identity is."""
-    connection.execute(delete(known_identities).where(known_identities.c.id == identity))
+    _forget_known.run(connection, identity=identity)
+
+
+_forget_known: Final = Prepared(
+    lambda _: delete(known_identities).where(known_identities.c.id == bindparam("identity"))
+)
 
 
 def drop_other_keys(connection: Connection, identity: IdentityId, keys: Collection[PublicKey]) -> None:
@@ -75,9 +87,19 @@ def drop_other_keys(connection: Connection, identity: IdentityId, keys: Collecti
 
 def use_nonce(connection: Connection, sender: str, nonce: str, *, now: int, expires: int) -> bool:
     """Note that a signed request was received; False if it was before."""
-    connection.execute(delete(nonces).where(nonces.c.expires < now))
-    row = {"nonce": sha256(f"{sender} {nonce}".encode()).digest(), "expires": expires}
-    return connection.execute(insert_new(connection, nonces).returning(nonces.c.nonce), row).first() is not None
+    _forget_nonces.run(connection, now=now)
+    digest = sha256(f"{sender} {nonce}".encode()).digest()
+    return _use_nonce.first(connection, digest=digest, until=expires) is not None
+
+
+_forget_nonces: Final = Prepared(lambda _: delete(nonces).where(nonces.c.expires < bindparam("now")))
+_use_nonce: Final = Prepared(
+    lambda connection: (
+        insert_new(connection, nonces)
+        .values(nonce=bindparam("digest"), expires=bindparam("until"))
+        .returning(nonces.c.nonce)
+    )
+)
 
 
 # The node's own key
@@ -85,8 +107,13 @@ def use_nonce(connection: Connection, sender: str, nonce: str, *, now: int, expi
 
 def newest_node_key(connection: Connection) -> tuple[PublicKey, bytes] | None:
     """The key that this node signs requests with, and its encrypted secret."""
-    row = connection.execute(select(node_keys).order_by(node_keys.c.id.desc()).limit(1)).first()
-    return (PublicKey(row.key), row.sealed) if row is not None else None
+    row = _newest_key.first(connection)
+    return (PublicKey(row[0]), row[1]) if row is not None else None
+
+
+_newest_key: Final = Prepared(
+    lambda _: select(node_keys.c.key, node_keys.c.sealed).order_by(node_keys.c.id.desc()).limit(1)
+)
 
 
 def add_node_key(connection: Connection, key: PublicKey, sealed: bytes, created: int) -> None:

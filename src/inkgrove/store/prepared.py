@@ -1,4 +1,4 @@
-"""Queries that are compiled once and then run by the driver itself.
+"""Queries and changes that are compiled once and then run by the driver itself.
 
 To build, look up and unpack a statement through SQLAlchemy takes many times as long as a read by an index. What
 every request asks is therefore kept as text with the names of its parameters; rows are tuples as the driver gives them.
@@ -7,7 +7,7 @@ every request asks is therefore kept as text with the names of its parameters; r
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, Select, bindparam
+from sqlalchemy import BindParameter, Connection, SelectBase, UpdateBase, bindparam
 
 _SIZES: Final = (1, 10, 100, 1_000, 10_000)
 
@@ -20,14 +20,22 @@ class _Text(NamedTuple):
 
 
 class Prepared:
-    """A query with named parameters; how it is built may differ between databases."""
+    """A statement with named parameters; how it is built may differ between databases."""
 
-    def __init__(self, build: Callable[[Connection], Select[Any]]) -> None:
+    def __init__(self, build: Callable[[Connection], SelectBase | UpdateBase]) -> None:
         self._build = build
         self._texts: dict[str, _Text] = {}
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Any]:
         """All rows, in the transaction of the connection."""
+        rows: list[Any] = self._execute(connection, parameters).fetchall()
+        return rows
+
+    def run(self, connection: Connection, **parameters: Any) -> None:
+        """Change something that gives no rows, in the transaction of the connection."""
+        self._execute(connection, parameters)
+
+    def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         if not connection.in_transaction():
             connection.begin()
         found = self._texts.get(connection.dialect.name) or self._compile(connection)
@@ -35,8 +43,7 @@ class Prepared:
         if found.order is not None:
             values = [values[name] for name in found.order]
         driver: Any = connection.connection.driver_connection
-        rows: list[Any] = driver.execute(found.text, values).fetchall()
-        return rows
+        return driver.execute(found.text, values)
 
     def first(self, connection: Connection, **parameters: Any) -> Any:
         """The first row; None if there is none."""
@@ -59,7 +66,7 @@ class Prepared:
 class PreparedList:
     """A query about a list of values, `IN` some parameters; for the sizes of lists that there are, a few texts."""
 
-    def __init__(self, build: Callable[[list[BindParameter[Any]]], Select[Any]]) -> None:
+    def __init__(self, build: Callable[[list[BindParameter[Any]]], SelectBase]) -> None:
         self._build = build
         self._prepared: dict[int, Prepared] = {}
 

@@ -149,25 +149,29 @@ class CreateEntry(NamedTuple):
 
 def find_creates(connection: Connection, instances: Collection[Hash]) -> dict[Hash, CreateEntry]:
     """The creates among some entries, by hash."""
-    columns = (entries.c.hash, entries.c.log, entries.c.seq_num, logs.c.author, logs.c.log_id)
-    named = (schemas.c.author.label("schema_author"), schemas.c.log_id.label("schema_log_id"))
-    query = (
-        select(*columns, *named)
+    return {
+        Hash(entry_hash): CreateEntry(log, PublicKey(author), log_id, seq_num, SchemaId(PublicKey(owner), number))
+        for some in in_lists(instances)
+        for entry_hash, log, seq_num, author, log_id, owner, number in _creates.rows(connection, some)
+    }
+
+
+_creates: Final = PreparedList(
+    lambda hashes: (
+        select(
+            entries.c.hash,
+            entries.c.log,
+            entries.c.seq_num,
+            logs.c.author,
+            logs.c.log_id,
+            schemas.c.author.label("schema_author"),
+            schemas.c.log_id.label("schema_log_id"),
+        )
         .join_from(entries, logs, logs.c.id == entries.c.log)
         .join(schemas, schemas.c.id == entries.c.schema)
-        .where(entries.c.kind == "create")
+        .where(entries.c.kind == "create", entries.c.hash.in_(hashes))
     )
-    return {
-        Hash(row.hash): CreateEntry(
-            row.log,
-            PublicKey(row.author),
-            row.log_id,
-            row.seq_num,
-            SchemaId(PublicKey(row.schema_author), row.schema_log_id),
-        )
-        for some in in_lists(instances)
-        for row in connection.execute(query.where(entries.c.hash.in_(some)))
-    }
+)
 
 
 # Shares

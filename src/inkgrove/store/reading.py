@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Standing
-from inkgrove.store.prepared import Prepared
+from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import entries, fork_proofs, log_schemas, logs, name_of_log, schemas
 
@@ -84,40 +83,35 @@ class Waiting(NamedTuple):
     ref_hash: Hash
 
 
-_FIND_LOG: Final = Prepared(
-    lambda _: select(logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at).where(
-        logs.c.name == bindparam("name")
-    )
-)
+_STANDING: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+_LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *_STANDING)
+_log_called: Final = Prepared(lambda _: _LOG.where(logs.c.name == bindparam("name")))
+_logs_called: Final = PreparedList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
+_logs_numbered: Final = PreparedList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
 
 
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
     """The log, if anything of it is held."""
-    row = _FIND_LOG.first(connection, name=name_of_log(author, log_id))
-    if row is None:
-        return None
-    number, height, held, *standing = row
-    return LogState(number, author, log_id, height, held, Standing(*standing))
+    row = _log_called.first(connection, name=name_of_log(author, log_id))
+    return _log_of(row) if row is not None else None
+
+
+def _log_of(row: Any) -> LogState:
+    number, author, log_id, height, held, *standing = row
+    return LogState(number, PublicKey(author), log_id, height, held, Standing(*standing))
 
 
 def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
     """Logs by the store's own number: those asked for, or all."""
     if numbers is None:
         return {row.id: log_state(row) for row in connection.execute(select(logs).order_by(logs.c.name))}
-    return {
-        row.id: log_state(row)
-        for some in in_lists(numbers)
-        for row in connection.execute(select(logs).where(logs.c.id.in_(some)))
-    }
+    return {row[0]: _log_of(row) for some in in_lists(numbers) for row in _logs_numbered.rows(connection, some)}
 
 
 def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, LogState]:
     """Those of the logs, by author and log id as one key, of which anything is held."""
-    return {
-        row.name: log_state(row)
-        for some in in_lists(names)
-        for row in connection.execute(select(logs).where(logs.c.name.in_(some)))
-    }
+    rows = (row for some in in_lists(names) for row in _logs_called.rows(connection, some))
+    return {name: _log_of(row) for *row, name in rows}
 
 
 def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
@@ -156,42 +150,49 @@ def next_place(connection: Connection, author: PublicKey, log_id: int) -> NextEn
 
 def find_entry(connection: Connection, entry_hash: Hash) -> StoredEntry | None:
     """The entry with this hash."""
-    query = select(entries, *_STANDING).join_from(entries, logs).where(entries.c.hash == entry_hash)
-    row = connection.execute(query).first()
+    row = _entry.first(connection, hash=entry_hash)
     return _stored_entry(row) if row is not None else None
 
 
 def read_entries(connection: Connection, author: PublicKey, log_id: int, first: int, last: int) -> list[StoredEntry]:
     """The entries of a part of a log in order, with evidence."""
-    query = (
-        select(entries, *_STANDING)
-        .join_from(entries, logs)
-        .where(logs.c.name == name_of_log(author, log_id), entries.c.seq_num.between(first, last))
-        .order_by(entries.c.seq_num, entries.c.hash)
-    )
-    return [_stored_entry(row) for row in connection.execute(query)]
+    rows = _entries.rows(connection, name=name_of_log(author, log_id), first=first, last=last)
+    return [_stored_entry(row) for row in rows]
 
 
-_STANDING = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+_STORED: Final = select(entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *_STANDING).join_from(
+    entries, logs
+)
+_entry: Final = Prepared(lambda _: _STORED.where(entries.c.hash == bindparam("hash")))
+_entries: Final = Prepared(
+    lambda _: _STORED.where(
+        logs.c.name == bindparam("name"), entries.c.seq_num.between(bindparam("first"), bindparam("last"))
+    ).order_by(entries.c.seq_num, entries.c.hash)
+)
 
 
 def _stored_entry(row: Any) -> StoredEntry:
-    refusal = Standing(row.forked_at, row.lied_at, row.ended_at).refusal(row.seq_num)
-    code = refusal.code if refusal is not None else None
-    return StoredEntry(decode_entry(row.encoded), Hash(row.hash), row.payload, code)
+    seq_num, encoded, entry_hash, payload, *standing = row
+    refusal = Standing(*standing).refusal(seq_num)
+    return StoredEntry(decode_entry(encoded), Hash(entry_hash), payload, refusal.code if refusal is not None else None)
 
 
 def read_encoded(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[int, bytes]:
     """The bytes of verified entries at these places of a log, given by the store's own number."""
     standing = read_logs(connection, [log])[log].standing
     return {
-        row.seq_num: row.encoded
+        seq_num: encoded
         for some in in_lists(seq_nums)
-        for row in connection.execute(
-            select(entries.c.seq_num, entries.c.encoded).where(entries.c.log == log, entries.c.seq_num.in_(some))
-        )
-        if standing.refusal(row.seq_num) is None
+        for seq_num, encoded in _encoded.rows(connection, some, log=log)
+        if standing.refusal(seq_num) is None
     }
+
+
+_encoded: Final = PreparedList(
+    lambda seq_nums: select(entries.c.seq_num, entries.c.encoded).where(
+        entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
+    )
+)
 
 
 def verified_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
@@ -234,8 +235,7 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
     found: dict[InstanceKey, list[LogMessage]] = {InstanceKey(*instance): [] for instance in instances}
     if not found:
         return found
-    dialect = connection.dialect.name
-    rows = connection.execute(_select_messages(dialect), pairs_as_parameters(dialect, sorted(found))).all()
+    rows = _messages.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(found)))
     standings = {number: state.standing for number, state in read_logs(connection, {row[0] for row in rows}).items()}
     for log, create_seq, seq_num, entry_hash, payload in sorted(rows, key=itemgetter(0, 2, 3)):
         message = _log_message(seq_num, entry_hash, payload, standings[log])
@@ -244,7 +244,6 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
     return found
 
 
-@cache
 def _select_messages(dialect: str) -> CompoundSelect[Any]:
     wanted = table_of_pairs(dialect)
     columns = (wanted.c.first, wanted.c.second, entries.c.seq_num, entries.c.hash, entries.c.payload)
@@ -253,6 +252,9 @@ def _select_messages(dialect: str) -> CompoundSelect[Any]:
     heads = select(*columns).join_from(wanted, entries, is_of_log & (entries.c.seq_num == wanted.c.second))
     is_member = entries.c.create_seq == entries.c.seq_num
     return union_all(members, heads.where(is_member.is_not(True)))
+
+
+_messages: Final = Prepared(lambda connection: _select_messages(connection.dialect.name))
 
 
 def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:

@@ -26,6 +26,13 @@ def add_request(
     connection.execute(insert(request_box), row)
 
 
+def find_request(connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash) -> bytes | None:
+    """The parcel of an instance that waits for a recipient's word on its sender."""
+    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via, request_box.c.instance == instance)
+    parcel: bytes | None = connection.scalar(select(request_box.c.parcel).where(is_it))
+    return parcel
+
+
 def count_requests(connection: Connection, recipient: IdentityId) -> int:
     """How many parcels wait for a recipient."""
     query = select(func.count()).select_from(request_box).where(request_box.c.recipient == recipient)

@@ -154,10 +154,14 @@ def find_targets(
     targets: Targets = {(log, entry_hash): seq_num for log, seq_num, entry_hash in stored}
     missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
     for some in in_lists(missing):
-        query = select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(some))
-        for row in connection.execute(query):
-            targets[row.log, Hash(row.hash)] = row.seq_num
+        for log, entry_hash, seq_num in _places.rows(connection, some):
+            targets[log, Hash(entry_hash)] = seq_num
     return targets
+
+
+_places: Final = PreparedList(
+    lambda hashes: select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(hashes))
+)
 
 
 MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
