@@ -1,11 +1,11 @@
 """The page on the client is true: its examples run against a real node and print what is shown."""
 
+import os
 import shutil
+import subprocess
 import sys
 import webbrowser
 from pathlib import Path
-
-import pytest
 
 from tests.client.conftest import Person
 from tests.support.components import require_component
@@ -27,9 +27,13 @@ def test_tutorial_does_what_it_shows(node: Serving, tmp_path: Path) -> None:
     assert run_page(DOCS / "tutorial.md", node.url, tmp_path) == []
 
 
-def test_page_for_data_engineers_does_what_it_shows(
-    node: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+def test_page_for_data_engineers_does_what_it_shows(node: Serving, tmp_path: Path) -> None:
     places = {DEFAULT_URL: node.url, "inkgrove-data": str(node.home)}
-    assert run_page(DOCS / "data-engineers.md", places, tmp_path) == []
+    # In a process of its own: the page starts a Spark in its folder, and stops it.
+    program = f"from pathlib import Path\nfrom {run_page.__module__} import run_page\n"
+    program += f"print(*run_page(Path({str(DOCS / 'data-engineers.md')!r}), {places!r}, Path({str(tmp_path)!r})))"
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
