@@ -26,6 +26,7 @@ from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
 from examples.demo.ports import free_port
 from inkgrove.core.hashing import Hash
+from inkgrove.federation.offering import catch_up
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
@@ -82,6 +83,11 @@ def make_home() -> Path:
         materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
         materialiser.close()
         spark.stop()
+        # A node that has run for a while has looked at all that came; a new one would do so beside the first requests.
+        node = Node(home.resolve(), NodeSettings(), home=home)
+        while catch_up(node):
+            continue
+        node.close()
         (home / "viewed").touch()
     return home
 

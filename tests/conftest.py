@@ -2,7 +2,15 @@
 
 import pytest
 
-_FIRST = ("spark/test_crash.py", "spark/test_faults.py", "spark/", "browser/", "federation/", "node/")
+_FIRST = (
+    "spark/test_crash.py",
+    "federation/test_simulation.py",
+    "spark/test_faults.py",
+    "spark/",
+    "browser/",
+    "federation/",
+    "node/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
