@@ -127,3 +127,27 @@ def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
         assert receipt.fate is Fate.ACCEPTED
     finally:
         node.close()
+
+
+def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is_a_stranger_no_more(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    alice = identity_of(key(2).public)
+    node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+
+    def of(*seq_nums: int) -> Parcel:
+        entries = [
+            (log.entry(n).encoded, log.payloads[n - 1] if n in seq_nums else None)
+            for n in union_of_pools(seq_nums, seq_nums[-1])
+        ]
+        return Parcel(log.hash(1), (john,), entries)
+
+    assert receive_parcel(node, JANE, of(1, 2))[0].fate is Fate.HELD
+    assert receive_parcel(node, alice, of(1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
+    assert receive_parcel(node, JANE, of(3))[0].fate is Fate.ACCEPTED
+    held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
+    assert [item is not None and item.payload for item in held] == log.payloads
+    assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None

@@ -21,7 +21,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import RequestBoxFull, SenderUnproved, UnknownRecipient
+from inkgrove.federation.errors import NotAddressed, RequestBoxFull, SenderUnproved, UnknownRecipient
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import (
@@ -176,6 +176,9 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
             continue
         refusal: InkgroveError | None
         fate, refusal = judge(arrival, recipient, _standing(connection, recipient, via, owner, parcel.instance))
+        if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
+            # The word on access that is held here, for others, may be older than one that waits in the box.
+            refusal = LacksCreate("whom the instance is for is not known here: send all of it")
         if fate is Fate.HELD and via is not None:
             fate, refusal = _keep_request(connection, node, recipient, via, opened)
         if fate is Fate.ACCEPTED:
@@ -186,6 +189,9 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
         fate, refusal = judge(arrival, NOBODY, Standing.KNOWN)
         receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
     if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
+        if via is not None:
+            for recipient in accepted:
+                _take_waiting(connection, node, recipient, via, opened, arrival.access)
         take_parcel(connection, node, opened, accepted, arrival.access)
         if via is not None:
             want_schemas(connection, _named_schemas(opened), node.clock(), via)
@@ -286,6 +292,24 @@ def _keep_request(
     alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
     add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
     return Fate.HELD, None
+
+
+def _take_waiting(
+    connection: Connection,
+    node: Node,
+    recipient: IdentityId,
+    via: IdentityId,
+    opened: OpenedParcel,
+    access: Access | None,
+) -> None:
+    """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    waiting = find_request(connection, recipient, via, opened.parcel.instance)
+    if waiting is None:
+        return
+    if not opened.is_deletion:
+        (parcel,) = decode_delivery(waiting).parcels
+        take_parcel(connection, node, open_parcel(parcel, None), [recipient], access)
+    remove_requests(connection, recipient, via, opened.parcel.instance)
 
 
 def _newest_place(waiting: bytes) -> int:
