@@ -259,10 +259,12 @@ def report(
     finally:
         logs.close()
     picture = draw_freshness([(item.tick, item.report.get("freshness", [])) for item in runs])
-    for path, content in ((svg, render_svg(picture).encode()), (png, render_png(picture))):
-        if path is not None:
-            path.write_bytes(content)
-            note(f"drawn to {path}")
+    if svg is not None:
+        svg.write_text(render_svg(picture))
+        note(f"drawn to {svg}")
+    if png is not None:
+        png.write_bytes(render_png(picture))
+        note(f"drawn to {png}")
     regret = sum(facts["fetched"] for facts in steps.values())
     if as_json:
         print_json({"steps": steps, "regret": regret, "runs": [_run_facts(item) for item in runs]})
