@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
-from inkgrove.core.errors import StoreUnavailable
+from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.federation.inbox import receive, receive_parcel
 from inkgrove.federation.rules import Fate
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
@@ -31,6 +31,15 @@ def parcel(log: LogBuilder, seq_num: int, to: IdentityId) -> Parcel:
         for n in certificate_pool(seq_num, len(log.entries))
     ]
     return Parcel(log.hash(seq_num), (to,), entries)
+
+
+def part(log: LogBuilder, to: IdentityId, *seq_nums: int) -> Parcel:
+    """Some messages of the instance that the log begins with."""
+    entries = [
+        (log.entry(n).encoded, log.payloads[n - 1] if n in seq_nums else None)
+        for n in union_of_pools(seq_nums, seq_nums[-1])
+    ]
+    return Parcel(log.hash(1), (to,), entries)
 
 
 def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) -> None:
@@ -138,16 +147,26 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
 
-    def of(*seq_nums: int) -> Parcel:
-        entries = [
-            (log.entry(n).encoded, log.payloads[n - 1] if n in seq_nums else None)
-            for n in union_of_pools(seq_nums, seq_nums[-1])
-        ]
-        return Parcel(log.hash(1), (john,), entries)
-
-    assert receive_parcel(node, JANE, of(1, 2))[0].fate is Fate.HELD
-    assert receive_parcel(node, alice, of(1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
-    assert receive_parcel(node, JANE, of(3))[0].fate is Fate.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
+    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
+    assert receive_parcel(node, JANE, part(log, john, 3))[0].fate is Fate.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
+
+
+def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(node: Node) -> None:
+    alice, john = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("alice", "john"))
+    node.database.write(lambda c: put_state(c, alice, JANE, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"}, Access("closed", (alice,)))))
+    log.append(encode_message(Update(SCHEMA, 1, access=Access("closed", (alice, john)))))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+    assert receive_parcel(node, JANE, part(log, alice, 1))[0].fate is Fate.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    # What is held for alice is from before john was addressed: not a word that he is not.
+    (refused,) = receive_parcel(node, JANE, part(log, john, 3))
+    assert (refused.fate, refused.code) == (Fate.REFUSED, LacksCreate.code)
+    assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].fate is Fate.ACCEPTED
+    assert set(node.database.read(lambda c: shares_of(c, log.hash(1)))) == {alice, john}

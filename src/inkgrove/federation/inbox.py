@@ -42,6 +42,7 @@ from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_forwards, was_sent
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.decide import Status
 from inkgrove.store.early_ends import has_ended, note_end
 from inkgrove.store.federation_tables import deliveries
@@ -50,7 +51,6 @@ from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.node_tables import relations
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.prepared import Prepared
 from inkgrove.store.publishing import add_shares
 from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
 from inkgrove.store.wanted import want_schemas
@@ -256,7 +256,7 @@ def _standing(
 
 
 _OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
-_relations: Final = Prepared(
+_relations: Final = Compiled(
     lambda _: select(relations.c.followee, relations.c.state).where(
         or_(
             (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
@@ -264,7 +264,7 @@ _relations: Final = Prepared(
         )
     )
 )
-_written: Final = Prepared(
+_written: Final = Compiled(
     lambda _: (
         select(deliveries.c.place)
         .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))

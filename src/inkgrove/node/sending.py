@@ -9,11 +9,11 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.audience import may_pass_on, may_receive
 from inkgrove.node.held import HeldInstance, find_held, owner_of
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists
 from inkgrove.store.deliveries import queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import identities, relations, shares
-from inkgrove.store.prepared import Prepared, PreparedList
 
 _HOSTED = select(identities.c.id)
 
@@ -93,12 +93,12 @@ def is_follower(connection: Connection, follower: IdentityId, followee: Identity
     return _accepted.first(connection, follower=follower, followee=followee) is not None
 
 
-_share: Final = Prepared(
+_share: Final = Compiled(
     lambda _: select(shares.c.shared).where(
         shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
     )
 )
-_accepted: Final = Prepared(
+_accepted: Final = Compiled(
     lambda _: select(relations.c.changed).where(
         relations.c.follower == bindparam("follower"),
         relations.c.followee == bindparam("followee"),
@@ -117,7 +117,7 @@ def _followers_elsewhere(
     return found
 
 
-_followers: Final = PreparedList(
+_followers: Final = CompiledList(
     lambda followees: select(relations.c.followee, relations.c.follower).where(
         relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
     )
@@ -135,12 +135,12 @@ def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict
     return found
 
 
-_sent: Final = PreparedList(
+_sent: Final = CompiledList(
     lambda instances: select(shares.c.instance, shares.c.identity).where(
         shares.c.instance.in_(instances), shares.c.identity.not_in(_HOSTED)
     )
 )
-_delivered: Final = PreparedList(
+_delivered: Final = CompiledList(
     lambda instances: select(deliveries.c.instance).where(deliveries.c.instance.in_(instances)).distinct()
 )
 
@@ -150,4 +150,4 @@ def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[Id
     return {IdentityId(identity) for (identity,) in _hosted.rows(connection, list(some))}
 
 
-_hosted: Final = PreparedList(lambda some: _HOSTED.where(identities.c.id.in_(some)))
+_hosted: Final = CompiledList(lambda some: _HOSTED.where(identities.c.id.in_(some)))

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.store.database import execute_many, in_lists, insert_new
-from inkgrove.store.facts import LOCK_LOGS
+from inkgrove.store.facts import lock_logs
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content
 from inkgrove.store.registry import number_schemas
@@ -96,7 +96,7 @@ def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, in
     seen = {_name(run): run.log for run in runs}
     numbers, found = {}, set()
     for some in in_lists(sorted(seen)):
-        for name, number, height, held, *standing in LOCK_LOGS.rows(connection, some):
+        for name, number, height, held, *standing in lock_logs.rows(connection, some):
             found.add(name)
             if (height, held) == (seen[name].height, seen[name].held) and not any(standing):
                 numbers[name] = number

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, s
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.federation_tables import deliveries, targets
-from inkgrove.store.prepared import Prepared, PreparedList
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
@@ -100,14 +100,14 @@ def senders_of(connection: Connection, instance: Hash) -> list[IdentityId]:
 
 
 _IS_OF_INSTANCE: Final = deliveries.c.instance == bindparam("instance")
-_sent_to: Final = Prepared(
+_sent_to: Final = Compiled(
     lambda _: (
         select(deliveries.c.recipient)
         .where(_IS_OF_INSTANCE, deliveries.c.via == bindparam("via"))
         .order_by(deliveries.c.place)
     )
 )
-_senders: Final = Prepared(
+_senders: Final = Compiled(
     lambda _: select(deliveries.c.via).where(_IS_OF_INSTANCE).distinct().order_by(deliveries.c.via)
 )
 
@@ -117,7 +117,7 @@ def waiting_recipients(connection: Connection) -> list[IdentityId]:
     return [IdentityId(recipient) for (recipient,) in _recipients.rows(connection)]
 
 
-_recipients: Final = Prepared(
+_recipients: Final = Compiled(
     lambda _: (
         select(deliveries.c.recipient)
         .where(deliveries.c.state == "waiting")
@@ -140,7 +140,7 @@ def due_to(connection: Connection, recipients: Iterable[IdentityId], limit: int 
 
 
 _IS_WAITING: Final = deliveries.c.state == "waiting"
-_first_sender: Final = PreparedList(
+_first_sender: Final = CompiledList(
     lambda recipients: (
         select(deliveries.c.via)
         .where(_IS_WAITING, deliveries.c.recipient.in_(recipients))
@@ -148,7 +148,7 @@ _first_sender: Final = PreparedList(
         .limit(1)
     )
 )
-_dues: Final = PreparedList(
+_dues: Final = CompiledList(
     lambda recipients: (
         select(*(deliveries.c[name] for name in Due.__slots__))
         .where(_IS_WAITING, deliveries.c.recipient.in_(recipients), deliveries.c.via == bindparam("via"))
@@ -174,8 +174,8 @@ _PROGRESS: Final = (
     .where(deliveries.c.place == bindparam("of_place"))
     .values(delivered=bindparam("reached"), code=bindparam("new_code"), changed=bindparam("now"))
 )
-_note_progress: Final = Prepared(lambda _: _PROGRESS)
-_finish: Final = Prepared(
+_note_progress: Final = Compiled(lambda _: _PROGRESS)
+_finish: Final = Compiled(
     lambda _: _PROGRESS.where(
         or_(deliveries.c.wanted <= bindparam("asked"), deliveries.c.wanted <= bindparam("reached")),
         deliveries.c.queued == bindparam("asked_at"),
@@ -245,7 +245,7 @@ def troubles(connection: Connection) -> dict[str, Trouble]:
     return {target: Trouble(*facts) for target, *facts in _troubles.rows(connection)}
 
 
-_troubles: Final = Prepared(lambda _: select(targets.c.target, *(targets.c[name] for name in Trouble.__slots__)))
+_troubles: Final = Compiled(lambda _: select(targets.c.target, *(targets.c[name] for name in Trouble.__slots__)))
 
 
 def note_failure(connection: Connection, target: str, trouble: Trouble) -> None:
@@ -266,7 +266,7 @@ def clear_trouble(connection: Connection, target: str) -> None:
     _clear.run(connection, queue=target)
 
 
-_clear: Final = Prepared(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
+_clear: Final = Compiled(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
 
 
 def give_up(connection: Connection, dues: Sequence[Due], code: str, now: int) -> None:

@@ -11,15 +11,14 @@ from sqlalchemy import Connection, Select, and_, exists, or_, select
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.hashing import Hash
 from inkgrove.core.lipmaa import lipmaa
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing
-from inkgrove.store.prepare import Batch, LogKey
-from inkgrove.store.prepare import Prepared as PreparedItem
-from inkgrove.store.prepared import Prepared, PreparedList
+from inkgrove.store.prepare import Batch, LogKey, Prepared
 from inkgrove.store.rot_tables import ROTTED, copies
 from inkgrove.store.tables import entries, logs, name_of_log
 
-LOCK_LOGS: Final = PreparedList(
+lock_logs: Final = CompiledList(
     lambda names: (
         select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
         .where(logs.c.name.in_(names))
@@ -41,7 +40,7 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
     facts: dict[LogKey, LogFacts] = {}
     # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
     for some in in_lists(sorted(names)):
-        for name, number, height, held, *standing in LOCK_LOGS.rows(connection, some):
+        for name, number, height, held, *standing in lock_logs.rows(connection, some):
             key = names[name]
             facts[key] = LogFacts(*key, number, height, held, Standing(*standing), first_height=height)
     missing = {name: key for name, key in names.items() if key not in facts}
@@ -93,21 +92,21 @@ def read_claims(
     if not places:
         return
     held: set[tuple[int, int]] = set()
-    for log, seq_num, found, has_payload in _read(connection, _HELD, places):
+    for log, seq_num, found, has_payload in _read(connection, _held, places):
         held.add((log, seq_num))
         entry_hash = Hash(found)
         yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), bool(has_payload))
     # Entries that are not held may be claimed by others that link to them.
     missing = set(places) - held
     witnesses = {(log, witness) for log, seq_num in missing for witness in _linking_to(seq_num, heights[log])}
-    for log, witness, encoded in _read(connection, _WITNESSES, witnesses):
+    for log, witness, encoded in _read(connection, _witnesses, witnesses):
         entry = decode_entry(encoded)
         for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
             if claimed is not None:
                 yield FoundClaim(log, at, Claim(claimed, Hash(witness)), None)
 
 
-def _places(log: LogFacts, items: Iterable[PreparedItem], *, must_be_next: bool) -> Iterator[int]:
+def _places(log: LogFacts, items: Iterable[Prepared], *, must_be_next: bool) -> Iterator[int]:
     """The sequence numbers that matter to the items, as far as anything can be held there."""
     height = log.first_height
     for item in items:
@@ -128,7 +127,7 @@ def _linking_to(seq_num: int, height: int) -> Iterator[int]:
         distance = distance * 3 + 1
 
 
-def _read(connection: Connection, query: Prepared, places: Collection[tuple[int, int]]) -> Sequence[Any]:
+def _read(connection: Connection, query: Compiled, places: Collection[tuple[int, int]]) -> Sequence[Any]:
     if not places:
         return []
     return query.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(places)))
@@ -154,5 +153,5 @@ def _at_places(query: Select[Any], connection: Connection) -> Select[Any]:
     return query.join_from(wanted, entries, and_(entries.c.log == wanted.c.first, entries.c.seq_num == wanted.c.second))
 
 
-_HELD: Final = Prepared(_select_held)
-_WITNESSES: Final = Prepared(_select_witnesses)
+_held: Final = Compiled(_select_held)
+_witnesses: Final = Compiled(_select_witnesses)

@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, exist
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.change_tables import change_counts, change_table
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import START, Offset, is_settled
-from inkgrove.store.prepared import Prepared
 from inkgrove.store.query import ViewRow, decode_rows, not_gone
 from inkgrove.store.view_store import View
 from inkgrove.store.visibility import Earlier, Reader, has_mode, keys_of_identities, visible_rows
@@ -110,8 +110,8 @@ def _newest_sight_query(connection: Connection) -> Select[Any]:
     return query.order_by(seen.c.xid.desc(), seen.c.id.desc()).limit(1)
 
 
-_newest_sight: Final = Prepared(_newest_sight_query)
-_newest_change: Final = Prepared(
+_newest_sight: Final = Compiled(_newest_sight_query)
+_newest_change: Final = Compiled(
     lambda _: select(change_counts.c.newest).where(change_counts.c.view == bindparam("view"))
 )
 

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.node_tables import identities, identity_keys, sessions
-from inkgrove.store.prepared import Prepared, PreparedList
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdent
 _IDENTITY: Final = select(
     identities.c.id, identities.c.fqdn, identities.c.key, identities.c.password, identities.c.created
 )
-_with_id: Final = Prepared(lambda _: _IDENTITY.where(identities.c.id == bindparam("name")))
-_with_name: Final = Prepared(lambda _: _IDENTITY.where(identities.c.fqdn == bindparam("name")))
+_with_id: Final = Compiled(lambda _: _IDENTITY.where(identities.c.id == bindparam("name")))
+_with_name: Final = Compiled(lambda _: _IDENTITY.where(identities.c.fqdn == bindparam("name")))
 
 
 def list_identities(connection: Connection) -> list[HostedIdentity]:
@@ -84,7 +84,7 @@ def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sea
     _put_key.run(connection, new_author=author, new_identity=identity, new_sealed=sealed)
 
 
-_put_key: Final = Prepared(
+_put_key: Final = Compiled(
     lambda connection: insert_new(connection, identity_keys).values(
         {name: bindparam(f"new_{name}") for name in ("author", "identity", "sealed")}
     )
@@ -108,7 +108,7 @@ def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | Non
     return KeyStanding(IdentityId(identity), None if revoked is None else dict(json.loads(revoked)))
 
 
-_standing: Final = Prepared(
+_standing: Final = Compiled(
     lambda _: select(identity_keys.c.identity, identity_keys.c.revoked).where(
         identity_keys.c.author == bindparam("author")
     )
@@ -141,7 +141,7 @@ def identities_of(connection: Connection, authors: Collection[PublicKey]) -> dic
     }
 
 
-_owners: Final = PreparedList(
+_owners: Final = CompiledList(
     lambda authors: select(identity_keys.c.author, identity_keys.c.identity).where(identity_keys.c.author.in_(authors))
 )
 
@@ -165,7 +165,7 @@ def find_session(connection: Connection, token: bytes, now: int) -> tuple[Identi
     return (IdentityId(row[0]), row[1]) if row is not None else None
 
 
-_session: Final = Prepared(
+_session: Final = Compiled(
     lambda _: (
         select(sessions.c.identity, identities.c.fqdn)
         .join_from(sessions, identities)

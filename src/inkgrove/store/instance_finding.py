@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, MetaData, Select, and_, bindparam, select
 
 from inkgrove.core.hashing import Hash
-from inkgrove.store.prepared import Prepared
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.tables import entries, schemas
 from inkgrove.store.view_store import VIEW_COLUMNS, View, make_view
 from inkgrove.store.view_tables import views
@@ -21,7 +21,7 @@ def _query(_: Connection) -> Select[Any]:
     return named.join(views, is_of_schema).where(is_it)
 
 
-_view_of_instance: Final = Prepared(_query)
+_view_of_instance: Final = Compiled(_query)
 
 
 def view_of_instance(connection: Connection, instance: Hash) -> View | None:

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, and_, delete, insert, select
 
 from inkgrove.core.keys import IdentityId
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.federation_tables import notices
-from inkgrove.store.prepared import Prepared, PreparedList
 
 
 class Notice(NamedTuple):
@@ -41,8 +41,8 @@ def due_notices(connection: Connection, others: Collection[IdentityId]) -> list[
 
 
 # The outbox asks for these at every turn, and most of the time there are none.
-_others: Final = Prepared(lambda _: select(notices.c.other).distinct())
-_due: Final = PreparedList(
+_others: Final = Compiled(lambda _: select(notices.c.other).distinct())
+_due: Final = CompiledList(
     lambda others: (
         select(notices.c.id, notices.c.me, notices.c.other, notices.c.move)
         .where(notices.c.other.in_(others))

@@ -11,9 +11,9 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new
 from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces
-from inkgrove.store.prepared import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def find_known(connection: Connection, name: str | IdentityId) -> KnownIdentity 
 
 
 _KNOWN: Final = select(*(known_identities.c[name] for name in KnownIdentity.__slots__))
-_with_id: Final = Prepared(lambda _: _KNOWN.where(known_identities.c.id == bindparam("name")))
-_with_name: Final = Prepared(lambda _: _KNOWN.where(known_identities.c.fqdn == bindparam("name")))
+_with_id: Final = Compiled(lambda _: _KNOWN.where(known_identities.c.id == bindparam("name")))
+_with_name: Final = Compiled(lambda _: _KNOWN.where(known_identities.c.fqdn == bindparam("name")))
 
 
 def put_known(connection: Connection, known: KnownIdentity) -> None:
@@ -57,8 +57,8 @@ def put_known(connection: Connection, known: KnownIdentity) -> None:
     _put_known.run(connection, **{f"new_{name}": getattr(known, name) for name in KnownIdentity.__slots__})
 
 
-_forget_name: Final = Prepared(lambda _: delete(known_identities).where(known_identities.c.fqdn == bindparam("name")))
-_put_known: Final = Prepared(
+_forget_name: Final = Compiled(lambda _: delete(known_identities).where(known_identities.c.fqdn == bindparam("name")))
+_put_known: Final = Compiled(
     lambda connection: insert_new(connection, known_identities).values(
         {name: bindparam(f"new_{name}") for name in KnownIdentity.__slots__}
     )
@@ -70,7 +70,7 @@ def forget_known(connection: Connection, identity: IdentityId) -> None:
     _forget_known.run(connection, identity=identity)
 
 
-_forget_known: Final = Prepared(
+_forget_known: Final = Compiled(
     lambda _: delete(known_identities).where(known_identities.c.id == bindparam("identity"))
 )
 
@@ -92,8 +92,8 @@ def use_nonce(connection: Connection, sender: str, nonce: str, *, now: int, expi
     return _use_nonce.first(connection, digest=digest, until=expires) is not None
 
 
-_forget_nonces: Final = Prepared(lambda _: delete(nonces).where(nonces.c.expires < bindparam("now")))
-_use_nonce: Final = Prepared(
+_forget_nonces: Final = Compiled(lambda _: delete(nonces).where(nonces.c.expires < bindparam("now")))
+_use_nonce: Final = Compiled(
     lambda connection: (
         insert_new(connection, nonces)
         .values(nonce=bindparam("digest"), expires=bindparam("until"))
@@ -111,7 +111,7 @@ def newest_node_key(connection: Connection) -> tuple[PublicKey, bytes] | None:
     return (PublicKey(row[0]), row[1]) if row is not None else None
 
 
-_newest_key: Final = Prepared(
+_newest_key: Final = Compiled(
     lambda _: select(node_keys.c.key, node_keys.c.sealed).order_by(node_keys.c.id.desc()).limit(1)
 )
 

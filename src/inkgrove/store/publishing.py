@@ -13,10 +13,10 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset
 from inkgrove.store.node_tables import idempotency, identities, identity_keys, shares
-from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import TransactionId, entries, ingests, log_schemas, logs, name_of_log, schemas
 
@@ -31,7 +31,7 @@ class OwnKey(NamedTuple):
     """Whether the identity's id is the thumbprint of this key."""
 
 
-_LOCK_KEYS: Final = PreparedList(
+_lock_keys: Final = CompiledList(
     lambda wanted: (
         select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
         .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
@@ -47,7 +47,7 @@ def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[Pu
     return {
         PublicKey(author): OwnKey(PublicKey(author), IdentityId(identity), sealed, first == author)
         for some in in_lists(sorted(wanted))
-        for author, identity, sealed, first in _LOCK_KEYS.rows(connection, some)
+        for author, identity, sealed, first in _lock_keys.rows(connection, some)
     }
 
 
@@ -95,7 +95,7 @@ def next_log_id(connection: Connection, author: PublicKey) -> int:
     return (connection.scalar(query) or 0) + 1
 
 
-_READ_HASHES: Final = PreparedList(
+_read_hashes: Final = CompiledList(
     lambda seq_nums: select(entries.c.seq_num, entries.c.hash).where(
         entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
     )
@@ -104,22 +104,22 @@ _READ_HASHES: Final = PreparedList(
 
 def read_hashes(connection: Connection, log: int, seq_nums: Iterable[int]) -> dict[int, Hash]:
     """The hashes of a log's entries at some places; the log must not be forked below them."""
-    found = (row for some in in_lists(seq_nums) for row in _READ_HASHES.rows(connection, some, log=log))
+    found = (row for some in in_lists(seq_nums) for row in _read_hashes.rows(connection, some, log=log))
     return {seq_num: Hash(entry_hash) for seq_num, entry_hash in found}
 
 
 def held_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
     """Those of the hashes whose entries are held."""
-    return {Hash(found) for some in in_lists(hashes) for (found,) in _HELD.rows(connection, some)}
+    return {Hash(found) for some in in_lists(hashes) for (found,) in _held.rows(connection, some)}
 
 
-_HELD: Final = PreparedList(lambda hashes: select(entries.c.hash).where(entries.c.hash.in_(hashes)))
+_held: Final = CompiledList(lambda hashes: select(entries.c.hash).where(entries.c.hash.in_(hashes)))
 
 
 _OFFSETS = select(ingests.c.xid, ingests.c.position)
-_NEWEST: Final = Prepared(lambda _: _OFFSETS.order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1))
-_NEWEST_BY_POSITION: Final = Prepared(lambda _: _OFFSETS.order_by(ingests.c.position.desc()).limit(1))
-_OWN: Final = Prepared(
+_newest: Final = Compiled(lambda _: _OFFSETS.order_by(ingests.c.xid.desc(), ingests.c.position.desc()).limit(1))
+_newest_by_position: Final = Compiled(lambda _: _OFFSETS.order_by(ingests.c.position.desc()).limit(1))
+_own: Final = Compiled(
     lambda _: _OFFSETS.where(ingests.c.xid == TransactionId()).order_by(ingests.c.position.desc()).limit(1)
 )
 
@@ -128,9 +128,9 @@ def own_offset(connection: Connection) -> Offset:
     """The offset behind everything that this transaction, or before it any other, has appended."""
     row = None
     if connection.dialect.name == "postgresql":
-        row = _OWN.first(connection) or _NEWEST.first(connection)
+        row = _own.first(connection) or _newest.first(connection)
     else:
-        row = _NEWEST_BY_POSITION.first(connection)  # one writer: positions are in the order of commits
+        row = _newest_by_position.first(connection)  # one writer: positions are in the order of commits
     return Offset(*row) if row is not None else START
 
 
@@ -156,7 +156,7 @@ def find_creates(connection: Connection, instances: Collection[Hash]) -> dict[Ha
     }
 
 
-_creates: Final = PreparedList(
+_creates: Final = CompiledList(
     lambda hashes: (
         select(
             entries.c.hash,

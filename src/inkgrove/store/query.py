@@ -36,9 +36,9 @@ from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.cells import cell_decoder
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists
 from inkgrove.store.filters import Condition, Filter, Key, Operator, is_behind, join, order_of, split, type_of
-from inkgrove.store.prepared import Prepared
 from inkgrove.store.view_store import View, find_view
 from inkgrove.store.view_tables import NOT_APPLIED, ROW_COLUMNS, deleted, gone, outcomes_of_none, rows_of
 from inkgrove.store.visibility import Reader, visible_to
@@ -154,7 +154,7 @@ def _page_queries(
     sort: tuple[tuple[str, bool], ...],
     after: tuple[bool, ...] | None,
     fields: tuple[tuple[str, str], ...],
-) -> list[Prepared]:
+) -> list[Compiled]:
     """The queries for a page in the order in which they are to be run; `after`: which of its values are null."""
     table, types = asked.table(), dict(asked.fields)
     keys = [Key(table.c[name], descends, name in types) for name, descends in sort]
@@ -167,7 +167,7 @@ def _page_queries(
     if after is not None:
         names = enumerate(zip(after, keys, strict=True))
         place = [None if no else bindparam(f"after{n}", type_=key.column.type) for n, (no, key) in names]
-    return [Prepared(lambda _, part=part: part) for part in _parts(query, keys, place, never_null)]  # type: ignore[misc]
+    return [Compiled(lambda _, part=part: part) for part in _parts(query, keys, place, never_null)]  # type: ignore[misc]
 
 
 def _parts(
@@ -203,10 +203,10 @@ def read_row(connection: Connection, view: View, instance: Hash, reader: Reader 
 
 
 @lru_cache(maxsize=1024)
-def _row_query(asked: _Asked) -> Prepared:
+def _row_query(asked: _Asked) -> Compiled:
     table = asked.table()
     query = select(*_columns(table)).where(table.c._instance == bindparam("instance"), *asked.conditions(table))
-    return Prepared(lambda _: query)
+    return Compiled(lambda _: query)
 
 
 def read_rows(
@@ -252,10 +252,10 @@ def count_rows(
 
 
 @lru_cache(maxsize=256)
-def _count_query(asked: _Asked) -> Prepared:
+def _count_query(asked: _Asked) -> Compiled:
     table = asked.table()
     query = select(func.count()).select_from(table).where(*asked.conditions(table))
-    return Prepared(lambda _: query)
+    return Compiled(lambda _: query)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from inkgrove.core.next_entry import NextEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Standing
-from inkgrove.store.prepared import Prepared, PreparedList
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import entries, fork_proofs, log_schemas, logs, name_of_log, schemas
 
@@ -85,9 +85,9 @@ class Waiting(NamedTuple):
 
 _STANDING: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
 _LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *_STANDING)
-_log_called: Final = Prepared(lambda _: _LOG.where(logs.c.name == bindparam("name")))
-_logs_called: Final = PreparedList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
-_logs_numbered: Final = PreparedList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
+_log_called: Final = Compiled(lambda _: _LOG.where(logs.c.name == bindparam("name")))
+_logs_called: Final = CompiledList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
+_logs_numbered: Final = CompiledList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
 
 
 def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
@@ -163,8 +163,8 @@ def read_entries(connection: Connection, author: PublicKey, log_id: int, first: 
 _STORED: Final = select(entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *_STANDING).join_from(
     entries, logs
 )
-_entry: Final = Prepared(lambda _: _STORED.where(entries.c.hash == bindparam("hash")))
-_entries: Final = Prepared(
+_entry: Final = Compiled(lambda _: _STORED.where(entries.c.hash == bindparam("hash")))
+_entries: Final = Compiled(
     lambda _: _STORED.where(
         logs.c.name == bindparam("name"), entries.c.seq_num.between(bindparam("first"), bindparam("last"))
     ).order_by(entries.c.seq_num, entries.c.hash)
@@ -188,7 +188,7 @@ def read_encoded(connection: Connection, log: int, seq_nums: Collection[int]) ->
     }
 
 
-_encoded: Final = PreparedList(
+_encoded: Final = CompiledList(
     lambda seq_nums: select(entries.c.seq_num, entries.c.encoded).where(
         entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
     )
@@ -254,7 +254,7 @@ def _select_messages(dialect: str) -> CompoundSelect[Any]:
     return union_all(members, heads.where(is_member.is_not(True)))
 
 
-_messages: Final = Prepared(lambda connection: _select_messages(connection.dialect.name))
+_messages: Final = Compiled(lambda connection: _select_messages(connection.dialect.name))
 
 
 def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, delete, insert, select
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import What
-from inkgrove.store.prepared import PreparedList
 from inkgrove.store.tables import ingests, name_of_log, registered, schemas
 
 
@@ -34,10 +34,10 @@ def find_schema(connection: Connection, schema: SchemaId) -> int | None:
 
 def _find(connection: Connection, wanted: Collection[SchemaId]) -> dict[SchemaId, int]:
     by_name = {name_of_log(*schema): schema for schema in wanted}
-    return {by_name[name]: number for some in in_lists(by_name) for number, name in _BY_NAME.rows(connection, some)}
+    return {by_name[name]: number for some in in_lists(by_name) for number, name in _by_name.rows(connection, some)}
 
 
-_BY_NAME: Final = PreparedList(lambda names: select(schemas.c.id, schemas.c.name).where(schemas.c.name.in_(names)))
+_by_name: Final = CompiledList(lambda names: select(schemas.c.id, schemas.c.name).where(schemas.c.name.in_(names)))
 
 
 def register(connection: Connection, schema: SchemaId) -> bool:

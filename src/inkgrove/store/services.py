@@ -7,8 +7,8 @@ from typing import Final, Literal, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, update
 
 from inkgrove.core.keys import IdentityId
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.node_tables import accesses, clients, codes, grants, tokens
-from inkgrove.store.prepared import Prepared
 
 TokenKind = Literal["access", "refresh"]
 
@@ -158,7 +158,7 @@ def find_token(connection: Connection, token: bytes) -> StoredToken | None:
     return StoredToken(_grant(row[:5]), row[5], row[6], bool(row[7])) if row is not None else None
 
 
-_token: Final = Prepared(
+_token: Final = Compiled(
     lambda _: (
         select(*_GRANT, tokens.c.kind, tokens.c.expires, tokens.c.used)
         .join_from(tokens, grants)

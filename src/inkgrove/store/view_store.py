@@ -16,9 +16,9 @@ from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, i
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.change_tables import drop_changes
+from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import Database, insert_new, parse_place
 from inkgrove.store.ingests import START, Offset
-from inkgrove.store.prepared import Prepared
 from inkgrove.store.view_tables import (
     FORMAT,
     deleted,
@@ -184,10 +184,10 @@ VIEW_COLUMNS: Final = (
     views.c.waits_for,
     views.c.stopped,
 )
-_of_schema: Final = Prepared(
+_of_schema: Final = Compiled(
     lambda _: select(*VIEW_COLUMNS).where(views.c.author == bindparam("author"), views.c.log_id == bindparam("log_id"))
 )
-_called: Final = Prepared(
+_called: Final = Compiled(
     lambda _: select(*VIEW_COLUMNS).where(views.c.name == bindparam("name")).order_by(views.c.author, views.c.log_id)
 )
 

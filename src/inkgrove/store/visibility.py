@@ -28,7 +28,7 @@ from sqlalchemy import (
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.instance import AccessMode
 from inkgrove.store import node_tables
-from inkgrove.store.prepared import Prepared
+from inkgrove.store.compiled import Compiled
 
 _beside = MetaData(schema="node")
 _shares, _relations, _keys = (
@@ -74,7 +74,7 @@ class Reader:
         return {"now": self.now, "reader": self.identity, "reader_text": _mention(self.identity), **keys}
 
 
-_own_keys: Final = Prepared(lambda _: select(_keys.c.author).where(_keys.c.identity == bindparam("identity")))
+_own_keys: Final = Compiled(lambda _: select(_keys.c.author).where(_keys.c.identity == bindparam("identity")))
 
 
 def reader_on(connection: Connection, identity: IdentityId | None, now: int) -> Reader:

@@ -8,11 +8,11 @@ from sqlalchemy import Connection, bindparam, insert, null, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.decide import Decision, LogFacts
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content, Prepared
-from inkgrove.store.prepared import PreparedList
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
 
@@ -159,7 +159,7 @@ def find_targets(
     return targets
 
 
-_places: Final = PreparedList(
+_places: Final = CompiledList(
     lambda hashes: select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(hashes))
 )
 
@@ -207,12 +207,12 @@ def move_waiting(connection: Connection, arrived: Targets) -> None:
 def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
     """Remember which schemas the messages of a log name, both by number."""
     for some in in_lists({log for _, log in named}):
-        named -= set(_NAMED_IN.rows(connection, some))
+        named -= set(_named_in.rows(connection, some))
     if named:
         rows = [{"schema": schema, "log": log} for schema, log in sorted(named)]
         connection.execute(insert_new(connection, log_schemas), rows)
 
 
-_NAMED_IN: Final = PreparedList(
+_named_in: Final = CompiledList(
     lambda numbers: select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(numbers))
 )

@@ -19,7 +19,7 @@ class _Text(NamedTuple):
     """The parameters in the order of the text, if they have no names in it."""
 
 
-class Prepared:
+class Compiled:
     """A statement with named parameters; how it is built may differ between databases."""
 
     def __init__(self, build: Callable[[Connection], SelectBase | UpdateBase]) -> None:
@@ -63,26 +63,26 @@ class Prepared:
         return found
 
 
-class PreparedList:
+class CompiledList:
     """A query about a list of values, `IN` some parameters; for the sizes of lists that there are, a few texts."""
 
     def __init__(self, build: Callable[[list[BindParameter[Any]]], SelectBase]) -> None:
         self._build = build
-        self._prepared: dict[int, Prepared] = {}
+        self._by_size: dict[int, Compiled] = {}
 
     def rows(self, connection: Connection, values: Sequence[Any], **parameters: Any) -> list[Any]:
         """All rows about at most 10,000 values."""
         if not values:
             return []
         size = next(size for size in _SIZES if size >= len(values))
-        prepared = self._prepared.get(size)
-        if prepared is None:
-            prepared = self._prepared[size] = self._prepare(size)
+        compiled = self._by_size.get(size)
+        if compiled is None:
+            compiled = self._by_size[size] = self._compile(size)
         # The last value stands for what is missing: to ask for it twice changes nothing.
         given = {f"item{number}": value for number, value in enumerate(values)}
         given |= {f"item{number}": values[-1] for number in range(len(values), size)}
-        return prepared.rows(connection, **given, **parameters)
+        return compiled.rows(connection, **given, **parameters)
 
-    def _prepare(self, size: int) -> Prepared:
+    def _compile(self, size: int) -> Compiled:
         query = self._build([bindparam(f"item{number}") for number in range(size)])
-        return Prepared(lambda _: query)
+        return Compiled(lambda _: query)
