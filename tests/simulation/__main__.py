@@ -12,14 +12,15 @@ from tests.simulation.world import Plan
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many seeds, from 1 on")
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
+    parser.add_argument("--first", type=int, default=1, help="the first of them: a run of hours can be done in parts")
     parser.add_argument("--seed", type=int, help="one seed alone")
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time")
     parser.add_argument("--log", type=Path, help="a file that the results are added to")
     chosen = parser.parse_args()
-    seeds = [chosen.seed] if chosen.seed is not None else range(1, chosen.seeds + 1)
+    seeds = [chosen.seed] if chosen.seed is not None else range(chosen.first, chosen.first + chosen.seeds)
     plans = [Plan(seed, chosen.nodes, chosen.operations) for seed in seeds]
     begun, failed = time.monotonic(), []
 
