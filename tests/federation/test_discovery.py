@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
@@ -18,6 +19,7 @@ from inkgrove.federation.errors import (
     ForkedIdentity,
     NoIdentityThere,
     UnprovedDocument,
+    UnprovedNode,
     Unreachable,
     WrongEndpoint,
     WrongIdentity,
@@ -34,8 +36,9 @@ from inkgrove.federation.well_known import (
 )
 from inkgrove.messages.identity import FurtherKey
 from inkgrove.messages.message import encode_message
-from inkgrove.node.errors import BadName
+from inkgrove.node.errors import BadName, KeyRevoked, UnknownIdentity
 from inkgrove.node.identities import change_identity, create_identity
+from inkgrove.node.identity_log import check_author, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
@@ -151,6 +154,32 @@ def test_document_must_name_the_fqdn_it_was_found_under(node: Node, network: Vir
 
 def test_endpoint_must_be_the_one_of_the_signed_document(node: Node, network: VirtualNetwork, john: Elsewhere) -> None:
     refuse(node, network, john.page(endpoint="https://evil.ink"), WrongEndpoint)
+
+
+def test_nobody_poses_as_living_on_the_node_of_somebody_else(
+    node: Node, network: VirtualNetwork, john: Elsewhere
+) -> None:
+    # Mail for both would go to one of them in one request: to whom mallory's signed document says.
+    mallory = Elsewhere("mallory.haiku.ink", 2)
+    for changes in (
+        {"node_key": john.node_key.public},
+        {"node_key": john.node_key.public, "proof": john.well_known().proof},
+    ):
+        network.pages["mallory.haiku.ink"] = mallory.page(**changes)
+        with pytest.raises(UnprovedNode):
+            run(Discovery(node, network).find("mallory.haiku.ink"))
+    network.pages["mallory.haiku.ink"] = mallory.page()
+    assert run(Discovery(node, network).find("mallory.haiku.ink")).node_key == mallory.node_key.public
+
+
+def test_node_vouches_for_no_endpoint_but_its_own(node: Node) -> None:
+    john = create_identity(node, JOHN, None)
+    log = LogBuilder(node.secret_key(john.key), log_id=0)
+    log.append(encode_message(john.document))
+    log.append(encode_message(replace(john.document, endpoint="https://mallory.ink")))
+    node.store.ingest([(log.entry(2).encoded, log.payloads[1])])
+    with pytest.raises(UnknownIdentity):
+        well_known_of(node, JOHN)
 
 
 def test_name_in_a_document_that_nobody_signed_is_refused(node: Node, network: VirtualNetwork, john: Elsewhere) -> None:
@@ -386,6 +415,36 @@ def test_further_key_counts_only_if_both_sides_say_so(node: Node, network: Virtu
     other.pages[JOHN] = john.page(keys=(both_entry, unlisted_entry))
     with pytest.raises(UnprovedDocument):
         find(node, other, fetched_since=node.clock() + 1)
+
+
+def test_revocation_counts_as_soon_as_it_is_seen(
+    node: Node, network: VirtualNetwork, john: Elsewhere, clock: Clock
+) -> None:
+    secret, entry = further_key(3, john.id)
+    john.publish(keys=(FurtherKey(secret.public),))
+    network.pages[JOHN] = john.page(keys=(entry,))
+    find(node, network)
+    assert node.database.read(lambda connection: check_author(connection, secret.public, 1, 6)) == john.id
+    john.publish(keys=(FurtherKey(secret.public, ((1, 5),)),))
+    network.pages[JOHN] = john.page(keys=(entry,))
+    clock.go_on(HOUR)
+    find(node, network)
+    assert node.database.read(lambda connection: check_author(connection, secret.public, 1, 5)) == john.id
+    for log_id, seq_num in ((1, 6), (2, 1)):
+        with pytest.raises(KeyRevoked):
+            node.database.read(lambda c, place=(log_id, seq_num): check_author(c, secret.public, *place))  # type: ignore[misc]
+
+
+def test_log_0_with_a_wide_gap_is_searched_by_what_is_held(
+    node: Node, network: VirtualNetwork, john: Elsewhere
+) -> None:
+    find(node, network)
+    secret, link = john.log.secret, john.log.hash(1)
+    # Far above, with links that nobody can follow here.
+    far = sign_entry(secret, b"\x80", log_id=0, seq_num=2**62, lipmaa_link=link, backlink=link)
+    node.store.ingest([(far.encoded, b"\x80")])
+    assert node.store.heights()[secret.public][0] == 2**62
+    assert node.database.read(lambda connection: newest_document(connection, secret.public))[0] == 1
 
 
 def test_key_that_the_newest_document_does_not_list_is_forgotten(

@@ -162,11 +162,23 @@ def test_bytes_that_are_no_receipts_at_all_are_a_bad_answer(body: bytes) -> None
 
 @pytest.mark.parametrize(
     ("said", "wait"),
-    [("30", 30), ("999999999", 3600), ("9" * 5000, None), ("-1", None), ("soon", None), ("٣", None), ("1e9", None)],
+    [
+        ("30", 30),
+        ("999999999", 3600),
+        ("9" * 5000, None),
+        ("-1", None),
+        ("soon", None),
+        ("٣", None),
+        ("1e9", None),
+        ("Mon, 16 Nov 2026 10:01:30 GMT", 90),
+        ("Mon, 16 Nov 2026 09:00:00 GMT", 0),
+        ("Mon, 16 Nov 9999 09:00:00 GMT", 3600),
+        ("Mon, 99 Nov 2026 09:00:00 GMT", None),
+    ],
 )
 def test_nobody_makes_a_node_wait_for_ever(said: str, wait: int | None) -> None:
     with pytest.raises(BadAnswer) as caught:
-        read_receipts(Answer(429, (("Retry-After", said),), b""))
+        read_receipts(Answer(429, (("Retry-After", said), ("Date", "Mon, 16 Nov 2026 10:00:00 GMT")), b""))
     assert caught.value.data["retry_after"] == wait
 
 
@@ -282,3 +294,17 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
 async def _send(node: Node, request: Request) -> Answer:
     async with HttpTransport(node.settings) as transport:
         return await transport.send(request)
+
+
+def test_node_that_sends_too_much_is_told_when_to_come_again(tmp_path: Path) -> None:
+    with federation(tmp_path, "ab", peer_bytes_per_minute=5_000) as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        answers = [them.send_as(jane, john, b"\xff" * 4_000) for _ in range(2)]
+        # The quota is one of a minute by the clock, and a minute may have just begun.
+        answers += [them.send_as(jane, john, b"\xff" * 4_000)] if answers[-1].status != 429 else []
+        assert answers[0].status == 422
+        assert (answers[-1].status, httpx.Response(200, content=answers[-1].body).json()["code"]) == (
+            429,
+            "federation.quota-used-up",
+        )
+        assert 0 < int(answers[-1].header("retry-after") or "") <= 61

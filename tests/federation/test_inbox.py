@@ -7,7 +7,9 @@ import pytest
 from inkgrove.core.certificate import certificate_pool, union_of_pools
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.federation.inbox import receive, receive_parcel
+from inkgrove.federation import inbox
+from inkgrove.federation.errors import RequestBoxFull
+from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel
 from inkgrove.federation.rules import Fate
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
 from inkgrove.messages.ids import SchemaVersion
@@ -170,3 +172,26 @@ def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(
     assert (refused.fate, refused.code) == (Fate.REFUSED, LacksCreate.code)
     assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].fate is Fate.ACCEPTED
     assert set(node.database.read(lambda c: shares_of(c, log.hash(1)))) == {alice, john}
+
+
+def test_one_stranger_fills_no_box(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    eve, mallory = identity_of(key(2).public), identity_of(key(3).public)
+    logs = [LogBuilder(key(2)), LogBuilder(key(3))]
+    for log in logs:
+        for _ in range(MAX_REQUESTS_OF_SENDER + 1):
+            log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
+    spam = [receive_parcel(node, eve, parcel(logs[0], n, john))[0] for n in range(1, len(logs[0].entries) + 1)]
+    assert [receipt.fate for receipt in spam] == [*[Fate.HELD] * MAX_REQUESTS_OF_SENDER, Fate.REFUSED]
+    assert spam[-1].code == RequestBoxFull.code
+    assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is Fate.HELD
+
+
+def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "MAX_REQUEST_BYTES", 10_000)
+    john = create_identity(node, "john.haiku.ink", None).id
+    log = LogBuilder()
+    for _ in range(3):
+        log.append(encode_message(Create(SCHEMA, {"subject": "x" * 4_000})))
+    fates = [receive_parcel(node, JANE, parcel(log, n, john))[0].fate for n in (1, 2, 3)]
+    assert fates == [Fate.HELD, Fate.HELD, Fate.REFUSED]

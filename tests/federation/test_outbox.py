@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -254,6 +255,50 @@ def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_pa
         assert 8 < len(tried) < 30
         waits = [later - earlier for earlier, later in pairwise(tried)]
         assert max(waits[-3:]) > 20 * max(waits[:2])
+
+
+def test_node_that_asks_for_patience_gets_it(template: Path, tmp_path: Path) -> None:
+    tried: list[float] = []
+    with playing(template, tmp_path, "az") as (nodes, play):
+        handle = nodes.network.handlers["z.ink"]
+
+        async def be_busy(request: Request) -> Answer:
+            if not request.url.endswith(PATH):
+                return await handle(request)
+            tried.append(nodes.loop.time())
+            return await handle(request) if len(tried) > 1 else Answer(429, (("Retry-After", "700"),), b"")
+
+        async def deliver() -> str:
+            nodes.network.handlers["z.ink"] = be_busy
+            return await nodes.deliver("Hello", "z")
+
+        mail = play(deliver())
+        assert nodes.states(mail) == {"z": "delivered"}
+    first, second = tried
+    assert 700 <= second - first < 750
+
+
+def test_what_waits_too_long_is_given_up_by_its_own_age(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender = nodes.nodes["a"].node
+        sender.settings = replace(sender.settings, give_up_seconds=20_000)
+        nodes.nodes["z"].crash()
+
+        async def deliver() -> None:
+            early = nodes.send("early", "z")
+            await asyncio.sleep(15_000)
+            late = nodes.send("late", "z")
+            while nodes.states(early)["z"] == "waiting":
+                await asyncio.sleep(60)
+            assert (nodes.states(early), nodes.states(late)) == ({"z": "given-up"}, {"z": "waiting"})
+            (state,) = sender.database.read(lambda c: states_of(c, parse_hash(early)))
+            assert state.code == "federation.unreachable"
+            await nodes.settled()  # it stands up again
+            assert (nodes.messages("z", early), nodes.messages("z", late)) == (0, 1)
+            await nodes.share(early, "z")
+            assert (nodes.states(early), nodes.messages("z", early)) == ({"z": "delivered"}, 1)
+
+        play(deliver())
 
 
 def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp_path: Path) -> None:

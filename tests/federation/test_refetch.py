@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core.hashing import hash_yamf
+from inkgrove.core.hashing import hash_yamf, parse_hash
+from inkgrove.federation.refetch import offer
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.node.errors import UnknownInstance
+from inkgrove.store.peers import find_known
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.plain_views import build_views
@@ -93,6 +97,20 @@ def test_owner_decides_who_gets_it_again(world: World) -> None:
     assert step_of(b, mail) == "stub"
     unknown = "0040" + "ab" * 64
     assert refusal(world.john.post(f"/instances/{unknown}/fetch")) == (404, "rot.no-such-copy")
+
+
+def test_what_its_owner_has_deleted_is_given_to_nobody(world: World) -> None:
+    a = world.them.nodes["a"].node
+    public = create(world.jane, world.schema, access={"mode": "public"})["instance"]
+    mail = world.mail()
+    sender = a.database.read(lambda connection: find_known(connection, "john.b.ink"))
+    assert sender is not None
+    for instance in (mail, public):
+        name = parse_hash(instance)
+        assert decode_delivery(offer(a, sender, name)).parcels[0].instance == name
+        assert world.jane.delete(f"/instances/{instance}").status_code == 200
+        with pytest.raises(UnknownInstance):
+            offer(a, sender, name)
 
 
 def test_blob_comes_back_when_it_is_read(world: World) -> None:

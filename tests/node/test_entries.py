@@ -227,7 +227,9 @@ def test_key_taken_from_the_message_is_not_believed(shared: RunningNode, signer:
     before = count_entries(shared)
     claim = stranger.post(*stranger.sign(KeyOf(signer.client.id), first))  # type: ignore[attr-defined]
     assert refused(shared, claim, before) == (403, "publish.foreign-author")
-    document = IdentityDocument(signer.client.fqdn, "https://x.ink", keys=(FurtherKey(stranger.secret.public),))  # type: ignore[attr-defined]
+    document = IdentityDocument(
+        signer.client.fqdn, f"https://{signer.client.fqdn}", keys=(FurtherKey(stranger.secret.public),)
+    )  # type: ignore[attr-defined]
     assert refused(shared, stranger.post(*stranger.sign(document, first)), before) == (403, "publish.foreign-author")
 
 
@@ -466,6 +468,13 @@ def test_document_keeps_the_name_that_the_node_serves(shared: RunningNode, signe
     document = IdentityDocument("other.haiku.ink", "https://other.haiku.ink")
     answer = signer.post(*signer.sign(document, signer.place(log_id=0)))
     assert refusal(answer) == (403, "auth.not-allowed")
+
+
+def test_document_names_no_other_node_than_the_one_that_serves_it(shared: RunningNode, signer: Signer) -> None:
+    before = count_entries(shared)
+    document = IdentityDocument(signer.client.fqdn, "https://mallory.ink")  # type: ignore[attr-defined]
+    answer = signer.post(*signer.sign(document, signer.place(log_id=0)))
+    assert refused(shared, answer, before) == (422, "identity.bad-document")
 
 
 # Services

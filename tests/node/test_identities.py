@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 from httpx import Response
 
-from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
+from inkgrove.federation.well_known import claim_of
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.node.errors import KeyRevoked
@@ -267,7 +268,10 @@ def test_host_says_who_is_there(running: RunningNode) -> None:
     created = running.create("jane.haiku.ink")
     found = running.anybody.get("/.well-known/inkgrove", headers={"host": "Jane.haiku.ink:8750"}).json()
     assert (found["id"], found["fqdn"]) == (created["id"], "jane.haiku.ink")
-    assert found["node"] == {"endpoint": created["endpoint"], "key": node_key(running.node).public.hex()}
+    own_key = node_key(running.node).public
+    claim = claim_of(IdentityId.fromhex(found["id"]), "jane.haiku.ink", created["endpoint"])
+    verify_signature(own_key, claim, bytes.fromhex(found["node"].pop("proof")))
+    assert found["node"] == {"endpoint": created["endpoint"], "key": own_key.hex()}
     assert found["node"]["key"] != created["key"]
     assert running.anybody.get("/.well-known/inkgrove").json()["code"] == "identity.unknown"
 

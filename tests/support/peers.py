@@ -22,7 +22,7 @@ from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.federation.addresses import Address
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Answer, Request, parse_url
-from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, render_well_known
+from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, claim_of, render_well_known
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.message import encode_message
 from tests.support.logs import LogBuilder, key
@@ -199,7 +199,9 @@ class Elsewhere:
             OfferedEntry(self.log.entry(n).encoded, self.log.payloads[n - 1] if n in (1, newest) else None)
             for n in certificate_pool(newest, newest)
         )
-        honest = WellKnown(self.fqdn, self.id, f"https://{self.fqdn}", self.node_key.public, offered)
+        endpoint = changes.get("endpoint", f"https://{self.fqdn}")
+        proof = self.node_key.sign(claim_of(self.id, changes.get("fqdn", self.fqdn), endpoint))
+        honest = WellKnown(self.fqdn, self.id, endpoint, self.node_key.public, proof, offered)
         return replace(honest, **changes)
 
     def page(self, height: int | None = None, **changes: Any) -> bytes:

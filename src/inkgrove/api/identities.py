@@ -109,10 +109,11 @@ class SchemaName(BaseModel):
 
 
 class NodeAnswer(BaseModel):
-    """Where an identity's node is reached, and its own key."""
+    """Where an identity's node is reached, its own key, and that key's word that it serves the identity there."""
 
     endpoint: str
     key: str
+    proof: str
 
 
 class OfferedEntry(BaseModel):

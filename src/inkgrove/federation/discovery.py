@@ -10,9 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.core.keys import IdentityId
 from inkgrove.core.log import HeldEntry
 from inkgrove.federation.errors import (
     BadAnswer,
@@ -24,19 +22,17 @@ from inkgrove.federation.errors import (
     WrongName,
 )
 from inkgrove.federation.fetch import Request, Transport
-from inkgrove.federation.proving import ProvedIdentity, SignedLog, is_key_of, prove, read_log
+from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
 from inkgrove.federation.well_known import MAX_BYTES, PATH, WellKnown, parse_well_known
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.message import decode_message
 from inkgrove.node.identities import parse_fqdn
-from inkgrove.node.identity_log import IDENTITY_LOG, newest_document
+from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
-from inkgrove.store.identities import HostedIdentity, find_identity, put_key
+from inkgrove.store.identities import HostedIdentity, find_identity
 from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.peers import KnownIdentity, drop_other_keys, find_known, forget_known, put_known
+from inkgrove.store.peers import KnownIdentity, find_known, forget_known, put_known
 from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.reading import find_log, read_entries
+from inkgrove.store.reading import find_log
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
@@ -203,13 +199,11 @@ def _remember(
     if log is None or log.invalid_from is not None:
         forget_known(connection, identity)
         return ForkedIdentity(f"log 0 of {identity} contradicts what was seen of it before", id=identity)
-    document_seq, document = _newest_held(connection, author, proved)
+    # What is held can be newer than what was just proved.
+    document_seq, document = newest_document(connection, author)
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
-    keys = [author, *(item.key for item in document.keys if _speaks_for(connection, item.key, identity))]
-    drop_other_keys(connection, identity, keys)
-    for key in keys:
-        put_key(connection, key, identity)
+    follow_identity_log(connection, author)
     known = KnownIdentity(
         identity, fqdn, document.endpoint, author, document_seq, offered.node_key, fetched=now, expires=expires
     )
@@ -225,23 +219,3 @@ def _take_in_forked(connection: Connection, log: SignedLog) -> None:
 def _ingest(connection: Connection, entries: tuple[HeldEntry, ...]) -> None:
     prepared, _ = prepare((item.signed, item.payload) for item in entries)
     ingest_batch(connection, by_log(prepared), must_be_next=False)
-
-
-def _newest_held(connection: Connection, author: PublicKey, proved: ProvedIdentity) -> tuple[int, IdentityDocument]:
-    """The newest document that is held, which can be newer than the one that was just proved."""
-    newer = read_entries(connection, author, IDENTITY_LOG, proved.document_seq + 1, MAX_STORED_INTEGER)
-    for stored in reversed(newer):
-        if stored.refusal is None and stored.payload is not None:
-            try:
-                message = decode_message(stored.payload)
-            except InkgroveError:
-                continue
-            if isinstance(message, IdentityDocument):
-                return stored.entry.seq_num, message
-    return proved.document_seq, proved.document
-
-
-def _speaks_for(connection: Connection, key: PublicKey, identity: IdentityId) -> bool:
-    """Whether a further key says itself, in entry 1 of its log 0, whose it is."""
-    first = read_entries(connection, key, IDENTITY_LOG, 1, 1)
-    return any(stored.refusal is None and is_key_of(stored.payload, identity) for stored in first)

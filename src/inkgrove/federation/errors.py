@@ -95,6 +95,12 @@ class WrongEndpoint(FederationError):
     code = "federation.wrong-endpoint"
 
 
+class UnprovedNode(FederationError):
+    """The key of a node that is named for an identity has not signed that it serves it."""
+
+    code = "federation.unproved-node"
+
+
 class UnprovedDocument(FederationError):
     """The entries that come with a document do not prove it."""
 

@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, Self, TypeVar
 
 import httpcore
@@ -107,11 +109,22 @@ class Answer:
     def retry_after(self) -> int | None:
         """How many seconds the other node asks to wait, if it does; nobody makes this one wait for ever."""
         said = self.header("retry-after") or ""
-        return min(int(said), MOST_RETRY_SECONDS) if _SECONDS.fullmatch(said) else None
+        seconds = int(said) if _SECONDS.fullmatch(said) else _seconds_until(said, self.header("date"))
+        return None if seconds is None else min(max(seconds, 0), MOST_RETRY_SECONDS)
 
     def header(self, name: str) -> str | None:
         """The value of a header, several joined by commas as HTTP has it."""
         return _header(self.headers, name)
+
+
+def _seconds_until(said: str, answered: str | None) -> int | None:
+    """How long it is to a date of HTTP, by the clock of whoever names it."""
+    try:
+        until = parsedate_to_datetime(said[:100])
+        now = parsedate_to_datetime(answered[:100]) if answered is not None else datetime.now(UTC)
+        return int((until - now).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _header(headers: Headers, name: str) -> str | None:

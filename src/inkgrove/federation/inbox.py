@@ -59,6 +59,9 @@ NOBODY: Final = IdentityId(b"")
 """Stands in the receipt of what is taken in for no identity."""
 MAX_REQUESTS: Final = 200
 """How many parcels of strangers wait for one recipient."""
+MAX_REQUESTS_OF_SENDER: Final = 20
+MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
+"""How large they are all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +290,13 @@ def _keep_request(
     if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
         return Fate.HELD, None  # the same again, or a request that took longer than the one after it
     remove_requests(connection, recipient, via, parcel.instance)
-    if count_requests(connection, recipient) >= MAX_REQUESTS:
+    alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
+    waiting_there, of_sender, size = count_requests(connection, recipient, via)
+    if of_sender >= MAX_REQUESTS_OF_SENDER:
+        return Fate.REFUSED, RequestBoxFull("the recipient has not yet answered the sender's earlier requests")
+    if waiting_there >= MAX_REQUESTS or size + len(alone) > MAX_REQUEST_BYTES:
         return Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
-    alone = Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)])
-    add_request(connection, recipient, via, parcel.instance, encode_delivery(alone), node.clock())
+    add_request(connection, recipient, via, parcel.instance, alone, node.clock())
     return Fate.HELD, None
 
 

@@ -42,7 +42,7 @@ from inkgrove.store.deliveries import (
     waiting_recipients,
 )
 from inkgrove.store.identities import find_identity
-from inkgrove.store.notices import due_notices, forget_notices, waiting_others
+from inkgrove.store.notices import due_notices, forget_old_notices, waiting_others
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/deliveries"
@@ -332,9 +332,10 @@ class Outbox:
 
         def work(connection: Connection) -> None:
             note_failure(connection, target, trouble)
-            if now - since > self.node.settings.give_up_seconds * _SECOND:
-                give_up(connection, due_to(connection, recipients), error.code, now)
-                forget_notices(connection, due_notices(connection, recipients))
+            # By its own age: what was written yesterday to a node that has been away for a year waits as long as any.
+            limit = now - self.node.settings.give_up_seconds * _SECOND
+            give_up(connection, recipients, limit, error.code, now)
+            forget_old_notices(connection, recipients, limit)
 
         await self._run_blocking(lambda: self.node.database.write(work))
 

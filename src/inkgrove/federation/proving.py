@@ -9,11 +9,18 @@ from dataclasses import dataclass
 
 from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of, verify_signature
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_payload, verify_signed
-from inkgrove.federation.errors import ForkedIdentity, UnprovedDocument, WrongEndpoint, WrongIdentity, WrongName
-from inkgrove.federation.well_known import OfferedEntry, WellKnown
+from inkgrove.federation.errors import (
+    ForkedIdentity,
+    UnprovedDocument,
+    UnprovedNode,
+    WrongEndpoint,
+    WrongIdentity,
+    WrongName,
+)
+from inkgrove.federation.well_known import OfferedEntry, WellKnown, claim_of
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message
 from inkgrove.node.identity_log import IDENTITY_LOG
@@ -74,6 +81,11 @@ def prove(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdentity:
         raise WrongName(f"the identity at {fqdn} calls itself {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     if document.endpoint != offered.endpoint:
         raise WrongEndpoint(f"the node at {fqdn} is not the one that its identity names", fqdn=fqdn)
+    try:
+        verify_signature(offered.node_key, claim_of(log.id, fqdn, document.endpoint), offered.proof)
+    except InkgroveError as err:
+        # What is due to several identities of a node goes there in one request: nobody may pose as living there.
+        raise UnprovedNode(f"the key that {fqdn} names has not signed that its node serves the identity") from err
     return ProvedIdentity(log, document, document_seq, tuple(_key_entries(offered, log.id, document)))
 
 

@@ -52,7 +52,7 @@ def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
     def work(connection: Connection) -> bytes:
         held = find_held(connection, instance)
         owner = None if held is None else find_identity(connection, owner_of(connection, held.author))
-        if held is None or owner is None:
+        if held is None or owner is None or held.is_deleted:  # what has ended is given to nobody
             raise UnknownInstance(_UNKNOWN)
         is_public = mode_of(held.access) == "public"
         if not is_public and not is_due_to(connection, held, owner.id, sender.id):

@@ -3,7 +3,8 @@
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.keys import PublicKey
 from inkgrove.federation.fetch import parse_url
-from inkgrove.federation.well_known import OfferedEntry, WellKnown
+from inkgrove.federation.well_known import OfferedEntry, WellKnown, claim_of
+from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identities import show_identity
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
@@ -15,16 +16,22 @@ from inkgrove.store.reading import StoredEntry
 def well_known_of(node: Node, fqdn: str) -> WellKnown:
     """The document of an identity that is hosted here, with what proves it."""
     identity = show_identity(node, fqdn)
+    document = identity.document
+    if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
+        # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
+        raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
     held = {stored.entry.seq_num: stored for stored in _valid_entries(node, identity.key)}
     pool = certificate_pool(identity.revision, max(held))
     shown = {1, identity.revision}
     log = tuple(_offer(held[seq_num], with_payload=seq_num in shown) for seq_num in pool if seq_num in held)
-    keys = (_valid_entries(node, item.key, last=1) for item in identity.document.keys)
+    keys = (_valid_entries(node, item.key, last=1) for item in document.keys)
+    own_key = node_key(node)
     return WellKnown(
-        fqdn=identity.document.fqdn,
+        fqdn=document.fqdn,
         id=identity.id,
-        endpoint=identity.document.endpoint,
-        node_key=node_key(node).public,
+        endpoint=document.endpoint,
+        node_key=own_key.public,
+        proof=own_key.sign(claim_of(identity.id, document.fqdn, document.endpoint)),
         log=log,
         keys=tuple(_offer(stored, with_payload=True) for entries in keys for stored in entries),
     )

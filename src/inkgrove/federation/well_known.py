@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId, PublicKey, parse_public_key
+from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, parse_public_key
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.messages.reading import read_endpoint, read_host
@@ -41,10 +41,17 @@ class WellKnown:
     id: IdentityId
     endpoint: str
     node_key: PublicKey
+    proof: bytes
+    """The node's signature of `claim_of`: that it serves this identity, there."""
     log: tuple[OfferedEntry, ...]
     """Of log 0 of the first key: the newest document and what proves it."""
     keys: tuple[OfferedEntry, ...] = ()
     """Entry 1 of log 0 of each further key."""
+
+
+def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
+    """What a node signs to say that it serves an identity: nobody else can name its key as that of their node."""
+    return f"inkgrove node {FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def render_well_known(document: WellKnown) -> dict[str, Any]:
         "inkgrove": FORMAT,
         "fqdn": document.fqdn,
         "id": document.id.hex(),
-        "node": {"endpoint": document.endpoint, "key": document.node_key.hex()},
+        "node": {"endpoint": document.endpoint, "key": document.node_key.hex(), "proof": document.proof.hex()},
         "log": [_render_entry(item) for item in document.log],
         "keys": [_render_entry(item) for item in document.keys],
     }
@@ -67,9 +74,10 @@ def parse_well_known(body: bytes) -> WellKnown:
             raise BadAnswer(f"a document of format {str(content['inkgrove'])[:20]!r}; {FORMAT} is known")
         return WellKnown(
             fqdn=read_host(content["fqdn"], "fqdn"),
-            id=_parse_id(content["id"]),
+            id=IdentityId(_parse_hex(content["id"], 32)),
             endpoint=read_endpoint(content["node"]["endpoint"], "endpoint"),
             node_key=parse_public_key(content["node"]["key"]),
+            proof=_parse_hex(content["node"]["proof"], SIGNATURE_BYTES),
             log=_parse_entries(content["log"], _MAX_LOG_ENTRIES),
             keys=_parse_entries(content["keys"], MAX_ARRAY_ELEMENTS),
         )
@@ -98,11 +106,11 @@ def _parse_entries(items: Any, most: int) -> tuple[OfferedEntry, ...]:
     )
 
 
-def _parse_id(text: Any) -> IdentityId:
-    identity = IdentityId.fromhex(text)
-    if len(identity) != 32:
-        raise ValueError("an identity id has 64 hex characters")
-    return identity
+def _parse_hex(text: Any, size: int) -> bytes:
+    value = bytes.fromhex(text)
+    if len(value) != size:
+        raise ValueError(f"{size} bytes are written as {2 * size} hex characters")
+    return value
 
 
 def _map_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

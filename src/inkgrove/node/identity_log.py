@@ -5,7 +5,7 @@ derived from the logs; the tables only remember it. Call `follow_identity_log` i
 entry of a log 0, and `check_author` before one of any log is taken in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sqlalchemy import Connection
@@ -25,7 +25,7 @@ from inkgrove.store.identities import (
     set_fqdn,
     set_key_ends,
 )
-from inkgrove.store.reading import find_log, read_entries
+from inkgrove.store.reading import StoredEntry, read_entries, read_newest_entries
 
 IDENTITY_LOG: Final = 0
 _CHUNK: Final = 20
@@ -33,28 +33,25 @@ _CHUNK: Final = 20
 
 def newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
     """The newest valid identity document in log 0 of a first key, with its sequence number."""
-    log = find_log(connection, first_key, IDENTITY_LOG)
-    last = log.height if log is not None else 0
-    while last > 0:
-        for seq_num, message in reversed([*_messages(connection, first_key, max(1, last - _CHUNK + 1), last)]):
+    before = MAX_STORED_INTEGER
+    while some := read_newest_entries(connection, first_key, IDENTITY_LOG, before, _CHUNK):
+        for seq_num, message in _messages(some):
             if isinstance(message, IdentityDocument):
                 return seq_num, message
-        last -= _CHUNK
+        before = some[-1].entry.seq_num
     raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
 
 
 def key_of(connection: Connection, author: PublicKey) -> IdentityId | None:
     """The identity that a further key says it belongs to, in entry 1 of its log 0."""
-    for _, message in _messages(connection, author, 1, 1):
+    for _, message in _messages(read_entries(connection, author, IDENTITY_LOG, 1, 1)):
         if isinstance(message, KeyOf):
             return message.identity
     return None
 
 
-def _messages(
-    connection: Connection, author: PublicKey, first: int, last: int
-) -> Iterator[tuple[int, IdentityMessage]]:
-    for stored in read_entries(connection, author, IDENTITY_LOG, first, min(last, MAX_STORED_INTEGER)):
+def _messages(entries: Iterable[StoredEntry]) -> Iterator[tuple[int, IdentityMessage]]:
+    for stored in entries:
         if stored.refusal is None and stored.payload is not None:
             try:
                 message = decode_message(stored.payload)

@@ -22,7 +22,7 @@ from inkgrove.node.errors import (
     WouldNotApply,
     WrongLog,
 )
-from inkgrove.node.identity_log import IDENTITY_LOG
+from inkgrove.node.identity_log import IDENTITY_LOG, check_document
 from inkgrove.schema.migrate import Migration
 from inkgrove.schema.schema import append_version
 from inkgrove.store.identities import find_identity
@@ -60,6 +60,7 @@ def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, mes
     hosted = find_identity(appender.connection, identity)
     if hosted is None or message.fqdn != hosted.fqdn:
         raise NotAllowed("this node serves the identity under another name: change that with PATCH /me")
+    check_document(appender.connection, end.author, message, appender.node.settings.endpoint)
 
 
 # Schemas

@@ -1,6 +1,6 @@
 """The outbox in SQL: what is due to whom, in which order, and what came of it (docs/protocol.md section 8)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -9,6 +9,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, s
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
+from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import deliveries, targets
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
@@ -269,11 +270,14 @@ def clear_trouble(connection: Connection, target: str) -> None:
 _clear: Final = Compiled(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
 
 
-def give_up(connection: Connection, dues: Sequence[Due], code: str, now: int) -> None:
-    """Stop trying; the author sees it, and may ask for it again."""
-    places = [due.place for due in dues]
+def give_up(
+    connection: Connection, recipients: Collection[IdentityId], queued_before: int, code: str, now: int
+) -> None:
+    """Stop trying what has waited since before a time; the author sees it, and may ask for it again."""
     values = {"state": "given-up", "code": code, "changed": now}
-    connection.execute(update(deliveries).where(deliveries.c.place.in_(places)).values(values))
+    for some in in_lists(recipients):
+        is_old = deliveries.c.recipient.in_(some) & (deliveries.c.queued < queued_before)
+        connection.execute(update(deliveries).where(_IS_WAITING, is_old).values(values))
 
 
 def count_waiting(connection: Connection) -> int:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, and_, delete, insert, select
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
+from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import notices
 
 
@@ -56,6 +57,12 @@ def find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> l
     return [notice for notice in due_notices(connection, [other]) if notice.me == me]
 
 
+def forget_old_notices(connection: Connection, others: Collection[IdentityId], queued_before: int) -> None:
+    """Stop trying to tell what has waited since before a time."""
+    for some in in_lists(others):
+        connection.execute(delete(notices).where(notices.c.other.in_(some), notices.c.queued < queued_before))
+
+
 def forget_notices(connection: Connection, told: Collection[Notice]) -> None:
-    """They have heard it, or never will; a move made meanwhile has a number of its own and stays."""
+    """They have heard it; a move made meanwhile has a number of its own and stays."""
     connection.execute(delete(notices).where(notices.c.id.in_([notice.id for notice in told])))

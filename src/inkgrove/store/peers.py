@@ -3,7 +3,6 @@
 docs/protocol.md sections 7.1 and 8.9.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -13,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new
-from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces
+from inkgrove.store.node_tables import known_identities, node_keys, nonces
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +72,6 @@ def forget_known(connection: Connection, identity: IdentityId) -> None:
 _forget_known: Final = Compiled(
     lambda _: delete(known_identities).where(known_identities.c.id == bindparam("identity"))
 )
-
-
-def drop_other_keys(connection: Connection, identity: IdentityId, keys: Collection[PublicKey]) -> None:
-    """Forget all keys of an identity but these; those that this node keeps stay."""
-    rows = identity_keys.c
-    is_dropped = (rows.identity == identity) & rows.sealed.is_(None) & rows.author.not_in(list(keys))
-    connection.execute(delete(identity_keys).where(is_dropped))
 
 
 # Requests

@@ -160,6 +160,14 @@ def read_entries(connection: Connection, author: PublicKey, log_id: int, first: 
     return [_stored_entry(row) for row in rows]
 
 
+def read_newest_entries(
+    connection: Connection, author: PublicKey, log_id: int, before: int, most: int
+) -> list[StoredEntry]:
+    """The last entries of a log before a place whose payloads are held, newest first; a log may have wide gaps."""
+    rows = _newest.rows(connection, name=name_of_log(author, log_id), before=before, most=most)
+    return [_stored_entry(row) for row in rows]
+
+
 _STORED: Final = select(entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *_STANDING).join_from(
     entries, logs
 )
@@ -168,6 +176,17 @@ _entries: Final = Compiled(
     lambda _: _STORED.where(
         logs.c.name == bindparam("name"), entries.c.seq_num.between(bindparam("first"), bindparam("last"))
     ).order_by(entries.c.seq_num, entries.c.hash)
+)
+_newest: Final = Compiled(
+    lambda _: (
+        _STORED.where(
+            logs.c.name == bindparam("name"),
+            entries.c.seq_num < bindparam("before"),
+            entries.c.payload.is_not(None),
+        )
+        .order_by(entries.c.seq_num.desc(), entries.c.hash.desc())
+        .limit(bindparam("most"))
+    )
 )
 
 

@@ -33,10 +33,13 @@ def find_request(connection: Connection, recipient: IdentityId, via: IdentityId,
     return parcel
 
 
-def count_requests(connection: Connection, recipient: IdentityId) -> int:
-    """How many parcels wait for a recipient."""
-    query = select(func.count()).select_from(request_box).where(request_box.c.recipient == recipient)
-    return connection.scalar(query) or 0
+def count_requests(connection: Connection, recipient: IdentityId, via: IdentityId) -> tuple[int, int, int]:
+    """How many parcels wait for a recipient, how many of them from one sender, and their bytes all together."""
+    of_sender = func.count().filter(request_box.c.via == via)
+    size = func.coalesce(func.sum(func.length(request_box.c.parcel)), 0)
+    query = select(func.count(), of_sender, size).where(request_box.c.recipient == recipient)
+    all_of_them, senders, length = connection.execute(query).one()
+    return all_of_them, senders, length
 
 
 def list_requests(connection: Connection, recipient: IdentityId) -> list[HeldRequest]:
