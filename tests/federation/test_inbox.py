@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
+from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation import inbox
 from inkgrove.federation.errors import RequestBoxFull
 from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel
 from inkgrove.federation.rules import Fate
+from inkgrove.messages import delivery
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
@@ -195,3 +198,31 @@ def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -
         log.append(encode_message(Create(SCHEMA, {"subject": "x" * 4_000})))
     fates = [receive_parcel(node, JANE, parcel(log, n, john))[0].fate for n in (1, 2, 3)]
     assert fates == [Fate.HELD, Fate.HELD, Fate.REFUSED]
+
+
+def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    log = LogBuilder()
+    for number in range(9):
+        log.append(encode_message(Create(SCHEMA, {"subject": f"number {number}"})))
+    verified: list[Entry] = []
+
+    def count(entry: Entry) -> SignedEntry:
+        verified.append(entry)
+        return verify_signed(entry)
+
+    monkeypatch.setattr(delivery, "verify_signed", count)
+    counts = []
+    for seq_num in (9, 9, 6):
+        verified.clear()
+        assert receive_parcel(node, JANE, parcel(log, seq_num, john))[0].fate is Fate.ACCEPTED
+        counts.append(len(verified))
+    first, third = (set(certificate_pool(seq_num, 9)) for seq_num in (9, 6))
+    assert counts == [len(first), 0, len(third - first)]
+    assert third - first
+    # A signature that differs is another entry, and a bad one.
+    entries = [*parcel(log, 9, john).entries]
+    bent = entries[-1][0][:-1] + bytes([entries[-1][0][-1] ^ 1])
+    forged = Parcel(log.hash(9), (john,), [*entries[:-1], (bent, entries[-1][1])])
+    assert receive_parcel(node, JANE, forged)[0].code == "entry.bad-signature"

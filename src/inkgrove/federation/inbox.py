@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core.entry import decode_entry, hash_entry
 from inkgrove.core.errors import (
     EndedBefore,
     Forked,
@@ -51,7 +51,8 @@ from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.node_tables import relations
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.publishing import add_shares
+from inkgrove.store.publishing import add_shares, held_among
+from inkgrove.store.reading import find_entry
 from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
 from inkgrove.store.wanted import want_schemas
 
@@ -117,8 +118,9 @@ def receive_by_hand(node: Node, parcel: Parcel) -> list[Receipt]:
 def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[Receipt]:
     """Take in one parcel for all its recipients; without a sender it was handed over."""
     try:
-        create = node.store.entry(parcel.instance)
-        opened = open_parcel(parcel, create.entry if create is not None else None)
+        hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
+        create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), held_among(c, hashes)))
+        opened = open_parcel(parcel, create.entry if create is not None else None, held)
         return node.database.write(lambda connection: _receive(connection, node, via, opened))
     except _Refused as refused:
         error = refused.error

@@ -5,13 +5,13 @@ has it already. `open_parcel` believes nothing: signatures, payloads and what be
 only whether links lead to what is held is left to the store.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.entry import Entry, decode_entry, hash_entry
 from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -138,9 +138,12 @@ def _bytes(value: Any, length: int | None = None) -> bytes:
     return value
 
 
-def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
-    """Check a parcel; `create` is the entry that the instance begins with, if that is held already."""
-    signed = [verify_signed(decode_entry(entry)) for entry, _ in parcel.entries]
+def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()) -> OpenedParcel:
+    """Check a parcel; `create` is the entry that the instance begins with, if that is held already.
+
+    `held`: hashes of entries that were verified before. The same bytes come often: in pools, and when a receipt is lost.
+    """
+    signed = [_verify_unless(held, decode_entry(entry)) for entry, _ in parcel.entries]
     places = {(item.entry.author, item.entry.log_id) for item in signed}
     if len(places) != 1:
         raise BadParcel("the entries of a parcel are of one log")
@@ -157,6 +160,11 @@ def open_parcel(parcel: Parcel, create: Entry | None) -> OpenedParcel:
     if not pools.issuperset(seq_nums):
         raise BadParcel("the parcel holds entries that prove nothing about its instance")
     return OpenedParcel(parcel, signed, author, log_id, messages)
+
+
+def _verify_unless(held: Container[Hash], entry: Entry) -> SignedEntry:
+    name = hash_entry(entry)  # of all bytes, the signature among them
+    return SignedEntry(entry, name) if name in held else verify_signed(entry)
 
 
 def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
