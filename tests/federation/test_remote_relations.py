@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import HttpTransport
@@ -101,3 +102,16 @@ def test_follower_learns_of_an_answer_that_did_not_reach_them(world: World) -> N
     assert world.states() == ["accepted", "requested"]
     assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "accepted"}
     until(lambda: world.states() == ["accepted", "accepted"])
+
+
+def test_nobody_is_buried_under_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "MAX_OPEN_REQUESTS", 1)
+    dave = world.them.person("dave", "b")
+    assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}
+    assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}, "she asked before"
+    assert dave.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}
+    at_a = world.them.nodes["a"].node
+    assert at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) is None
+    # It is told again when there is room.
+    world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
+    until(lambda: at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) == "requested")

@@ -80,7 +80,7 @@ async def take_delivery(request: Request) -> Response:
     response_class=Response,
     responses={
         200: {"description": "How the relation stands here", "content": {relations.MEDIA_TYPE: BINARY}},
-        **responses(*SIGNED, errors.BadMove, errors.UnknownRecipient, NotRequested),
+        **responses(*SIGNED, errors.BadMove, errors.UnknownRecipient, errors.RequestBoxFull, NotRequested),
     },
     openapi_extra={"requestBody": {"required": True, "content": {relations.MEDIA_TYPE: BINARY}}},
 )

@@ -79,6 +79,7 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     federation.SenderUnproved: 403,
     federation.SenderUnreachable: 503,
     federation.QuotaUsedUp: 429,
+    federation.RequestBoxFull: 429,
     federation.NoSuchRequest: 404,
     federation.UnknownRecipient: 404,
     federation.BadMove: 422,

@@ -6,11 +6,13 @@ hears of it later. A move that is told twice is made once; the answer to a reque
 
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, UnknownRecipient
+from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, RequestBoxFull, UnknownRecipient
 from inkgrove.federation.fetch import Transport
 from inkgrove.federation.requests import release_held
 from inkgrove.messages import cbor
@@ -20,7 +22,7 @@ from inkgrove.store.deliveries import retry_held
 from inkgrove.store.identities import find_identity
 from inkgrove.store.notices import Notice, find_notices, forget_notices
 from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import State, find_state
+from inkgrove.store.relations import State, count_requested, find_state
 
 PATH: Final = "/federation/relations"
 MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
@@ -28,6 +30,8 @@ FORM: Final = "inkgrove relation 1"
 _BY_FOLLOWER: Final[dict[str, Move]] = {"request": "request", "end": "end"}
 _BY_FOLLOWEE: Final[dict[str, Move]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
 _MOVES: Final[dict[str, Move]] = {**_BY_FOLLOWER, **_BY_FOLLOWEE, "block": "block"}
+MAX_OPEN_REQUESTS: Final = 1_000
+"""How many may ask to follow one identity and have no answer yet."""
 _FOR_GOOD: Final = (400, 403, 404, 409, 413, 415, 422)
 
 
@@ -124,6 +128,8 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     if name == "accept":
         # Whatever becomes of the move: what waited for their word can be sent now.
         node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))
+    if name == "request":
+        node.database.read(lambda connection: _check_room(connection, sender.id, mine))
     if name in _BY_FOLLOWER:
         state = _move(node, sender.id, mine, _BY_FOLLOWER[name])
         shown = shown_state("following", state) if state is not None else None
@@ -134,6 +140,12 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     else:
         raise BadMove("the move is request, end, accept, refuse or remove")
     return cbor.encode({"form": FORM, "state": shown})
+
+
+def _check_room(connection: Connection, follower: IdentityId, followee: IdentityId) -> None:
+    is_new = find_state(connection, follower, followee) is None
+    if is_new and count_requested(connection, followee) >= MAX_OPEN_REQUESTS:
+        raise RequestBoxFull("as many wait for an answer as the node keeps: try again later")
 
 
 def _move(node: Node, follower: IdentityId, followee: IdentityId, move: Move) -> State | None:

@@ -141,7 +141,7 @@ def _bytes(value: Any, length: int | None = None) -> bytes:
 def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()) -> OpenedParcel:
     """Check a parcel; `create` is the entry that the instance begins with, if that is held already.
 
-    `held`: hashes of entries that were verified before. The same bytes come often: in pools, and when a receipt is lost.
+    `held`: hashes of entries that were verified before. The same bytes come often, in pools or after a lost receipt.
     """
     signed = [_verify_unless(held, decode_entry(entry)) for entry, _ in parcel.entries]
     places = {(item.entry.author, item.entry.log_id) for item in signed}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, select, update
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.database import insert_new
@@ -32,6 +32,12 @@ def find_state(connection: Connection, follower: IdentityId, followee: IdentityI
     query = select(relations.c.state).where(_is_it(follower, followee)).with_for_update()
     state: State | None = connection.scalar(query)
     return state
+
+
+def count_requested(connection: Connection, followee: IdentityId) -> int:
+    """How many ask to follow somebody and have no answer yet."""
+    is_open = and_(relations.c.followee == followee, relations.c.state == "requested")
+    return connection.scalar(select(func.count()).select_from(relations).where(is_open)) or 0
 
 
 def put_state(connection: Connection, follower: IdentityId, followee: IdentityId, state: State, now: int) -> None:
