@@ -223,6 +223,16 @@ def world_instance(payload: bytes, own: bytes) -> bytes:
     return own if isinstance(message, Create) else message.instance  # type: ignore[return-value]
 
 
+def check_summary(world: World, reader: Person | None) -> None:
+    rows = seen(world, MAILS, reader)
+    weights = [row.fields["weight"] for row in rows if row.fields["weight"] is not None]
+    exact = world.client(reader).get(f"/views/{MAILS}/summary").json()["exact"]
+    assert exact["count"] == len(rows)
+    shown = exact["fields"].get("weight", {"count": 0})
+    extremes = (min(weights), max(weights)) if weights else (None, None)  # type: ignore[type-var]
+    assert (shown["count"], shown.get("min"), shown.get("max")) == (len(weights), *extremes)
+
+
 def check_list(world: World, reader: Person | None) -> None:
     listed = world.client(reader).get("/views?count=true").json()
     counts = {view["name"]: view["rows"] for view in listed["views"]}
@@ -301,6 +311,7 @@ def test_every_reader_sees_what_the_rule_says(world: World, seed: int) -> None:
             check_list(world, reader)
             check_instances(world, reader)
             check_outcomes(world, reader)
+            check_summary(world, reader)
             check_expansion(world, reader)
             for _ in range(6):
                 check_pages(world, chance, reader)
