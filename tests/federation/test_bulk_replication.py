@@ -1,14 +1,44 @@
 """Catching up with very much: an archive that Spark imports in a process of its own, with the same result."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.federation.bulk_import import BulkIntake
+from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.replicating import Taken
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
+from inkgrove.messages.replication import Entries
+from inkgrove.node.node import Node
+from inkgrove.store.identities import key_standing
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key
+from tests.support.peers import run
 from tests.support.publishing import make_schema, schema_id
 from tests.support.replication import held, sync
+
+
+def identity_with_revoked_key(schema: SchemaVersion) -> list[LogBuilder]:
+    """ann's first key and one that she has revoked behind the 5th entry of its log 1, each with public notes."""
+    first, second = key(52), key(53)
+    said = LogBuilder(second, log_id=0)
+    said.append(encode_message(KeyOf(identity_of(first.public))))
+    document = LogBuilder(first, log_id=0)
+    keys = (FurtherKey(second.public, ((1, 5),)),)
+    document.append(encode_message(IdentityDocument("ann.c.ink", "https://ann.c.ink", keys=keys)))
+    return [document, said, notes(first, schema, 20), notes(second, schema, 20)]
+
+
+def notes(secret: SecretKey, schema: SchemaVersion, count: int) -> LogBuilder:
+    log = LogBuilder(secret, log_id=1)
+    for number in range(count):
+        log.append(encode_message(Create(schema, {"stars": number}, Access("public"))))
+    return log
 
 
 def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
@@ -17,21 +47,68 @@ def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
         them.person("carol", "b")
         them.person("dora", "c")
         schema = SchemaVersion(*schema_id(make_schema(jane)), 2)
-        log = LogBuilder(key(51), log_id=1)
+        mixed = LogBuilder(key(51), log_id=1)
         for number in range(60):
             access = Access("public") if number % 3 else None
-            log.append(encode_message(Create(schema, {"stars": number}, access)))
-        them.nodes["a"].node.store.ingest(
-            (entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)
-        )
+            mixed.append(encode_message(Create(schema, {"stars": number}, access)))
+        for log in (mixed, *reversed(identity_with_revoked_key(schema))):
+            them.nodes["a"].node.store.ingest(
+                (entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)
+            )
         b, c = them.nodes["b"], them.nodes["c"]
         batches = sync(c, "jane.a.ink")
         bulk = sync(b, "jane.a.ink", bulk=10)
 
         assert (batches.in_bulk, bulk.in_bulk) == (False, True)
-        assert (bulk.stored, bulk.refused) == (batches.stored, {})
+        assert batches.refused == bulk.refused == {"identity.key-revoked": 15}
+        assert (batches.received, batches.stored) == (bulk.received, bulk.stored)
         of_key = [{place: payload for place, payload in held(n.node).items() if place[0] == key(51).public.hex()}
                   for n in (b, c)]  # fmt: skip
         assert of_key[0] == of_key[1]
         assert sum(payload is not None for payload in of_key[0].values()) == 40
+        for node in (b.node, c.node):
+            places = sorted((author, place) for author, log_id, place in held(node) if log_id == 1)
+            assert [place for author, place in places if author == key(52).public.hex()] == list(range(1, 21))
+            assert [place for author, place in places if author == key(53).public.hex()] == [1, 2, 3, 4, 5]
+            standing = node.database.read(lambda connection: key_standing(connection, key(53).public))
+            assert standing == (identity_of(key(52).public), {1: 5})
         assert list((b.home / "replication").rglob("*.parquet")) == []
+
+
+def bulk_intake(node: Node, taken: Taken, few: int = 5_000) -> BulkIntake:
+    return BulkIntake(node, taken, node.home / "replication", asyncio.Semaphore(1), few=few)
+
+
+def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(node: Node) -> None:
+    asked, other, identity = LogBuilder(key(54)).grow(2), LogBuilder(key(55)).grow(2), LogBuilder(key(55), log_id=0)
+    identity.append(encode_message(IdentityDocument("eve.c.ink", "https://eve.c.ink")))
+    taken = Taken()
+
+    async def work() -> None:
+        for log in (other, identity):
+            intake = bulk_intake(node, taken, few=1)
+            both = [(part.entry(1).encoded, part.payloads[0]) for part in (asked, log)]
+            with pytest.raises(BadAnswer, match="not asked for"):
+                await intake.use(Entries(both, None), {(key(54).public, 1)})
+            await intake.finish()
+            await intake.close()
+
+    run(work())
+    assert held(node) == {}
+    assert (taken.received, taken.stored) == (0, 0)
+
+
+def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) -> None:
+    log = LogBuilder(key(54)).grow(3)
+    items = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+    taken = Taken()
+
+    async def work() -> None:
+        intake = bulk_intake(node, taken)
+        await intake.use(Entries([*items, (b"garbage", None)], None), {(key(54).public, 1)})
+        await intake.finish()
+
+    run(work())
+    assert sorted(place for _, _, place in held(node)) == [1, 2, 3]
+    assert (taken.received, taken.stored, sum(taken.refused.values())) == (4, 3, 1)
+    assert not (node.home / "replication").exists()

@@ -1,13 +1,15 @@
 """What nodes say to each other when they replicate, and what is refused of it."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from inkgrove.core.errors import BadReplication
 from inkgrove.core.keys import PublicKey
-from inkgrove.federation.errors import BadAnswer
-from inkgrove.federation.replicating import check, fetch, in_questions
+from inkgrove.federation.errors import BadAnswer, EndlessAnswer
+from inkgrove.federation.replicating import check
+from inkgrove.federation.sources import fetch, in_questions
 from inkgrove.messages import cbor
 from inkgrove.messages.replication import (
     FORM,
@@ -88,25 +90,96 @@ def test_entries_of_other_logs_than_asked_for_are_refused() -> None:
         check(answer, {(key(2).public, 4)})
 
 
-class _Looping:
-    """A node that always says that there is more."""
+class Answering:
+    """A node that answers whatever it is told to, by the first want that is left."""
 
-    def __init__(self, following: tuple[int, int]) -> None:
-        self.following = following
-        self.asked = 0
+    def __init__(self, answer: Callable[[Want], Entries]) -> None:
+        self.answer = answer
+        self.asked = self.used = 0
 
-    async def entries(self, _wants: object) -> Entries:
+    async def entries(self, wants: Sequence[Want]) -> Entries:
         self.asked += 1
-        return Entries([], self.following)
+        return self.answer(wants[0])
+
+    def fetch(self, *wants: Want) -> None:
+        async def use(_answer: Entries, _asked: set[LogKey]) -> None:
+            self.used += 1
+
+        run(fetch(self, wants, use))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("following", [(0, 5), (3, 1)])
 def test_node_that_never_comes_to_an_end_is_given_up(following: tuple[int, int]) -> None:
-    source = _Looping(following)
-
-    async def use(_answer: Entries, _asked: set[LogKey]) -> None:
-        pass
-
+    node = Answering(lambda _: Entries([], following))
     with pytest.raises(BadAnswer):
-        run(fetch(source, [Want(JANE, 1, [(1, 9)])], use))  # type: ignore[arg-type]
-    assert source.asked <= 2
+        node.fetch(Want(JANE, 1, [(1, 9)]))
+    assert (node.asked, node.used) == (1, 0)
+
+
+LONG = 2**62
+
+
+def forged(seq_num: int) -> bytes:
+    """An entry of jane's that she has not signed."""
+    log = LogBuilder(key(1), log_id=1).grow(seq_num)
+    return log.entry(seq_num).encoded[:-64] + bytes(64)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [b"garbage", forged(1), LogBuilder(key(1), log_id=1).grow(2).entry(2).encoded, LogBuilder(key(2)).append().encoded],
+    ids=["garbage", "unsigned", "another place", "another log"],
+)
+def test_answer_that_does_not_bring_what_it_says_to_have_brought_ends_the_asking(entry: bytes) -> None:
+    node = Answering(lambda want: Entries([(entry, None)], (0, want.after + 1)))
+    with pytest.raises(BadAnswer, match="sends nothing"):
+        node.fetch(Want(JANE, 1, [(1, LONG)]))
+    assert (node.asked, node.used) == (1, 0)
+
+
+def test_answer_that_goes_on_with_the_next_log_must_have_brought_something_of_the_one_before() -> None:
+    wants = Want(JANE, 1, [(1, 9)]), Want(JANE, 2, [(1, 9)])
+    with pytest.raises(BadAnswer, match="sends nothing"):
+        Answering(lambda _: Entries([(b"garbage", None)], (1, 0))).fetch(*wants)
+    first = LogBuilder(key(1), log_id=1).append().encoded
+    answers = {1: Entries([(first, None)], (1, 0)), 2: Entries([], None)}
+    honest = Answering(lambda want: answers[want.log_id])
+    honest.fetch(*wants)
+    assert (honest.asked, honest.used) == (2, 2)
+
+
+@pytest.mark.parametrize("after", [9, 10, 2**62])
+def test_answer_that_goes_on_behind_what_was_wanted_is_refused(after: int) -> None:
+    log = LogBuilder(key(1), log_id=1).grow(10)
+    items = [(entry.encoded, None) for entry in log.entries]
+    with pytest.raises(BadAnswer, match="behind what it was asked for"):
+        Answering(lambda _: Entries(items, (0, after))).fetch(Want(JANE, 1, [(1, 4), (7, 9)]))
+
+
+def test_node_that_sends_its_own_endless_log_entry_by_entry_is_left() -> None:
+    log = LogBuilder(key(1), log_id=1).grow(110)
+
+    def drip(want: Want) -> Entries:
+        return Entries([(log.entry(want.after + 1).encoded, None)], (0, want.after + 1))
+
+    node = Answering(drip)
+    with pytest.raises(EndlessAnswer):
+        node.fetch(Want(JANE, 1, [(1, LONG)]))
+    assert (node.asked, node.used) == (101, 100)
+
+
+def test_node_that_fills_its_answers_may_take_as_many_as_it_needs() -> None:
+    log = LogBuilder(key(1), log_id=1).grow(150)
+
+    def fill(want: Want) -> Entries:
+        place = want.after + 1
+        return Entries([(log.entry(place).encoded, bytes(1024 * 1024))], (0, place) if place < 150 else None)
+
+    node = Answering(fill)
+    node.fetch(Want(JANE, 1, [(1, 150)]))
+    assert (node.asked, node.used) == (150, 150)
+
+
+def test_proof_that_is_too_long_for_entries_is_refused() -> None:
+    with pytest.raises(BadReplication):
+        decode_heights(encode_heights(Heights([LogHeight(JANE, 2, 1, 1, (bytes(401), b"other"))], "MC4x", None)))

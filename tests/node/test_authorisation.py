@@ -95,6 +95,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/heights"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/entries"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/forks"): Route(Who.ANYBODY, {"first": "AA==", "second": "AA=="}, right={422}),
     ("GET", "/federation/blobs/{hash}"): Route(Who.ANYBODY, path=f"/federation/blobs/{UNKNOWN}", right={401}),
     ("GET", "/federation/copies/{instance}"): Route(Who.ANYBODY, path=f"/federation/copies/{UNKNOWN}", right={401}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.problems import RequestProblem, problem
 from inkgrove.api.strict_json import check_json
 from inkgrove.core.errors import InkgroveError
+from inkgrove.federation.fork_proofs import PATH as FORKS
 from inkgrove.node.errors import (
     BadAddress,
     BlobTooLarge,
@@ -25,6 +26,8 @@ from inkgrove.node.errors import (
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"
+_PROOF_BYTES: Final = 4096
+"""Two entries need less; whoever brings them is not known."""
 _LEAST_RATE: Final = 16 * 1024
 _SMALL: Final = 64 * 1024
 """Up to this size JSON is checked where we are: a thread costs more."""
@@ -79,6 +82,8 @@ class BodyLimits:
     def _limit(self, path: str) -> "_Limit":
         if path == BLOBS:
             return _Limit(self._settings.max_blob_bytes, BlobTooLarge, "a blob")
+        if path == FORKS:
+            return _Limit(_PROOF_BYTES, RequestTooLarge, "a proof")
         return _Limit(self._settings.max_body_bytes, RequestTooLarge, "a body")
 
 

@@ -17,7 +17,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
-from inkgrove.federation.replicating import sender_of
+from inkgrove.federation.sources import sender_of
 from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import Caller
 from inkgrove.node.held import owner_of

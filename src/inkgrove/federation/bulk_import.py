@@ -1,46 +1,100 @@
 """Catching up with very much: it is put into an archive, which Spark imports in a process of its own.
 
-docs/protocol.md section 8. The process that serves requests only fetches and writes a file. What has been imported
-counts, so whoever is interrupted goes on with the rest.
+docs/protocol.md section 8. The process that serves requests only fetches and writes a file. What batches are asked and
+the import is not, whether it was asked for and whether its key counts, is asked before. What has been imported counts,
+so whoever is interrupted goes on with the rest.
 """
 
 import asyncio
 import json
 import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from inkgrove.federation.errors import ImportFailed
-from inkgrove.federation.replicating import Taken
-from inkgrove.messages.replication import Entries
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import InkgroveError
+from inkgrove.federation.errors import BadAnswer, ImportFailed
+from inkgrove.federation.replicating import Taken, check, last_counted, take_in
+from inkgrove.messages.replication import MAX_BYTES, Entries, Item
+from inkgrove.node.errors import KeyRevoked
+from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.store.prepare import LogKey
 
 MOST_IN_ARCHIVE: Final = 500_000
 """How many entries are imported at a time."""
+MOST_AT_HAND: Final = 5_000
+"""How many entries are held in memory before they are written."""
 _TAIL: Final = 2_000
 
 
 class BulkIntake:
-    """Gathers what is fetched in archives and imports each."""
+    """Gathers what is fetched in archives and imports each; what the import does not ask is asked before."""
 
-    def __init__(self, node: Node, taken: Taken, folder: Path, most: int = MOST_IN_ARCHIVE) -> None:
+    def __init__(
+        self, node: Node, taken: Taken, folder: Path, importing: asyncio.Semaphore, *, few: int = MOST_AT_HAND
+    ) -> None:
+        """`importing`: how many imports there may be at the same time; fewer entries than `few` are not worth one."""
         self._node = node
         self._taken = taken
         self._folder = folder
-        self._most = most
+        self._importing = importing
+        self._few = few
+        self._at_hand: list[Item] = []
+        self._asked: set[LogKey] = set()
         self._archive = folder / "archive.parquet"
         self._writer: Any = None
         self._count = 0
 
-    async def use(self, answer: Entries, _asked: set[LogKey]) -> None:
-        """Put a batch into the archive; whatever it is, the import verifies it."""
-        await asyncio.to_thread(self._write, answer)
-        if self._count >= self._most:
+    async def use(self, answer: Entries, asked: set[LogKey]) -> None:
+        """Put a batch into the archive, without what was not asked for or does not count."""
+        await asyncio.to_thread(self._sort, answer, asked)
+        if self._count >= MOST_IN_ARCHIVE:
             await self.finish()
 
-    def _write(self, answer: Entries) -> None:
+    def _sort(self, answer: Entries, asked: set[LogKey]) -> None:
+        """Identities have an effect here, so they are taken in at once, as in batches; the rest is for the archive."""
+        identities: list[Item] = []
+        logs: dict[LogKey, list[tuple[int, Item]]] = defaultdict(list)
+        for item in answer.entries:
+            try:
+                entry = decode_entry(item[0])
+            except InkgroveError as error:
+                self._refuse(error.code, 1)
+                continue
+            if entry.log_id == IDENTITY_LOG:
+                identities.append(item)
+            else:
+                logs[entry.author, entry.log_id].append((entry.seq_num, item))
+        if not logs.keys() <= asked:
+            raise BadAnswer("the node sends entries of logs that it was not asked for")
+        if identities:
+            take_in(self._node, check(Entries(identities, None), asked), self._taken)
+        self._at_hand += self._node.database.read(lambda connection: self._keep_counted(connection, logs))
+        self._asked |= logs.keys()
+        size = sum(len(entry) + len(payload or b"") for entry, payload in self._at_hand)
+        if len(self._at_hand) >= self._few or size >= MAX_BYTES:
+            self._write()
+
+    def _keep_counted(self, connection: Connection, logs: dict[LogKey, list[tuple[int, Item]]]) -> list[Item]:
+        kept: list[Item] = []
+        for key, items in logs.items():
+            last = last_counted(connection, key)
+            counted = [item for seq_num, item in items if seq_num <= last]
+            if len(counted) < len(items):
+                self._refuse(KeyRevoked.code, len(items) - len(counted))
+            kept += counted
+        return kept
+
+    def _refuse(self, code: str, count: int) -> None:
+        self._taken.received += count
+        self._taken.refused[code] += count
+
+    def _write(self) -> None:
         # Imported here: a node that never needs it starts faster.
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
@@ -49,23 +103,30 @@ class BulkIntake:
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._archive, schema)
-        if answer.entries:
-            encoded, payloads = zip(*answer.entries, strict=True)
-            self._writer.write_table(pa.table({"entry": list(encoded), "payload": list(payloads)}, schema))
-        self._count += len(answer.entries)
+        encoded, payloads = zip(*self._at_hand, strict=True)
+        self._writer.write_table(pa.table({"entry": list(encoded), "payload": list(payloads)}, schema))
+        self._count += len(self._at_hand)
+        self._at_hand = []
 
     async def finish(self) -> None:
-        """Import what has gathered."""
+        """Import what has gathered; if it is little, whatever was promised, take it in here."""
+        if self._at_hand:
+            await asyncio.to_thread(self._write if self._writer is not None else self._take_in_here)
         if self._writer is None:
             return
         await asyncio.to_thread(self._writer.close)
         self._writer = None
         count, self._count = self._count, 0
-        report = await import_archive(self._node, self._archive)
+        async with self._importing:
+            report = await import_archive(self._node, self._archive)
         self._archive.unlink()
         self._taken.received += count
         self._taken.stored += report["appended"]
         self._taken.refused.update(report["rejected"])
+
+    def _take_in_here(self) -> None:
+        items, self._at_hand = self._at_hand, []
+        take_in(self._node, check(Entries(items, None), self._asked), self._taken)
 
     async def close(self) -> None:
         """Throw away what was not imported."""

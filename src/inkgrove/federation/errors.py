@@ -68,6 +68,12 @@ class BadAnswer(FederationError):
     code = "federation.bad-answer"
 
 
+class EndlessAnswer(FederationError):
+    """The other node says again and again that there is more, and sends little."""
+
+    code = "federation.endless-answer"
+
+
 # Discovery
 
 

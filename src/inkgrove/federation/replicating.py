@@ -6,50 +6,29 @@ whoever is interrupted asks for what is lacking then.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError
-from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, NoSender
-from inkgrove.federation.fetch import Transport
-from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.messages.replication import (
-    MAX_LOGS,
-    MAX_RANGES,
-    MEDIA_TYPE,
-    AskHeights,
-    Entries,
-    Heights,
-    LogHeight,
-    Want,
-    decode_entries,
-    decode_heights,
-    encode_ask_heights,
-    encode_wants,
-)
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.federation.errors import BadAnswer
+from inkgrove.messages.replication import Entries, LogHeight, Want
 from inkgrove.node.errors import KeyRevoked
 from inkgrove.node.identity_log import IDENTITY_LOG, check_author, follow_identity_log
 from inkgrove.node.node import Node
 from inkgrove.store.decide import Status
-from inkgrove.store.identities import list_identities
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.offers import count_places, lacking_ranges
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.prepare import Batch, LogKey, Prepared, by_log, prepare
+from inkgrove.store.prepare import Batch, LogKey, by_log, prepare
 
 _VERIFIERS: Final = 2
 """How many batches are verified at the same time: libsodium lets other threads run meanwhile."""
 _AHEAD: Final = 3
 """How many batches are fetched before they can be written: what is held in memory is bounded."""
 _RANGES_OF_LOG: Final = 1_000
-
-_Read = TypeVar("_Read")
 
 
 @dataclass(slots=True)
@@ -63,65 +42,18 @@ class Taken:
     """Those that do not hold, by code."""
 
 
-class Source:
-    """Another node, asked in the name of an identity of ours."""
-
-    def __init__(
-        self, node: Node, transport: Transport, known: KnownIdentity, *, run_blocking: RunBlocking = in_thread
-    ) -> None:
-        self._node = node
-        self._transport = transport
-        self.known = known
-        self._run_blocking = run_blocking
-
-    async def heights(self, question: AskHeights) -> Heights:
-        """A page of the logs that have news."""
-        return _read(decode_heights, await self._ask(HEIGHTS_PATH, encode_ask_heights(question)))
-
-    async def entries(self, wants: Sequence[Want]) -> Entries:
-        """As much of what is wanted as fits into an answer."""
-        body = await self._ask(ENTRIES_PATH, encode_wants(wants))
-        return _read(decode_entries, body)
-
-    async def _ask(self, path: str, body: bytes) -> bytes:
-        sender = await self._run_blocking(lambda: sender_of(self._node))
-        request = await self._run_blocking(
-            lambda: signed_call(self._node, self.known, "POST", path, sender=sender, body=body, content_type=MEDIA_TYPE)
-        )
-        answer = await self._transport.send(request)
-        if answer.status != 200:
-            raise BadAnswer(
-                f"the node of {self.known.fqdn} answers with status {answer.status}",
-                status=answer.status,
-                retry_after=answer.retry_after,
-            )
-        return answer.body
-
-
-def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
-    try:
-        return decode(body)
-    except InkgroveError as err:
-        raise BadAnswer(f"the node's answer cannot be read: {err.message}", reason=err.code) from err
-
-
-def sender_of(node: Node) -> str:
-    """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
-    names = [hosted.fqdn for hosted in node.database.read(list_identities)]
-    if not names:
-        raise NoSender("this node hosts no identity, in whose name it could ask others")
-    return next((name for name in node.settings.administrators if name in names), names[0])
-
-
 # What is lacking
 
 
 def find_lacking(node: Node, logs: Collection[LogHeight]) -> list[Want]:
-    """What this node lacks of the logs that another one lists."""
+    """What this node lacks of the logs that another one lists.
+
+    Identities come first: they say which keys count, and up to where.
+    """
 
     def work(connection: Connection) -> list[Want]:
         wants = []
-        for log in logs:
+        for log in sorted(logs, key=lambda log: log.log_id != IDENTITY_LOG):
             ranges = lacking_ranges(connection, log.author, log.log_id, log.height, most=_RANGES_OF_LOG)
             if ranges:
                 wants.append(Want(log.author, log.log_id, ranges))
@@ -134,19 +66,6 @@ def count_lacking(logs: Collection[LogHeight], wants: Collection[Want]) -> int:
     """How many entries will come, about."""
     offered = {(log.author, log.log_id): log.offered for log in logs}
     return sum(min(count_places(want.ranges), offered[want.author, want.log_id]) for want in wants)
-
-
-def in_questions(wants: Sequence[Want]) -> list[list[Want]]:
-    """The wants in groups that fit into a question."""
-    questions: list[list[Want]] = []
-    ranges = MAX_RANGES + 1
-    for want in wants:
-        if ranges + len(want.ranges) > MAX_RANGES or len(questions[-1]) >= MAX_LOGS:
-            questions.append([])
-            ranges = 0
-        questions[-1].append(want)
-        ranges += len(want.ranges)
-    return questions
 
 
 # Taking in
@@ -186,46 +105,35 @@ def take_in(node: Node, checked: Checked, taken: Taken) -> None:
 
 
 def _ingest(connection: Connection, batch: Batch) -> tuple[list[Receipt], int]:
-    counted = {key: _keep_counted(connection, key, items) for key, items in batch.items()}
-    some = {key: items for key, items in counted.items() if items}
-    receipts = ingest_batch(connection, some, must_be_next=False) if some else {}
-    for author, log_id in some:
-        if log_id == IDENTITY_LOG:
-            follow_identity_log(connection, author)
-    return list(receipts.values()), sum(map(len, batch.values())) - sum(map(len, some.values()))
+    """Identities first: a batch can hold a revocation together with what that refuses."""
+    receipts: list[Receipt] = []
+    revoked = 0
+    for is_identity in (True, False):
+        some: Batch = {}
+        for key, items in batch.items():
+            if (key[1] == IDENTITY_LOG) is is_identity:
+                last = last_counted(connection, key)
+                counted = [item for item in items if item.signed.entry.seq_num <= last]
+                revoked += len(items) - len(counted)
+                if counted:
+                    some[key] = counted
+        if some:
+            receipts += ingest_batch(connection, some, must_be_next=False).values()
+        if is_identity:
+            for author, _ in some:
+                follow_identity_log(connection, author)
+    return receipts, revoked
 
 
-def _keep_counted(connection: Connection, key: LogKey, items: list[Prepared]) -> list[Prepared]:
-    """Without those behind the end of a key that was revoked."""
+def last_counted(connection: Connection, key: LogKey) -> int:
+    """The last place of a log that counts: behind it is what a revoked key has signed."""
     try:
-        check_author(connection, *key, items[-1].signed.entry.seq_num)
+        check_author(connection, *key, MAX_STORED_INTEGER)
     except KeyRevoked as err:
         last = err.data["last"]
         assert isinstance(last, int)
-        return [item for item in items if item.signed.entry.seq_num <= last]
-    return items
-
-
-async def fetch(source: Source, wants: Sequence[Want], use: Callable[[Entries, set[LogKey]], Awaitable[None]]) -> None:
-    """Ask for everything that is wanted, answer by answer."""
-    for question in in_questions(wants):
-        asked = {(want.author, want.log_id) for want in question}
-        rest = question
-        while rest:
-            answer = await source.entries(rest)
-            rest = _rest(rest, answer)
-            if rest and not answer.entries:
-                raise BadAnswer("the node says that there is more, and sends nothing")
-            await use(answer, asked)
-
-
-def _rest(wants: Sequence[Want], answer: Entries) -> list[Want]:
-    if answer.next is None:
-        return []
-    number, after = answer.next
-    if number >= len(wants) or (number == 0 and after <= wants[0].after):
-        raise BadAnswer("the node goes on where it was before, or behind what it was asked for")
-    return [replace(wants[number], after=after), *wants[number + 1 :]]
+        return last
+    return MAX_STORED_INTEGER
 
 
 class Intake:

@@ -9,25 +9,27 @@ for too, of schemas that are indexed here.
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from functools import partial
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import structlog
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.bulk_import import BulkIntake
+from inkgrove.federation.bulk_import import MOST_AT_HAND, BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import FederationError, UnknownPeer
+from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout, UnknownPeer
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
-from inkgrove.federation.replicating import Intake, Source, Taken, count_lacking, fetch, find_lacking
+from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
+from inkgrove.federation.sources import Source, fetch, list_news
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import MAX_ENTRIES, AskHeights, LogHeight, Want
+from inkgrove.messages.replication import MAX_ENTRIES, LogHeight, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.node.sending import hosted_among
@@ -43,10 +45,20 @@ BULK: Final = 100_000
 """From how many lacking entries on Spark imports them, in a process of its own."""
 _SECOND: Final = 1_000_000
 _AT_ONCE: Final = 50
+_MOST_UNDER_WAY: Final = 250
+"""How many schemas are asked for, or wait for their turn, at the same time."""
+_SCHEMAS_AT_ONCE: Final = 32
+_PEERS_AT_ONCE: Final = 8
+"""How many nodes are asked at the same time, for schemas and for all that they offer."""
+_SCHEMA_SECONDS: Final = 60
+"""How long a node is asked for schemas: they are small."""
+_PASSED_OVER_SECONDS: Final = 60
+_MOST_PASSED_OVER: Final = 10_000
 _MOST_ASKED: Final = 8
 """How many nodes are asked for one schema."""
 MOST_RENEWED: Final = 50
 """How many schemas are asked for newer versions in one round; the others have their turn in the next ones."""
+_SCHEMA: Final = "schema"
 _FIRST_WAIT: Final = 5.0
 _LONGEST_WAIT: Final = 3600.0
 
@@ -86,6 +98,13 @@ class Replicator:
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._bulk = bulk
+        self._peer_slots = asyncio.Semaphore(_PEERS_AT_ONCE)
+        self._schema_slots = asyncio.Semaphore(_SCHEMAS_AT_ONCE)
+        self._turns: WeakValueDictionary[IdentityId | str, asyncio.Lock] = WeakValueDictionary()
+        self._importing = asyncio.Semaphore(1)
+        self._busy: set[str] = set()
+        self._passed_over: dict[IdentityId | str, int] = {}
+        """Who took too long when asked for schemas, and until when they are not asked again."""
         self._wake = asyncio.Event()
         self._next_sync = 0
         self._renewed: SchemaId | None = None
@@ -96,41 +115,66 @@ class Replicator:
         self._wake.set()
 
     async def run(self, idle_seconds: float = 2.0) -> None:
-        """Replicate until the task is cancelled."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.step()
-            except InkgroveError as error:  # the store is away for a moment
-                log.warning("replication was interrupted", code=error.code, reason=error.message)
-            with suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
-                async with asyncio.timeout(idle_seconds):
-                    await self._wake.wait()
+        """Replicate until the task is cancelled; each node is asked beside the others, so that none holds them up."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    for work in await self._find_work():
+                        task = asyncio.create_task(work)
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                except InkgroveError as error:  # the store is away for a moment
+                    log.warning("replication was interrupted", code=error.code, reason=error.message)
+                with suppress(TimeoutError):
+                    # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
+                    async with asyncio.timeout(idle_seconds):
+                        await self._wake.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Look at what happened, ask for schemas, and sync with the peers if it is time."""
+        """Do everything that is to be done now, and wait for it."""
+        await asyncio.gather(*await self._find_work())
+
+    async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
+        """Schemas to be asked for and, if it is time, peers to be synced with and schemas to be renewed."""
         while await self._run_blocking(lambda: catch_up(self._node)):
             pass
-        await self.ask_for_schemas()
-        period = self._node.settings.replication_seconds
-        if period > 0 and self._node.clock() >= self._next_sync:
-            await self.sync_all()
-            await self.renew_schemas()
-            self._next_sync = self._node.clock() + period * _SECOND
+        work = {f"{_SCHEMA} {item.number}": partial(self._ask_for, item) for item in await self._find_wanted()}
+        period, now = self._node.settings.replication_seconds, self._node.clock()
+        if period > 0 and now >= self._next_sync:
+            self._next_sync = now + period * _SECOND
+            peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
+            work |= {f"peer {peer.fqdn}": partial(self._sync_in_turn, peer.fqdn) for peer in peers}
+            renewals = await self._find_renewals()
+            work |= {f"owner {owner.hex()}": partial(self._fetch_schemas, owner, of) for owner, of in renewals.items()}
+        free = {name: item for name, item in work.items() if name not in self._busy}
+        self._busy |= free.keys()
+        return [self._do(name, item) for name, item in free.items()]
+
+    async def _do(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except InkgroveError as error:
+            log.warning("replication was interrupted", at=name, code=error.code, reason=error.message)
+        finally:
+            self._busy.discard(name)
 
     # Peers
 
-    async def sync_all(self) -> None:
-        """Sync with every peer; one that fails does not keep the others from it."""
-        for peer in await self._run_blocking(lambda: self._node.database.read(list_peers)):
+    async def _sync_in_turn(self, fqdn: str) -> None:
+        async with self._peer_slots:
             try:
-                synced = await self.sync(peer.fqdn)
-            except InkgroveError as error:
-                log.warning("a peer was not synced", peer=peer.fqdn, code=error.code, reason=error.message)
+                synced = await self.sync(fqdn)
+            except FederationError as error:
+                log.warning("a peer was not synced", peer=fqdn, code=error.code, reason=error.message)
             else:
                 if synced.stored:
-                    log.info("a peer was synced", peer=peer.fqdn, stored=synced.stored)
+                    log.info("a peer was synced", peer=fqdn, stored=synced.stored)
 
     async def sync(self, fqdn: str, on_progress: OnProgress = lambda _done, _total: None) -> Synced:
         """Take everything that a peer offers and that is lacking here."""
@@ -147,46 +191,47 @@ class Replicator:
 
     async def _sync(self, peer: Peer, on_progress: OnProgress) -> Synced:
         known = await self._discovery.find(peer.fqdn)
-        source = Source(self._node, self._transport, known, run_blocking=self._run_blocking)
-        logs, position = await self._list(source, peer.position if peer.node_key == known.node_key else None)
-        wants = await self._run_blocking(lambda: find_lacking(self._node, logs))
-        lacking = count_lacking(logs, wants)
+        source = self._source(known, self._node.settings.peer_sync_seconds)
         taken = Taken()
-        in_bulk = lacking > self._bulk
-        if in_bulk:
-            await self._take(source, wants, BulkIntake(self._node, taken, self._folder(known)))
-        else:
-            await self._take(source, wants, self._intake(taken, lambda done: on_progress(done, lacking)))
-        await self._run_blocking(lambda: self._keep_proofs(logs))
+        lacking = logs = 0
+        in_bulk = False
+        position = ""
+        async for news in list_news(source, peer.position if peer.node_key == known.node_key else None):
+            position = news.position
+            wants = await self._run_blocking(partial(find_lacking, self._node, news.logs))
+            count = count_lacking(news.logs, wants)
+            logs, lacking = logs + len(wants), lacking + count
+            intake: Intake | BulkIntake
+            if count > self._bulk:
+                in_bulk = True
+                folder = self._node.home / "replication" / peer.fqdn
+                intake = BulkIntake(self._node, taken, folder, self._importing, few=min(MOST_AT_HAND, self._bulk))
+            else:
+                intake = self._intake(taken, partial(_tell, on_progress, lacking))
+            await self._take(source, wants, intake)
+            await self._run_blocking(partial(self._keep_proofs, news.logs))
         now = self._node.clock()
         await self._run_blocking(
             lambda: self._node.database.write(lambda c: note_synced(c, peer.fqdn, known.node_key, position, now))
         )
-        return Synced(peer.fqdn, len(wants), taken.received, taken.stored, dict(taken.refused), in_bulk)
+        return Synced(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), in_bulk)
 
-    async def _list(self, source: Source, since: str | None) -> tuple[list[LogHeight], str]:
-        """Every log that has news, and the position of the first page: what happens meanwhile is for the next time."""
-        page = await source.heights(AskHeights(since))
-        logs, position = list(page.logs), page.position
-        after = 0
-        while page.next is not None and page.next > after:
-            after = page.next
-            page = await source.heights(AskHeights(since, after))
-            logs += page.logs
-        return list({(item.author, item.log_id): item for item in logs}.values()), position
+    def _source(self, known: KnownIdentity, seconds: float) -> Source:
+        return Source(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
 
     async def _take(self, source: Source, wants: Sequence[Want], intake: Intake | BulkIntake) -> None:
         try:
             await fetch(source, wants, intake.use)
+        except FederationError:
+            await intake.finish()  # what came before counts
+            raise
+        else:
             await intake.finish()
         finally:
             await intake.close()
 
     def _intake(self, taken: Taken, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
         return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
-
-    def _folder(self, known: KnownIdentity) -> Path:
-        return self._node.home / "replication" / known.node_key.hex()
 
     def _keep_proofs(self, logs: Collection[LogHeight]) -> None:
         """Fork proofs are taken from anybody, and verified like everything else."""
@@ -202,14 +247,14 @@ class Replicator:
 
     # Schemas
 
-    async def ask_for_schemas(self) -> None:
-        """Ask for every schema that is wanted and due."""
-        if not await self._run_blocking(lambda: self._node.database.read(lambda c: is_any_due(c, self._node.clock()))):
-            return
-        due = await self._run_blocking(
-            lambda: self._node.database.write(lambda c: due_schemas(c, self._node.clock(), _AT_ONCE))
-        )
-        await asyncio.gather(*(self._ask_for(item) for item in due))
+    async def _find_wanted(self) -> list[WantedSchema]:
+        """Some of the schemas that are wanted and due, those that are being asked for not counted."""
+        read = self._node.database.read
+        now, under_way = self._node.clock(), sum(name.startswith(_SCHEMA) for name in self._busy)
+        if under_way >= _MOST_UNDER_WAY or not await self._run_blocking(lambda: read(lambda c: is_any_due(c, now))):
+            return []
+        most = _AT_ONCE + under_way
+        return await self._run_blocking(lambda: self._node.database.write(lambda c: due_schemas(c, now, most)))
 
     async def _ask_for(self, item: WantedSchema) -> None:
         for identity in await self._run_blocking(lambda: self._node.database.read(lambda c: _whom_to_ask(c, item))):
@@ -231,16 +276,34 @@ class Replicator:
     async def _fetch_schemas(self, whom: IdentityId | str, schemas: Sequence[SchemaId]) -> None:
         """Take what somebody's node has of schemas and this one lacks, if it answers."""
         find = self._discovery.find if isinstance(whom, str) else self._discovery.find_by_id
-        try:
-            known = await find(whom)  # type: ignore[arg-type]
-            source = Source(self._node, self._transport, known, run_blocking=self._run_blocking)
-            wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
-            await self._take(source, wants, self._intake(Taken()))
-        except FederationError as error:
-            log.info("schemas were not had", first=str(schemas[0]), code=error.code, reason=error.message)
+        # One question at a time for each, so that nobody takes up the slots of the others.
+        turn = self._turns.setdefault(whom, asyncio.Lock())
+        async with turn, self._schema_slots:
+            if self._passed_over.get(whom, 0) > self._node.clock():
+                return
+            try:
+                known = await find(whom)  # type: ignore[arg-type]
+                source = self._source(known, min(_SCHEMA_SECONDS, self._node.settings.peer_sync_seconds))
+                wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
+                await self._take(source, wants, self._intake(Taken()))
+            except FederationError as error:
+                if isinstance(error, PeerTimeout | EndlessAnswer):
+                    self._pass_over(whom)
+                log.info("schemas were not had", first=str(schemas[0]), code=error.code, reason=error.message)
+
+    def _pass_over(self, whom: IdentityId | str) -> None:
+        """Who lets others wait does so once, and not for every schema that they may have."""
+        if len(self._passed_over) >= _MOST_PASSED_OVER:
+            self._passed_over.clear()
+        self._passed_over[whom] = self._node.clock() + _PASSED_OVER_SECONDS * _SECOND
 
     async def renew_schemas(self) -> None:
         """Ask the nodes of their authors for newer versions of schemas that are indexed here, some in each round."""
+        renewals = await self._find_renewals()
+        await asyncio.gather(*(self._fetch_schemas(owner, schemas) for owner, schemas in renewals.items()))
+
+    async def _find_renewals(self) -> dict[IdentityId, list[SchemaId]]:
+        """The schemas whose turn it is, by whose they are."""
         foreign = await self._run_blocking(lambda: self._node.database.read(_foreign_schemas))
         turn = next_turn(list(foreign), self._renewed, MOST_RENEWED)
         if turn:
@@ -248,7 +311,11 @@ class Replicator:
         by_owner: dict[IdentityId, list[SchemaId]] = defaultdict(list)
         for schema in turn:
             by_owner[foreign[schema]].append(schema)
-        await asyncio.gather(*(self._fetch_schemas(owner, schemas) for owner, schemas in by_owner.items()))
+        return by_owner
+
+
+def _tell(on_progress: OnProgress, total: int, done: int) -> None:
+    on_progress(done, total)
 
 
 def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:

@@ -23,6 +23,8 @@ MAX_ENTRIES: Final = 5_000
 MAX_BYTES: Final = 6 * 1024 * 1024
 """How large an answer gets; a single entry with its payload may be larger than what is left."""
 MAX_POSITION: Final = 200
+_MAX_ENTRY_BYTES: Final = 400
+"""No entry is as long: three hashes, a key, a signature and a few numbers."""
 
 Range = tuple[int, int]
 Item = tuple[bytes, bytes | None]
@@ -206,8 +208,8 @@ def _integer(value: Any) -> int:
 
 
 def _bytes(value: Any) -> bytes:
-    if type(value) is not bytes:
-        raise BadReplication("an entry is a byte string")
+    if type(value) is not bytes or len(value) > _MAX_ENTRY_BYTES:
+        raise BadReplication("an entry is a short byte string")
     return value
 
 

@@ -1,4 +1,4 @@
-"""How often one may try: to sign in, by name and by address; to register services, by address.
+"""How often one may try: to sign in, by name and by address; to register services or prove forks, by address.
 
 A failed sign-in is held against one for a short window only, and refused attempts do not make it longer. An address
 from which an identity has signed in before has a count of its own, so that strangers who try a name keep out each
@@ -52,11 +52,20 @@ def succeed(node: Node, name: str, address: str, counted: list[str]) -> None:
 
 def count_registration(node: Node, address: str) -> None:
     """Count a service that an address registers, or refuse it."""
-    now, who = node.clock(), _who("register", _network(address))
+    _count_by_address(node, "register", address, node.settings.clients_per_address)
+
+
+def count_fork_proof(node: Node, address: str) -> None:
+    """Count a proof of a fork that comes from an address, or refuse it."""
+    _count_by_address(node, "fork", address, node.settings.fork_proofs_per_address)
+
+
+def _count_by_address(node: Node, what: str, address: str, most: int) -> None:
+    now, who = node.clock(), _who(what, _network(address))
 
     def work(connection: Connection) -> None:
         counts = count_attempt(connection, [who], now, _HOUR)
-        _refuse_beyond(counts, {who: node.settings.clients_per_address}, now, _HOUR)
+        _refuse_beyond(counts, {who: most}, now, _HOUR)
 
     node.database.write(work)
 

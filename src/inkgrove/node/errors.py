@@ -44,7 +44,7 @@ class BadPassword(AuthError):
 
 
 class TooManyAttempts(AuthError):
-    """Too many attempts to sign in or to register a service; wait before the next."""
+    """Too many attempts to sign in, to register a service or to prove a fork; wait before the next."""
 
     code = "auth.too-many-attempts"
 

@@ -43,6 +43,9 @@ class NodeSettings:
         default=300, metadata={"about": "How long a failed sign-in is held against one."}
     )
     clients_per_address: int = field(default=20, metadata={"about": "Services that an address may register per hour."})
+    fork_proofs_per_address: int = field(
+        default=100, metadata={"about": "Proofs of forks that are looked at per hour from an address."}
+    )
     schema_names: tuple[str, ...] = field(
         default=(),
         metadata={"about": "Names of schemas that this node answers for, each written `FQDN=AUTHOR/LOG`."},
@@ -82,6 +85,10 @@ class NodeSettings:
     )
     replication_seconds: int = field(
         default=300, metadata={"about": "How often a running node syncs with its peers; 0 is never."}
+    )
+    peer_sync_seconds: int = field(
+        default=3600,
+        metadata={"about": "How long another node is asked in one round for what it offers; the rest is for the next."},
     )
     blob_grace_seconds: int = field(
         default=86_400, metadata={"about": "How long a blob that nothing refers to is kept."}

@@ -1,0 +1,223 @@
+"""Asking another node for what it offers, without trusting that it ever comes to an end.
+
+docs/protocol.md section 8. Whatever it answers, a node is asked for a bounded time, an answer that says that there is
+more must bring what was asked for up to there, and answers that hold little are few: an honest node fills them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, TypeVar
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.verify import verify_signed
+from inkgrove.federation.calls import signed_call
+from inkgrove.federation.discovery import RunBlocking, in_thread
+from inkgrove.federation.errors import BadAnswer, EndlessAnswer, NoSender, PeerTimeout
+from inkgrove.federation.fetch import Transport
+from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
+from inkgrove.messages.replication import (
+    MAX_LOGS,
+    MAX_RANGES,
+    MEDIA_TYPE,
+    AskHeights,
+    Entries,
+    Heights,
+    LogHeight,
+    Want,
+    decode_entries,
+    decode_heights,
+    encode_ask_heights,
+    encode_wants,
+)
+from inkgrove.node.node import Node
+from inkgrove.store.identities import list_identities
+from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.prepare import LogKey
+
+MOST_THIN: Final = 100
+"""How many answers of one node may say that there is more although they hold little."""
+_FULL_ENTRIES: Final = 500
+_FULL_BYTES: Final = 1024 * 1024
+_FULL_PAGE: Final = 500
+_MOST_BEHIND: Final = 20_000
+"""So many entries of pools can stand behind the one where an answer was cut."""
+_LOGS_AT_ONCE: Final = 110_000
+_PROOFS_AT_ONCE: Final = 10_000
+"""How many logs and proofs are held in memory before they are dealt with."""
+
+_Read = TypeVar("_Read")
+
+
+class Source:
+    """Another node, asked in the name of an identity of ours, until its time is up; belongs to one event loop."""
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        known: KnownIdentity,
+        *,
+        seconds: float,
+        run_blocking: RunBlocking = in_thread,
+    ) -> None:
+        self._node = node
+        self._transport = transport
+        self.known = known
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        self._run_blocking = run_blocking
+
+    async def heights(self, question: AskHeights) -> Heights:
+        """A page of the logs that have news."""
+        return _read(decode_heights, await self._ask(HEIGHTS_PATH, encode_ask_heights(question)))
+
+    async def entries(self, wants: Sequence[Want]) -> Entries:
+        """As much of what is wanted as fits into an answer."""
+        return _read(decode_entries, await self._ask(ENTRIES_PATH, encode_wants(wants)))
+
+    async def _ask(self, path: str, body: bytes) -> bytes:
+        sender = await self._run_blocking(lambda: sender_of(self._node))
+        request = await self._run_blocking(
+            lambda: signed_call(self._node, self.known, "POST", path, sender=sender, body=body, content_type=MEDIA_TYPE)
+        )
+        try:
+            # Around the request alone: what has come is written in any case.
+            async with asyncio.timeout_at(self._deadline):
+                answer = await self._transport.send(request)
+        except TimeoutError as err:
+            raise PeerTimeout(f"the node of {self.known.fqdn} was not done in time; the rest is for later") from err
+        if answer.status != 200:
+            raise BadAnswer(
+                f"the node of {self.known.fqdn} answers with status {answer.status}",
+                status=answer.status,
+                retry_after=answer.retry_after,
+            )
+        return answer.body
+
+
+def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
+    try:
+        return decode(body)
+    except InkgroveError as err:
+        raise BadAnswer(f"the node's answer cannot be read: {err.message}", reason=err.code) from err
+
+
+def sender_of(node: Node) -> str:
+    """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
+    names = [hosted.fqdn for hosted in node.database.read(list_identities)]
+    if not names:
+        raise NoSender("this node hosts no identity, in whose name it could ask others")
+    return next((name for name in node.settings.administrators if name in names), names[0])
+
+
+class _Patience:
+    """Counts the answers of a node that say that there is more and hold little."""
+
+    def __init__(self) -> None:
+        self._left = MOST_THIN
+
+    def bear(self, *, is_full: bool) -> None:
+        if not is_full:
+            self._left -= 1
+        if self._left < 0:
+            raise EndlessAnswer(f"the node says for the {MOST_THIN + 1}st time that there is more, and sends little")
+
+
+# Heights
+
+
+async def list_news(source: Source, since: str | None) -> AsyncIterator[Heights]:
+    """Every log that has news, in lists of bounded length.
+
+    All of them have the position of the first page: what happens meanwhile is for the next time.
+    """
+    patience = _Patience()
+    position: str | None = None
+    logs: dict[LogKey, LogHeight] = {}
+    proofs = after = 0
+    while True:
+        page = await source.heights(AskHeights(since, after))
+        position = position if position is not None else page.position
+        logs |= {(item.author, item.log_id): item for item in page.logs}
+        proofs += sum(item.proof is not None for item in page.logs)
+        if page.next is None:
+            break
+        if page.next <= after:
+            raise BadAnswer("the node goes on where it was before")
+        patience.bear(is_full=len(page.logs) >= _FULL_PAGE)
+        after = page.next
+        if len(logs) >= _LOGS_AT_ONCE or proofs >= _PROOFS_AT_ONCE:
+            yield Heights(list(logs.values()), position, after)
+            logs, proofs = {}, 0
+    yield Heights(list(logs.values()), position, None)
+
+
+# Entries
+
+
+def in_questions(wants: Sequence[Want]) -> list[list[Want]]:
+    """The wants in groups that fit into a question."""
+    questions: list[list[Want]] = []
+    ranges = MAX_RANGES + 1
+    for want in wants:
+        if ranges + len(want.ranges) > MAX_RANGES or len(questions[-1]) >= MAX_LOGS:
+            questions.append([])
+            ranges = 0
+        questions[-1].append(want)
+        ranges += len(want.ranges)
+    return questions
+
+
+async def fetch(source: Source, wants: Sequence[Want], use: Callable[[Entries, set[LogKey]], Awaitable[None]]) -> None:
+    """Ask for everything that is wanted, answer by answer."""
+    patience = _Patience()
+    for question in in_questions(wants):
+        asked = {(want.author, want.log_id) for want in question}
+        rest = question
+        while rest:
+            answer = await source.entries(rest)
+            rest = _rest(rest, answer)
+            if rest:
+                patience.bear(is_full=_is_full(answer))
+            await use(answer, asked)
+
+
+def _rest(wants: Sequence[Want], answer: Entries) -> list[Want]:
+    """What is still to be asked for after an answer; raises if it does not bring what it says to have brought."""
+    if answer.next is None:
+        return []
+    number, after = answer.next
+    if number >= len(wants):
+        raise BadAnswer("the node goes on behind what it was asked for")
+    want = wants[number]
+    if number and after == want.after:
+        done = {(item.author, item.log_id) for item in wants[:number]}
+        has_brought = _brings(answer, lambda entry: (entry.author, entry.log_id) in done)
+    elif want.after < after < want.ranges[-1][1]:
+        place = want.author, want.log_id, after
+        has_brought = _brings(answer, lambda entry: (entry.author, entry.log_id, entry.seq_num) == place)
+    else:
+        raise BadAnswer("the node goes on where it was before, or behind what it was asked for")
+    if not has_brought:
+        raise BadAnswer("the node says that there is more, and sends nothing of what came before")
+    return [replace(want, after=after), *wants[number + 1 :]]
+
+
+def _brings(answer: Entries, is_asked: Callable[[Entry], bool]) -> bool:
+    """Whether the last entry that was asked for is there and signed; what proves it can stand behind it."""
+    for encoded, _ in islice(reversed(answer.entries), _MOST_BEHIND):
+        try:
+            if is_asked(entry := decode_entry(encoded)):
+                verify_signed(entry)
+                return True
+        except InkgroveError:
+            return False  # an honest node does not send what it has not verified
+    return False
+
+
+def _is_full(answer: Entries) -> bool:
+    if len(answer.entries) >= _FULL_ENTRIES:
+        return True
+    return sum(len(entry) + len(payload or b"") for entry, payload in answer.entries) >= _FULL_BYTES
