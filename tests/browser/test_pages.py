@@ -197,6 +197,7 @@ def test_value_that_fell_back_to_a_default_says_so(world: World, visit: Visitor)
     visit.sign_in(JANE)
     page = visit.go(f"/pages/instances/{world.mails[-1]}/fields/subject")
     expect(page.locator("blockquote")).to_have_text("<Subject>")
+    assert "jane.haiku.ink wrote something else in entry 34 of their log" in page.locator("main").inner_text()
     expect(page.get_by_text("did not fit a later version of the schema")).to_be_visible()
     page = visit.go(f"/pages/schemas/{world.schema}")
     newest = page.locator(".timeline > li").first
@@ -283,7 +284,7 @@ def test_rot_shows_budgets_moves_and_freshness_and_explains_a_copy(world: World,
     expect(section("What the last plan took")).to_contain_text("6 from full to cooked")
     expect(section("What the last plan took")).to_contain_text("Because of node rows")
     expect(page.get_by_role("img", name="Freshness of copies over the runs")).to_be_visible()
-    assert page.locator("svg.fresh text.middle").all_inner_texts() == [str(tick) for tick in range(1, 10)]
+    assert page.locator("svg.fresh text.middle").all_text_contents() == [str(tick) for tick in range(1, 10)]
     page.get_by_label("Id of an instance").fill(world.rotted)
     page.get_by_role("button", name="Explain").click()
     expect(section("Explain a copy")).to_contain_text("This copy of alice.sloth.example is")
