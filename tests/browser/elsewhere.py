@@ -66,6 +66,7 @@ class Copies:
         self.logs = {secret: LogBuilder(secret, log_id=4) for secret in (ALICE, BOB)}
         self.born: dict[Hash, int] = {}
         self.shown: list[Hash] = []
+        self.of_bob: set[Hash] = set()
 
     def live(self) -> None:
         """All of it, up to yesterday."""
@@ -85,11 +86,13 @@ class Copies:
         instance = log.hash(len(log.entries))
         self.born[instance] = tick
         self.shown.append(instance)
+        if secret is BOB:
+            self.of_bob.add(instance)
 
     def freshness(self, instance: Hash, tick: int) -> float:
-        """It falls by a fifth from run to run, of every third copy more slowly."""
-        slow = 0.9 if instance[-1] % 3 == 0 else 0.8
-        return float(slow ** (tick - self.born[instance]))
+        """From run to run a fifth goes, of bob's a tenth: people read them more often."""
+        is_bobs = instance in self.of_bob
+        return float((0.9 if is_bobs else 0.8) ** (tick - self.born[instance]))
 
     def _run(self, tick: int, now: int) -> None:
         """A run as Spark's would be: begun, staged, committed, worked off, finished."""
