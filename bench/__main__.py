@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("verification", "migration", "archive", "pipeline", "node", "reading", "federation", "rot_pass")
+SUITES = ("verification", "migration", "archive", "pipeline", "node", "reading", "federation", "rot_pass", "demo")
 
 
 def main() -> None:
@@ -28,9 +28,9 @@ def main() -> None:
             met = "yes" if row.is_met else "no"
             table.add_row(
                 row.name,
-                f"{row.rate:,.0f}",
+                _rate(row.rate),
                 row.baseline,
-                f"{row.baseline_rate:,.0f}",
+                _rate(row.baseline_rate),
                 f"{row.ratio:.2f}",
                 row.target,
                 met,
@@ -42,6 +42,10 @@ def main() -> None:
     machine = {"python": platform.python_version(), "machine": platform.machine()}
     target.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
     console.print(f"written to {target.relative_to(Path.cwd())}")
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ def error_page() -> str:
         "",
         "Everything that Inkgrove refuses has a code that never changes its meaning. Commands print it in brackets,",
         "and with `--json` as `code`. What became of a message in a view is told by [outcomes](outcomes.md).",
+        "A [delivery](federation.md#what-is-sent) that the other node refused has the code that its node gave, or `http.STATUS` if that",
+        "refused the whole request with this status, such as `http.413`.",
         "",
         "This page is made from `core/errors.py`, `node/errors.py`, `federation/errors.py` and `client/errors.py` by `scripts/make_docs.py`.",
     ]

@@ -15,6 +15,7 @@ COLUMNS = ("subject", "body", "created")
 VERSION_2: list[dict[str, Any]] = [
     {"subject": {"action": "create", "type": "text"}},
     {"body": {"action": "create", "type": "text"}},
+    {"recipient": {"action": "create", "type": "relation"}},
     {"created": {"action": "create", "type": "timestamp"}},
 ]
 VERSION_3: list[dict[str, Any]] = [{"attachments": {"action": "create", "type": "relation[]"}}]
@@ -162,6 +163,8 @@ class Story:
             expect(refused.code == "entry.bad-signature", "it is refused for its signature")
         else:
             raise NotAsItShouldBe("the forged entry is refused")
+        self.see(self.jane, ["Hello! ...friend"])
+        self.tell.say("  Nothing of it is anywhere.")
 
     def revert(self) -> None:
         """Back to version 3."""

@@ -1,5 +1,6 @@
 """A real Chromium, axe-core, and a node with a small history to look at."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, sync_playwright
 from pyspark.sql import SparkSession
 
 from inkgrove.pipeline.materialiser import Materialiser
+from tests.browser.elsewhere import POLICY
 from tests.browser.visitor import Visitor
 from tests.browser.world import SETTINGS, World
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
@@ -60,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, chromiu
     """One node for all tests of a module; its views are built once, by Spark."""
     home = tmp_path_factory.mktemp("pages")
     materialiser = Materialiser(spark, str(home))
-    with RunningNode(home, home, SETTINGS) as running:
+    with RunningNode(home, home, SETTINGS, rot_policy=json.loads(POLICY.render())) as running:
         yield World(running, materialiser)
     materialiser.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.browser.world import World
@@ -38,7 +38,10 @@ PAGES: list[tuple[str, str | None, Address]] = [
     ("rot", ADMIN, lambda _: "/pages/rot"),
     ("consent", JANE, lambda world: world.service.address(f"schema:{world.schema}:read relations:read")),
 ]
-IN_DOCS = {"home-administrator", "view", "provenance", "proof", "schema", "log", "me", "consent"}
+IN_DOCS = {"home-administrator", "view", "provenance", "proof", "schema", "log", "me", "rot", "consent"}
+
+WHOLE = {"rot", "me"}
+"""What matters on them is further down."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,7 @@ def test_page_fits_every_screen_and_reader(
     check_width(page)
     check_axe(page, axe)
     if name in IN_DOCS:
-        take_picture(page, name)
+        take_picture(page, name, whole=name in WHOLE)
     page.set_viewport_size({"width": PHONE, "height": 844})
     page.emulate_media(color_scheme="dark")
     check_width(page)
@@ -194,6 +197,7 @@ def test_value_that_fell_back_to_a_default_says_so(world: World, visit: Visitor)
     visit.sign_in(JANE)
     page = visit.go(f"/pages/instances/{world.mails[-1]}/fields/subject")
     expect(page.locator("blockquote")).to_have_text("<Subject>")
+    assert "jane.haiku.ink wrote something else in entry 34 of their log" in page.locator("main").inner_text()
     expect(page.get_by_text("did not fit a later version of the schema")).to_be_visible()
     page = visit.go(f"/pages/schemas/{world.schema}")
     newest = page.locator(".timeline > li").first
@@ -236,6 +240,55 @@ def test_request_to_follow_is_accepted_on_the_page(world: World, visit: Visitor)
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert")).to_contain_text("nobody.haiku.invalid")
     visit.complaints.clear()  # Chromium reports the 422
+
+
+def test_stranger_is_accepted_on_the_page_and_the_mail_is_there(world: World, visit: Visitor) -> None:
+    page = visit.sign_in(JANE, "/pages/me")
+    strangers = page.locator("section", has=page.get_by_role("heading", name="From strangers"))
+    expect(strangers.get_by_role("listitem")).to_contain_text("mole.sloth.example sent 1 thing.")
+    visit.go(f"/pages/instances/{world.request}", status=404)
+    visit.go("/pages/me")
+    strangers.get_by_role("button", name="Accept").click()
+    expect(strangers).to_contain_text("Nothing waits.")
+    followers = page.get_by_role("listitem").filter(has_text="mole.sloth.example")
+    expect(followers).to_contain_text("accepted")
+    world.materialiser.catch_up()
+    page = visit.go(f"/pages/instances/{world.request}")
+    expect(page.get_by_text("May I dig here?").first).to_be_visible()
+
+
+def test_deliveries_tell_how_far_each_has_come(world: World, visit: Visitor) -> None:
+    page = visit.sign_in(JANE, "/pages/me")
+    table = page.get_by_role("table", name="What you sent to other nodes")
+    rows = [row.get_by_role("cell").all_inner_texts() for row in table.get_by_role("row").all()[1:]]
+    assert [(to, state) for to, _, state, _ in rows] == [
+        ("alice.sloth.example", "on its way"),
+        ("alice.sloth.example", "delivered"),
+        ("bob.sloth.example", "given up federation.timeout"),
+    ]
+    assert [when for _, _, _, when in rows][1:] == ["24 hours ago", "2 days ago"]
+    table.get_by_role("link").first.click()
+    assert page.url.endswith(world.mails[7])
+
+
+def test_rot_shows_budgets_moves_and_freshness_and_explains_a_copy(world: World, visit: Visitor) -> None:
+    page = visit.sign_in(ADMIN, "/pages/rot")
+
+    def section(name: str) -> Locator:
+        return page.locator("section", has=page.get_by_role("heading", name=name, exact=True))
+
+    expect(section("Budgets")).to_contain_text("200,000 bytes and 30 copies")
+    # Six mails came before each of nine runs, and thirty stay: six went in each of the last four, and are stubs after
+    # two days.
+    assert page.locator("td[data-label=Copies]").all_inner_texts() == ["30", "0", "12", "12", "0"]
+    expect(section("What the last plan took")).to_contain_text("6 from full to cooked")
+    expect(section("What the last plan took")).to_contain_text("Because of node rows")
+    expect(page.get_by_role("img", name="Freshness of copies over the runs")).to_be_visible()
+    assert page.locator("svg.fresh text.middle").all_text_contents() == [str(tick) for tick in range(1, 10)]
+    page.get_by_label("Id of an instance").fill(world.rotted)
+    page.get_by_role("button", name="Explain").click()
+    expect(section("Explain a copy")).to_contain_text("This copy of alice.sloth.example is")
+    expect(section("Explain a copy")).to_contain_text("because of node rows: freshness 0.")
 
 
 def test_consent_gives_access_and_revoking_ends_it(world: World, visit: Visitor) -> None:

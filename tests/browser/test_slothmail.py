@@ -184,6 +184,28 @@ def test_attachment_and_sharing_reach_somebody_on_the_same_node_until_access_is_
     mary.close()
 
 
+def test_mail_is_from_who_signed_it_whatever_it_says(post: Post) -> None:
+    """Mary writes in Jane's name; what John's node knows is who Mary is."""
+    mary, john = post.nodes.nodes["a"].sign_in("mary.a.ink"), post.sign_in(JOHN)
+    fields = {"sender": JANE, "recipients": [JOHN], "subject": "Send leaves", "body": "To me, at once."}
+    pair = post.ids["mary.a.ink"], post.ids[JOHN]
+    post.nodes.nodes["b"].node.database.write(lambda c: put_state(c, *pair, "accepted", 0))
+    body = {"schema": post.schema, "fields": fields, "access": {"mode": "listed"}, "recipients": [JOHN]}
+    instance = mary.post("/instances", json=body).json()["instance"]
+    until(lambda: post.nodes.payloads("b", instance) == 1)
+    post.fold("b")
+    arrived = john.page.get_by_role("button", name="Send leaves")
+    expect(arrived).to_contain_text("mary.a.ink")
+    arrived.click()
+    reader = john.page.get_by_role("article")
+    expect(reader).to_contain_text(f"mary.a.ink wrote to {JOHN}")
+    expect(reader).to_contain_text(f"Undersigned: “{JANE}”")
+    john.page.get_by_role("button", name="Answer").click()
+    expect(john.page.get_by_label("To")).to_have_value("mary.a.ink")
+    john.page.get_by_role("button", name="Cancel").click()
+    john.close()
+
+
 def test_saying_no_shows_nothing(post: Post) -> None:
     visitor = Visitor(post.chromium, post.client)
     page = visitor.go("/")

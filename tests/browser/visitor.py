@@ -76,8 +76,8 @@ def check_width(page: Page) -> None:
     assert wide <= there, f"{page.url} is {wide} wide, and {there} are there"
 
 
-def take_picture(page: Page, name: str) -> None:
-    """Make a picture for the docs anew, if that is asked for."""
+def take_picture(page: Page, name: str, *, whole: bool = False) -> None:
+    """Make a picture for the docs anew, if that is asked for: of the screen, or of the whole page."""
     if os.environ.get("INKGROVE_SCREENSHOTS") == "1":
         SCREENSHOTS.mkdir(exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"{name}.png")
+        page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole)

@@ -1,16 +1,17 @@
-"""A small history for people to look at: a schema that changed, mails, services, forks, requests."""
+"""A small history for people to look at: a schema that changed, mails, services, forks, requests, rot."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from inkgrove.core.keys import parse_public_key
+from inkgrove.core.keys import PublicKey, identity_of, parse_public_key
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.materialiser import Materialiser
+from tests.browser.elsewhere import ALICE, BOB, Copies, get_to_know, settle_deliveries, write_as_stranger
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, schema_id
@@ -23,6 +24,7 @@ SETTINGS = NodeSettings(
     heartbeat_seconds=1.0,
     sign_ins_per_address=10_000,
     clients_per_address=10_000,
+    resolve=("*.sloth.example=127.0.0.1:9",),  # where nobody answers
 )
 SUBJECTS = [
     "The slow road to the pond",
@@ -47,8 +49,9 @@ class World:
             self.people[name] = self.running.sign_in(f"{name}.haiku.ink")
         self.schema = self._publish_schema()
         self.mails = self._write_mails()
-        self._misbehave()
         self._relate()
+        self._meet_others()
+        self._misbehave()
         self.service = Service(self.running, "Slothmail", f"{self.running.url}/back")
         scope = f"schema:{self.schema}:read schema:{self.schema}:create"
         self.tokens = self.service.connect("jane.haiku.ink", scope)
@@ -140,7 +143,22 @@ class World:
         assert self.people["john"].put("/me/following/jane.haiku.ink", json={}).status_code == 200
         assert self.people["jane"].put("/me/following/dev.haiku.ink", json={}).status_code == 200
 
-    def author_of(self, name: str) -> bytes:
+    def _meet_others(self) -> None:
+        """Copies that rot, a stranger's request, and mails on their way."""
+        node = self.running.node
+        get_to_know(node)
+        newest = SchemaVersion(*schema_id(self.schema), 4)
+        copies = Copies(node, newest)
+        copies.live()
+        self.rotted = copies.logs[ALICE].hash(1).hex()
+        self.request = write_as_stranger(node, newest, identity_of(self.author_of("jane"))).hex()
+        for mail, secret in ((3, ALICE), (5, BOB), (7, ALICE)):
+            to = {"recipients": [identity_of(secret.public).hex()]}
+            answer = self.people["jane"].post(f"/instances/{self.mails[mail]}/share", json=to)
+            assert answer.status_code == 200, answer.text
+        settle_deliveries(node, self.mails[3], self.mails[5])
+
+    def author_of(self, name: str) -> PublicKey:
         """The first key of somebody."""
         found: str = self.running.anybody.get(f"/identities/{name}.haiku.ink").json()["key"]
         return parse_public_key(found)

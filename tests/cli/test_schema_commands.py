@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import inkgrove
+from tests.support.node_processes import Serving
+from tests.support.nodes import PASSWORD
 
 MIGRATIONS = """kind: schema-migration
 fields:
@@ -236,6 +238,13 @@ def test_readme_commands_work(tmp_path: Path) -> None:
     blocks = (root / "README.md").read_text().split("```sh\n")[1:]
     script = "set -eu\n" + "".join(block.split("```")[0] for block in blocks if "make demo" not in block)
     script = script.replace(".venv/bin/inkgrove", f"{Path(sys.executable).parent}/inkgrove")
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    script, starts, after = script.rpartition(f"{Path(sys.executable).parent}/inkgrove up\n")
+    assert (bool(starts), after) == (True, "")  # the last, which goes on until it is stopped
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, input=f"{PASSWORD}\n", capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "all valid" in done.stderr
+    with Serving(tmp_path / "inkgrove-data", command="up") as node:
+        jane = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
+        assert node.client.post("/sessions", json=jane).status_code == 201

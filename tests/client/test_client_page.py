@@ -7,12 +7,22 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from tests.client.conftest import Person
+import pytest
+
+from tests.client.conftest import SETTINGS, Person
 from tests.support.components import require_component
 from tests.support.node_processes import Serving
-from tests.support.pages import DEFAULT_URL, run_page
+from tests.support.pages import DEFAULT_URL, read_start, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "data-engineers.md"])
+def test_page_starts_a_node_like_the_one_that_it_is_run_against(page: str) -> None:
+    told = read_start(DOCS / page)
+    assert told.keys() == {"registration", "administrators"}
+    assert told["registration"] == SETTINGS["registration"]
+    assert told["administrators"] in SETTINGS["administrators"].split(",")
 
 
 def test_examples_of_the_client_do_what_they_show(node: Serving, tmp_path: Path) -> None:

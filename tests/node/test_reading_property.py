@@ -31,11 +31,13 @@ def world(place: Path | str, tmp_path: Path, spark: SparkSession) -> Iterator[Wo
     materialiser.close()
 
 
-def document(row: ReferenceRow) -> Row:
+def document(world: World, row: ReferenceRow) -> Row:
+    (owner,) = (person for person in world.people.values() if person.author == row.author)
     access = None if row.access is None else {"mode": row.access.mode, "to": [to.hex() for to in row.access.to]}
     return {
         "instance": row.instance.hex(),
         "author": row.author.hex(),
+        "owner": {"id": owner.id.hex(), "fqdn": f"{owner.name}.haiku.ink"},
         "log_id": row.log_id,
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,
@@ -144,12 +146,12 @@ def check_pages(world: World, chance: Chance, reader: Person | None) -> None:
     if sort:
         parameters.append(("sort", ",".join(f"{'-' if descends else ''}{name}" for name, descends in sort)))
     found, count = read_all(world.client(reader), f"/views/{MAILS}", parameters)
-    assert found == [document(row) for row in in_order(rows, sort)], parameters
+    assert found == [document(world, row) for row in in_order(rows, sort)], parameters
     assert count == len(rows)
 
 
 def check_expansion(world: World, reader: Person | None) -> None:
-    people = {row.instance: document(row) for row in seen(world, PEOPLE, reader)}
+    people = {row.instance: document(world, row) for row in seen(world, PEOPLE, reader)}
     found, _ = read_all(world.client(reader), "/views/mail", [("expand", "sender,to"), ("fields", "subject")])
     wanted = {row.instance.hex(): row for row in seen(world, MAILS, reader)}
     assert {row["instance"] for row in found} == set(wanted)
@@ -182,7 +184,8 @@ def check_instances(world: World, reader: Person | None) -> None:
                     assert answer.json()["history"][0]["seq_num"] == wanted[instance].seq_num
                 else:
                     shown = answer.json()
-                    assert {name: shown[name] for name in document(wanted[instance])} == document(wanted[instance])
+                    expected = document(world, wanted[instance])
+                    assert {name: shown[name] for name in expected} == expected
 
 
 def check_outcomes(world: World, reader: Person | None) -> None:
@@ -284,7 +287,7 @@ class Follower:
         return operations
 
     def wanted(self) -> dict[str, Row]:
-        return {row.instance.hex(): document(row) for row in seen(self.world, MAILS, self.reader)}
+        return {row.instance.hex(): document(self.world, row) for row in seen(self.world, MAILS, self.reader)}
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,11 +33,13 @@ class RunningNode:
     )
     port: int = 0
     """A free one, unless others must know it beforehand."""
+    rot_policy: Mapping[str, Any] | None = None
 
     def __enter__(self) -> Self:
         configure_logs(NodeSettings(log_level="warning"))
         self.node = Node(self.place, self.settings, home=self.home)
-        self.server = uvicorn.Server(make_config(make_site(self.node), replace(self.settings, port=self.port)))
+        site = make_site(self.node, rot_policy=self.rot_policy)
+        self.server = uvicorn.Server(make_config(site, replace(self.settings, port=self.port)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 10

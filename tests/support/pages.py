@@ -18,6 +18,7 @@ from traceback import format_exc
 
 DEFAULT_URL = "http://127.0.0.1:8750"
 _BLOCKS = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n?^```(?:json|text)\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_START = re.compile(r"^```text\n((?:export .*\n)+)(?:\.venv/bin/)?inkgrove up\n```$", re.MULTILINE)
 _MARK = "\x01"
 
 
@@ -33,6 +34,16 @@ class Step:
 def read_steps(page: str) -> list[Step]:
     """The steps of a page in order."""
     return [Step(match[2], match[3], match[1]) for match in _BLOCKS.finditer(page)]
+
+
+def read_start(file: Path) -> dict[str, str]:
+    """The settings of the node that a page starts in another terminal, as the block with `inkgrove up` exports them."""
+    found = _START.search(file.read_text())
+    assert found is not None, f"{file.name} does not say how its node is started"
+    command = ["bash", "-c", f"{found[1]}env"]
+    exported = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True)
+    pairs = (line.split("=", 1) for line in exported.stdout.splitlines() if line.startswith("INKGROVE_NODE_"))
+    return {name.removeprefix("INKGROVE_NODE_").lower(): value for name, value in pairs}
 
 
 def run_page(file: Path, urls: str | Mapping[str, str], folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Nothing is undocumented: every command, setting, route and error code has its words, and every page can be found."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+SOURCE = DOCS.parent / "src" / "inkgrove"
 FAMILIES = (client_errors, federation_errors, node_errors)  # their classes are in the tree once they are imported
 
 
@@ -72,6 +74,18 @@ def test_every_error_code_is_documented() -> None:
     for code in found:
         # A family stands in a heading, a reason in a table.
         assert f"| `{code}` |" in text or f"## {code}.\\*" in text, code
+
+
+def test_no_code_is_written_where_the_error_page_does_not_see_it() -> None:
+    """Not as a text beside the classes; what is put together from a status has words of its own."""
+    written = []
+    for file in sorted(SOURCE.rglob("*.py")):
+        for item in ast.walk(ast.parse(file.read_text())):
+            if isinstance(item, ast.keyword) and item.arg == "code" and isinstance(item.value, ast.Constant):
+                written += [f"{file.name}: {item.value.value}"] if isinstance(item.value.value, str) else []
+    assert written == []
+    assert "`http.STATUS`" in page("errors.md")
+    assert "`http.STATUS`" in page("federation.md")
 
 
 @pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.name)

@@ -38,6 +38,8 @@ function alarm(error) {
 
 const names = (text) => text.split(/[\s,;]+/).filter(Boolean).map((name) => name.toLowerCase());
 const isMine = (mail) => me.authors.has(mail.author);
+// Who wrote it is whose key signed it; what a mail itself says of its sender is no more than a signature on paper.
+const writer = (mail) => mail.owner.fqdn ?? `${mail.owner.id.slice(0, 8)}…`;
 const when = (mail) => (mail.fields.created ? time.format(new Date(mail.fields.created)) : "");
 const size = (bytes) => (bytes < 1024 ? `${bytes} bytes` : `${Math.round(bytes / 1024)} KiB`);
 
@@ -132,7 +134,7 @@ function apply(patch) {
     }
     const isNew = !mails.has(instance);
     mails.set(instance, { ...value, arrived: isNew });
-    if (isNew && !isMine(value)) say(`A mail from ${value.fields.sender} has arrived: ${value.fields.subject}`);
+    if (isNew && !isMine(value)) say(`A mail from ${writer(value)} has arrived: ${value.fields.subject}`);
     if (open === instance) show(instance);
   }
 }
@@ -159,7 +161,7 @@ function nothing() {
 }
 
 function item(mail) {
-  const other = isMine(mail) ? `to ${(mail.fields.recipients ?? []).join(", ") || "nobody"}` : mail.fields.sender ?? "";
+  const other = isMine(mail) ? `to ${(mail.fields.recipients ?? []).join(", ") || "nobody"}` : writer(mail);
   const button = element(
     "button",
     { type: "button", class: "item", "data-instance": mail.instance, "aria-current": String(open === mail.instance), onclick: () => show(mail.instance, true) },
@@ -187,11 +189,12 @@ function show(instance, byHand = false) {
   $("reader").replaceChildren(
     element("p", { class: "back" }, act("Back to the list", () => show(null), { class: "quiet" })),
     element("h2", {}, fields.subject || "No subject"),
-    element("p", { class: "facts" }, `${isMine(mail) ? "You wrote" : `${fields.sender ?? "Somebody"} wrote`} to ${(fields.recipients ?? []).join(", ") || "nobody"}, ${when(mail)}`),
+    element("p", { class: "facts" }, `${isMine(mail) ? "You wrote" : `${writer(mail)} wrote`} to ${(fields.recipients ?? []).join(", ") || "nobody"}, ${when(mail)}`),
     element("p", { class: "facts" }, `Signed with the key ${mail.author.slice(0, 8)}…, entry ${mail.last_seq_num}. `,
       element("a", { href: `${node.url}/pages/instances/${mail.instance}/proof`, target: "_blank", rel: "noopener" }, "See the proof on your node")),
     deliveries,
     element("div", { class: "text" }, fields.body ?? ""),
+    ...(fields.sender && fields.sender !== mail.owner.fqdn ? [element("p", { class: "facts" }, `Undersigned: “${fields.sender}”`)] : []),
     element("ul", { class: "files", "aria-label": "Attachments" }, ...(fields.attachments ?? []).map((blob, number) => attachment(mail, blob, number))),
     element("p", { class: "actions" }, ...(isMine(mail) ? own : theirs)),
   );
@@ -243,7 +246,7 @@ function write(mail, answered = null) {
   $("send").textContent = mail ? "Save" : "Send";
   $("compose-alarm").textContent = "";
   for (const part of dialog.querySelectorAll(".only-new")) part.hidden = Boolean(mail);
-  $("to").value = answered?.fields.sender ?? "";
+  $("to").value = answered?.owner.fqdn ?? answered?.owner.id ?? "";
   $("subject").value = mail?.fields.subject ?? (answered ? `Re: ${answered.fields.subject ?? ""}` : "");
   $("body").value = mail?.fields.body ?? "";
   submitted(dialog, () => (mail ? change(mail) : send()), $("compose-alarm"));

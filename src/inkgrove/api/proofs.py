@@ -23,6 +23,7 @@ from inkgrove.node.history import Event, read_history, show_instance_at, written
 from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, show_instance
+from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 from inkgrove.store.view_store import View
 
@@ -75,12 +76,12 @@ def _show_now(node: Node, asking: Caller | str | None, instance: str) -> Respons
     return _answer(*show_instance(node, asking, parse_instance(instance)))
 
 
-def _answer(view: View, row: ViewRow) -> Response:
+def _answer(view: View, row: ViewRow, owner: Owner) -> Response:
     return json_answer(
         {
             "schema": {"author": view.schema_id.author.hex(), "log_id": view.schema_id.log_id},
             "version": view.version,
-            **row_document(row),
+            **row_document(row, owner),
             "provenance": row.field_seq_nums,
         }
     )

@@ -35,7 +35,13 @@ class DeliveryBody(BaseModel):
     state: Literal["waiting", "delivered", "held", "refused", "given-up"]
     wanted: Annotated[int, Field(description="The newest message that the recipient is to have.")]
     delivered: Annotated[int, Field(description="The newest that they have, as their node said; 0: none.")]
-    code: Annotated[str | None, Field(description="Why it was refused, or given up.")]
+    code: Annotated[
+        str | None,
+        Field(
+            description="Why it was refused or given up: an error code, or `http.STATUS` of a refused request.",
+            examples=["federation.blocked"],
+        ),
+    ]
     changed: str
 
 

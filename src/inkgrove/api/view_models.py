@@ -17,11 +17,21 @@ class AccessDocument(BaseModel):
     to: list[str]
 
 
+class OwnerDocument(BaseModel):
+    """The identity behind the key that wrote a row."""
+
+    id: Annotated[str, Field(examples=["5e" * 32])]
+    fqdn: Annotated[
+        str | None, Field(description="Its name; null if this node does not know it.", examples=["jane.haiku.ink"])
+    ]
+
+
 class RowDocument(BaseModel):
     """A row of a view."""
 
     instance: InstanceId
     author: Author
+    owner: OwnerDocument
     log_id: Annotated[int, Field(examples=[1])]
     seq_num: Annotated[int, Field(description="The entry that created it.", examples=[3])]
     last_seq_num: Annotated[int, Field(description="The last entry that changed it.", examples=[7])]

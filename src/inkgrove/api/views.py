@@ -211,17 +211,19 @@ def _page(node: Node, asking: Caller | str | None, name: str, question: Question
 
 
 def _row(row: ViewRow, answer: Answer) -> dict[str, Any]:
-    document = row_document(row)
+    document = row_document(row, answer.owners[row.author])
     if answer.related:
-        document["expanded"] = {field: _expand(row.fields[field], found) for field, found in answer.related.items()}
+        document["expanded"] = {
+            field: _expand(row.fields[field], found, answer) for field, found in answer.related.items()
+        }
     return document
 
 
-def _expand(value: Any, found: Any) -> Any:
+def _expand(value: Any, found: Any, answer: Answer) -> Any:
     if isinstance(value, list):
-        return [_expand(item, found) for item in value]
+        return [_expand(item, found, answer) for item in value]
     related = found.get(value)
-    return None if related is None else row_document(related)
+    return None if related is None else row_document(related, answer.owners[related.author])
 
 
 _OUTCOMES: Final[dict[str, Any]] = {

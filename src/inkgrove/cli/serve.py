@@ -1,8 +1,10 @@
 """`inkgrove serve|up`: the node alone, or the node and the pipeline together; `inkgrove blobs gc`."""
 
+import json
 import signal
 import sys
 import threading
+from functools import partial
 from types import FrameType
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, note, print_json
 from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.cli.readiness import tell_ready
+from inkgrove.cli.rot import policy_in_effect
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.node.settings import NodeSettings
 
@@ -53,7 +56,8 @@ def serve(
     if as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
-    serving.serve(store_place(home, store), settings, home.resolve(), make_site, tell_ready)
+    site = partial(make_site, rot_policy=json.loads(policy_in_effect().render()))
+    serving.serve(store_place(home, store), settings, home.resolve(), site, tell_ready)
 
 
 def up(
@@ -75,6 +79,7 @@ def up(
         Child("node", node, lambda child: child.says_ready() and _answers(url)),
         Child("pipeline", [*inkgrove, "materialise", "--follow", *places], Child.says_ready),
     ]
+    policy_in_effect()  # what is wrong with it is told here, once
     every = current().rot.every_seconds
     if every:
         rot = [*inkgrove, "rot", "run", "--every", str(every), *places]

@@ -109,6 +109,8 @@ class Row:
     access: Mapping[str, Any] | None
     expires: str | None
     copied_from: str | None
+    owner: Mapping[str, str | None] | None = None
+    """The identity behind the author: `id`, and `fqdn` if the node knows it."""
     expanded: Mapping[str, "Row | Sequence[Row | None] | None"] | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -123,7 +125,7 @@ _ROW_END = ("fields", "access", "expires", "copied_from")
 def read_row(data: Mapping[str, Any]) -> Row:
     expanded = data.get("expanded")
     related = None if expanded is None else {name: _read_related(value) for name, value in expanded.items()}
-    return Row(**{name: data[name] for name in (*_ROW, *_ROW_END)}, expanded=related)
+    return Row(**{name: data[name] for name in (*_ROW, *_ROW_END)}, owner=data.get("owner"), expanded=related)
 
 
 def _read_related(value: Any) -> Any:

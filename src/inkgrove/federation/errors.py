@@ -182,6 +182,21 @@ class SenderUnreachable(FederationError):
     code = "federation.sender-unreachable"
 
 
+# What became of deliveries, as their sender sees it
+
+
+class NothingHeld(FederationError):
+    """The instance that was to be sent, or the identity that sends it, is not here any more."""
+
+    code = "federation.nothing-held"
+
+
+class NoReceipt(FederationError):
+    """The other node took the request and did not say what became of this delivery."""
+
+    code = "federation.no-receipt"
+
+
 # Taking in what others send
 
 

@@ -20,7 +20,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, FederationError, NotAddressed
+from inkgrove.federation.errors import BadAnswer, FederationError, NoReceipt, NotAddressed, NothingHeld
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.messages import cbor
@@ -253,7 +253,7 @@ class Outbox:
         for due in dues:
             held = instances[due.instance]
             if held is None or sender is None:
-                settle(connection, due, "given-up", code="federation.nothing-held", now=now)
+                settle(connection, due, "given-up", code=NothingHeld.code, now=now)
             elif held.is_deleted and due.delivered < held.last_seq:
                 # The end is told to whoever may have it, and nobody gets anything else any more.
                 groups[due.instance, 0, True].append(due)
@@ -296,7 +296,7 @@ class Outbox:
             for due in letter.dues:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
-                    settle(connection, due, "refused", code="federation.no-receipt", now=now)
+                    settle(connection, due, "refused", code=NoReceipt.code, now=now)
                 elif receipt["fate"] == "refused" and receipt.get("code") == LacksCreate.code and due.delivered:
                     forget_progress(connection, due)
                 elif receipt["fate"] == "refused":

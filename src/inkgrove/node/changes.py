@@ -3,11 +3,13 @@
 docs/protocol.md section 8. The document that is patched is `{"rows": {<instance>: <row>, ...}}`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection
 
+from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
@@ -25,6 +27,7 @@ from inkgrove.store.following import (
     read_after,
 )
 from inkgrove.store.ingests import Offset
+from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.view_store import STREAM, read_progress, view_of
 from inkgrove.store.visibility import reader_on
 
@@ -104,7 +107,8 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
             place = newest_place(connection, view, reader.now)
             return [ChangeEvent("reset", event_id(node, place), [])], Followed(view.schema_id, place, expiry)
         last = told[-1].place
-        patches = [(item.place, patch) for item in told if (patch := _patch(item))]
+        owners = owners_on(connection, {row.author for item in told for row, _ in item.shown})
+        patches = [(item.place, patch) for item in told if (patch := _patch(item, owners))]
         # With the last event everything is told, also what came to nothing behind it.
         places = [*(place for place, _ in patches[:-1]), last]
         events = [
@@ -121,10 +125,14 @@ def event_id(node: Node, place: Place) -> str:
     return node.vault.hide(str(place))
 
 
-def _patch(told: Told) -> list[dict[str, Any]]:
+def _patch(told: Told, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
     gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in told.gone]
     shown = [
-        {"op": "replace" if had_it else "add", "path": f"/rows/{row.instance.hex()}", "value": row_document(row)}
+        {
+            "op": "replace" if had_it else "add",
+            "path": f"/rows/{row.instance.hex()}",
+            "value": row_document(row, owners[row.author]),
+        }
         for row, had_it in told.shown
     ]
     return [*gone, *shown]

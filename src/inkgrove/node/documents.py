@@ -5,6 +5,7 @@ from typing import Any
 
 from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 
 
@@ -22,11 +23,12 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value]
 
 
-def row_document(row: ViewRow) -> dict[str, Any]:
+def row_document(row: ViewRow, owner: Owner) -> dict[str, Any]:
     """A row as every reading route shows it."""
     return {
         "instance": row.instance.hex(),
         "author": row.author.hex(),
+        "owner": {"id": owner.id.hex(), "fqdn": owner.fqdn},
         "log_id": row.log_id,
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,

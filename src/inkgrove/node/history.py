@@ -20,6 +20,7 @@ from inkgrove.node.query import find_row, schemas_of
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Ruling
 from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
+from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, drop_lost_elements
 from inkgrove.store.reading import InstanceKey, find_log, messages_of
 from inkgrove.store.view_store import View, read_views
@@ -36,10 +37,10 @@ class Event:
     ruling: Ruling | None
 
 
-def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -> tuple[View, ViewRow]:
+def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -> tuple[View, ViewRow, Owner]:
     """An instance as it was after an entry of its log, at the newest version of its schema."""
 
-    def work(connection: Connection) -> tuple[View, ViewRow]:
+    def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, caller, instance)
         messages = [item for item in _messages(node, row) if item.seq_num <= seq_num]
         folded, definition = _fold(node, connection, view, row, messages)
@@ -61,7 +62,7 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
             dict(zip(names, fold.row.values, strict=True)),
         )
         drop_lost_elements(connection, view, [then], {field.name: field.type for field in definition.fields})
-        return view, then
+        return view, then, owners_on(connection, [row.author])[row.author]
 
     return node.views.database.read(work)
 

@@ -16,7 +16,7 @@ from inkgrove.store.tables import entries
 
 def prove_instance(node: Node, caller: Caller, instance: Hash) -> Proof:
     """The entries of an instance with payloads, and without payloads those that lead from them to entry 1."""
-    _, row = show_instance(node, caller, instance)
+    _, row, _ = show_instance(node, caller, instance)
     return node.database.read(lambda connection: _prove(connection, row))
 
 

@@ -5,6 +5,7 @@ What may be seen is one condition of SQL (`store/visibility.py`), the same for l
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import BadFilter, InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
@@ -25,6 +27,7 @@ from inkgrove.store.filters import parse_filter
 from inkgrove.store.following import newest_place
 from inkgrove.store.ingests import count_after
 from inkgrove.store.instance_finding import view_of_instance
+from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, count_rows, read_page, read_row, read_rows
 from inkgrove.store.view_store import View, read_views, view_of
 from inkgrove.store.visibility import Reader, reader_on
@@ -59,6 +62,8 @@ class Answer:
     count: int | None
     changes: str
     """The place in the changes of the view that these rows are of."""
+    owners: Mapping[PublicKey, Owner]
+    """Of all these rows, by author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,8 @@ def ask(node: Node, asking: Caller | str | None, name: str, question: Question) 
         count = count_rows(connection, view, where=where, reader=reader) if question.with_count else None
         cursor = None if page.after is None else render_cursor(sort, page.after)
         changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
-        return Answer(view, page.rows, related, cursor, count, changes)
+        authors = {row.author for row in chain(page.rows, *(found.values() for found in related.values()))}
+        return Answer(view, page.rows, related, cursor, count, changes, owners_on(connection, authors))
 
     answer = node.views.database.read(work)
     node.reads.add((row.instance, row.author) for row in answer.rows)
@@ -229,16 +235,17 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
 
 def show_instance(
     node: Node, asking: Caller | str | None, instance: Hash, *, at_once: bool = False
-) -> tuple[View, ViewRow]:
+) -> tuple[View, ViewRow, Owner]:
     """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database.read_at_once`."""
 
-    def work(connection: Connection) -> tuple[View, ViewRow]:
-        return find_row(node, connection, _caller(node, connection, asking), instance)
+    def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
+        view, row = find_row(node, connection, _caller(node, connection, asking), instance)
+        return view, row, owners_on(connection, [row.author])[row.author]
 
     database = node.views.database
-    view, row = database.read_at_once(work) if at_once else database.read(work)
+    view, row, owner = database.read_at_once(work) if at_once else database.read(work)
     node.reads.add([(row.instance, row.author)])
-    return view, row
+    return view, row, owner
 
 
 def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:

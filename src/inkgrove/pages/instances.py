@@ -9,13 +9,13 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
 from inkgrove.node.errors import UnknownInstance
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
-from inkgrove.node.names import name_of_author
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, relation_schema, show_instance
 from inkgrove.pages.proofs import check_proof
-from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
+from inkgrove.pages.visits import PageRoute, VisitDependency
 from inkgrove.pages.words import value_words
 from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 from inkgrove.store.view_store import View
 
@@ -23,12 +23,12 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _KINDS = {"Create": "created", "Update": "changed", "Delete": "deleted"}
 
 
-def _around(visit: Visit, view: View, row: ViewRow) -> dict[str, Any]:
+def _around(view: View, row: ViewRow, owner: Owner) -> dict[str, Any]:
     return {
         "view": view,
         "row": row,
         "instance": row.instance.hex(),
-        "owner": name_of_author(visit.node, row.author),
+        "owner": owner.fqdn,
         "view_address": f"/pages/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}",
     }
 
@@ -41,7 +41,8 @@ def show_row(
 ) -> Response:
     """A row as it is, or as it was after an entry of its log, with its history."""
     node, caller, name = visit.node, visit.caller, parse_instance(instance)
-    view, row = show_instance(node, caller, name) if as_of is None else show_instance_at(node, caller, name, as_of)
+    found = show_instance(node, caller, name) if as_of is None else show_instance_at(node, caller, name, as_of)
+    view, row, owner = found
     history = [_told(event) for event in reversed(read_history(node, caller, name))]
     values = [
         {
@@ -54,7 +55,7 @@ def show_row(
         for field, kind in view.fields
         if field in row.fields
     ]
-    facts = {**_around(visit, view, row), "values": values, "history": history, "as_of": as_of}
+    facts = {**_around(view, row, owner), "values": values, "history": history, "as_of": as_of}
     return visit.show("instance.html", facts)
 
 
@@ -83,7 +84,7 @@ def _told(event: Event) -> dict[str, Any]:
 def show_provenance(visit: VisitDependency, instance: str, field: str) -> Response:
     """Where one value came from: who said it, in which entry, at which version, and what stood there before."""
     node, caller, name = visit.node, visit.caller, parse_instance(instance)
-    view, row = show_instance(node, caller, name)
+    view, row, owner = show_instance(node, caller, name)
     kinds = dict(view.fields)
     if field not in kinds:
         raise UnknownInstance(f"the view has no field {field[:80]!r}")
@@ -92,7 +93,7 @@ def show_provenance(visit: VisitDependency, instance: str, field: str) -> Respon
     shown = value_words(row.fields[field])
     said = None if source is None else source["fields"].get(field)
     facts = {
-        **_around(visit, view, row),
+        **_around(view, row, owner),
         "field": field,
         "type": kinds[field],
         "text": shown,
@@ -110,6 +111,6 @@ def show_provenance(visit: VisitDependency, instance: str, field: str) -> Respon
 def show_proof(visit: VisitDependency, instance: str) -> Response:
     """The proof of a row, checked now, each check in a sentence."""
     node, caller, name = visit.node, visit.caller, parse_instance(instance)
-    view, row = show_instance(node, caller, name)
+    view, row, owner = show_instance(node, caller, name)
     checked = check_proof(prove_instance(node, caller, name), row)
-    return visit.show("proof.html", {**_around(visit, view, row), "checked": checked})
+    return visit.show("proof.html", {**_around(view, row, owner), "checked": checked})

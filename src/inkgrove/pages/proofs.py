@@ -69,7 +69,7 @@ def _words(proved: ProvedInstance, entries: Sequence[tuple[Entry, bytes | None]]
         Check(
             "It is about this row",
             f"Entry {proved.messages[0].seq_num} is the create whose hash is the row’s id"
-            + (f", and {plural(later, 'later message')} of it name that create." if later else "."),
+            + (f"; it is named by {plural(later, 'later message')}." if later else "."),
             holds=True,
         ),
     ]

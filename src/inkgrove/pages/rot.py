@@ -1,4 +1,4 @@
-"""Rot: budgets, the ladder, freshness over the runs, what the last plan took and why, and one copy explained."""
+"""Rot: budgets of the settings, the ladder, freshness over the runs, what the last plan took, one copy explained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,19 +52,21 @@ class Plot:
 def show_rot(visit: VisitDependency, instance: Annotated[str, Query(max_length=200)] = "") -> Response:
     """How much of other people's data is here and what becomes of it; for the administrator."""
     state = read_rot_state(visit.node, visit.caller)
+    policy: Mapping[str, Any] = visit.request.app.state.rot_policy
     explained, alarm, status = None, None, 200
     if instance:
         try:
-            explained = explain_copy(visit.node, visit.caller, parse_instance(instance.strip()), state.policy)
+            explained = explain_copy(visit.node, visit.caller, parse_instance(instance.strip()), policy)
         except InkgroveError as error:
             alarm = error.message if isinstance(error, NoSuchCopy) else "This is no id of an instance."
             status = 404
     last = state.runs[-1] if state.runs else None
     facts = {
         "ladder": [{"step": step, "means": _STEPS[step], **_counts(state.steps.get(step, {}))} for step in LADDER],
-        "budgets": _budgets(state.policy),
-        "policy": state.policy,
+        "budgets": _budgets(policy),
+        "policy": policy,
         "last": last,
+        "has_changed": last is not None and policy != state.policy,
         "moves": last.report.get("moves", []) if last is not None else [],
         "kept": last.report.get("kept", {}) if last is not None else {},
         "plot": draw_freshness(state.runs),
@@ -83,19 +85,23 @@ def _counts(facts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _budgets(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each limit in words."""
-    named = [("All copies together", policy.get("node")), ("Each owner", policy.get("per_identity"))]
-    named += [("Each schema", policy.get("per_schema"))]
+    """Each limit in words, and the fungi."""
+    usual = {"All copies together": "node", "Each owner": "per_identity", "Each schema": "per_schema"}
+    named = [(name, policy.get(key, {})) for name, key in usual.items()]
     named += [(f"Owner {name[:8]}…", limits) for name, limits in policy.get("identities", {}).items()]
-    named += [
-        (f"Schema {name[:8]}…/{name.rpartition('/')[2]}", item) for name, item in policy.get("schemas", {}).items()
-    ]
-    return [(name, _limits(limits)) for name, limits in named if limits is not None]
+    named += [(_short(name), limits) for name, limits in policy.get("schemas", {}).items()]
+    fungi = [("Fungus", policy["fungus"])] if "fungus" in policy else []
+    fungi += [(f"Fungus of {_short(name).lower()}", fungus) for name, fungus in policy.get("fungi", {}).items()]
+    return [*((name, _limits(limits)) for name, limits in named), *fungi]
+
+
+def _short(schema: str) -> str:
+    return f"Schema {schema[:8]}…/{schema.rpartition('/')[2]}"
 
 
 def _limits(limits: Mapping[str, int]) -> str:
-    parts = [f"{limits['bytes']:,} bytes"] if limits["bytes"] else []
-    parts += [plural(limits["rows"], "copy")] if limits["rows"] else []
+    parts = [f"{limits['bytes']:,} bytes"] if limits.get("bytes") else []
+    parts += [plural(limits["rows"], "copy")] if limits.get("rows") else []
     return " and ".join(parts) or "no limit"
 
 

@@ -1,7 +1,7 @@
 """The whole site of a node: the HTTP API and the pages."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -26,9 +26,10 @@ ROUTERS: Final = (
 )
 
 
-def make_site(node: Node, *, closes_node: bool = False) -> FastAPI:
-    """The application of a node with its pages."""
+def make_site(node: Node, *, closes_node: bool = False, rot_policy: Mapping[str, Any] | None = None) -> FastAPI:
+    """The application of a node with its pages; `rot_policy` is what the settings say of rot, as a run keeps it."""
     app = make_app(node, closes_node=closes_node)
+    app.state.rot_policy = rot_policy or {}
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(HTTPException, _or_page(on_http_error))
