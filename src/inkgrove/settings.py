@@ -63,7 +63,10 @@ class PipelineSettings:
 
     max_entries_per_batch: int = setting(10_000, "How many positions of the store one batch takes at most.", least=1)
     partitions: int = setting(
-        0, "Into how many tasks a batch is cut; 0 is one for each that Spark runs at once, eight at most.", least=0
+        0,
+        "Into how many tasks a batch is cut; 0 is one for each that Spark runs at once, eight at most; SQLite merges no"
+        " more than eight.",
+        least=0,
     )
 
 

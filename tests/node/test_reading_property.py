@@ -1,6 +1,7 @@
 """Every reading route answers what a plain filter over the reference says: no more, no less."""
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from functools import cmp_to_key
 from pathlib import Path
@@ -11,7 +12,9 @@ import jsonpatch
 import pytest
 from pyspark.sql import SparkSession
 
+from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
 from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.documents import plain
@@ -148,6 +151,46 @@ def check_pages(world: World, chance: Chance, reader: Person | None) -> None:
     found, count = read_all(world.client(reader), f"/views/{MAILS}", parameters)
     assert found == [document(world, row) for row in in_order(rows, sort)], parameters
     assert count == len(rows)
+
+
+@pytest.mark.parametrize("sort", [[("size", True)], [("size", False), ("weight", True)], []])
+def test_pages_stay_right_while_rows_change(world: World, sort: list[tuple[str, bool]]) -> None:
+    """What nobody touches is on exactly one page and in order, whatever becomes of the other rows in between."""
+    rng = random.Random(7)
+    everybody = Access("public")
+
+    def create() -> Hash:
+        fields = {"size": rng.choice([None, 0, 1, 2, 2, 2]), "weight": rng.choice([None, 0.5, 1.5])}
+        return world.create("jane", MAILS, fields, access=everybody)
+
+    rows = [create() for _ in range(30)]
+    world.catch_up()
+    untouched, touched = set(rows[::2]), rows[1::2]
+    order = ",".join(f"{'-' if descends else ''}{name}" for name, descends in sort)
+    parameters = {"limit": "4", **({"sort": order} if order else {})}
+    found: list[str] = []
+    deleted: set[str] = set()
+    while True:
+        page = world.client(None).get(f"/views/{MAILS}", params=parameters).json()
+        shown = [row["instance"] for row in page["rows"]]
+        assert not deleted & set(shown)
+        found += shown
+        if page["cursor"] is None:
+            break
+        parameters["cursor"] = page["cursor"]
+        touched.append(create())
+        # The first goes to one end, the next to the other; a third goes for good.
+        for instance, size in zip(rng.sample(touched, 2), (9, None), strict=True):
+            world.update(instance, {"size": size})
+        gone = touched.pop(rng.randrange(len(touched)))
+        world.delete(gone)
+        deleted.add(gone.hex())
+        world.catch_up()
+    assert len(deleted) >= 6
+    wanted = in_order([row for row in seen(world, MAILS, None) if row.instance in untouched], sort)
+    assert [instance for instance in found if bytes.fromhex(instance) in untouched] == [
+        row.instance.hex() for row in wanted
+    ]
 
 
 def check_expansion(world: World, reader: Person | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.opening import open_store
 from inkgrove.store.view_store import open_views
+from tests.spark.test_archive import write_archive
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
 from tests.support.generated import Generator
@@ -170,3 +172,26 @@ def test_full_disk_stops_the_pipeline_and_loses_nothing(disk: Path) -> None:
     assert is_whole(stores)
     assert not list(disk.glob("inkgrove_stage_*"))
     close(stores)
+
+
+def test_full_disk_is_no_fault_of_the_archive(disk: Path, tmp_path: Path) -> None:
+    lines: list[tuple[bytes | None, bytes | None]] = []
+    rng = random.Random(1)
+    for number in range(1, 41):
+        log = LogBuilder(key(number))
+        log.append(rng.randbytes(100_000))
+        lines.append((log.entry(1).encoded, log.payloads[0]))
+    archive = write_archive(tmp_path / "archive.parquet", lines)
+    home = tmp_path / "home"
+    command = ("import", str(archive), "--rejects", str(tmp_path / "no.parquet"), "--home", str(home), "--json")
+    # Spark has no room for the lines that it brings together by log.
+    subprocess.run(["mount", "-o", "remount,size=1m", disk], check=True)
+    code, out, err = run(*command, SPARK_LOCAL_DIRS=str(disk))
+    assert (code, out, told(err)) == (1, "", "store.unavailable")
+    assert "no space left for Spark's files" in err[0]
+    with open_store(home) as store:
+        assert store.heights() == {}
+    subprocess.run(["mount", "-o", "remount,size=32m", disk], check=True)
+    code, out, err = run(*command, SPARK_LOCAL_DIRS=str(disk))
+    assert (code, err) == (0, [])
+    assert json.loads(out) == {"read": 40, "appended": 40, "known": 0, "rejected": {}}

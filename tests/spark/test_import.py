@@ -189,6 +189,23 @@ def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(place: Path | 
         assert [item.payload for item in store.entries_of(key(1).public, 1)] == log.payloads
 
 
+def test_large_lines_are_appended_before_many_have_gathered(place: Path | str) -> None:
+    log = LogBuilder(key(1))
+    for number in range(7):
+        log.append(bytes([number]) * 1_000)
+    name = key(1).public + (1).to_bytes(8, "big")
+    with open_store(place) as store:
+        for is_clean, most in ((True, 6), (False, 7)):
+            loader = Loader(store.place, CHUNK, most_bytes=3_000)
+            held = []
+            for n in range(most - 5, most + 1):
+                facts = name, n, log.hash(n), log.entry(n).encoded, log.payloads[n - 1], False
+                loader.take(Row(*facts, None, None, is_clean, 0, 0))
+                held.append(loader.counts.total())
+            assert held == [0, 0, 3, 3, 3, 6]
+        assert store.heights() == {(key(1).public, 1): 7}
+
+
 def test_links_and_forks_are_joins_and_group_bys_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     log = LogBuilder(key(1)).grow(20)
     lines: Lines = [(entry.encoded, None) for entry in log.entries]

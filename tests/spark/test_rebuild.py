@@ -134,6 +134,41 @@ def test_what_became_dirty_during_a_build_is_in_it(spark: SparkSession, place: P
     first.close()
 
 
+class Outdated(Materialiser):
+    """One whose schema has another version, which a stream shows, by the time it has filled its first build."""
+
+    stream: Materialiser
+    shop: Shop
+    builds = 0
+
+    def _fill(self, *arguments: Any) -> None:
+        super()._fill(*arguments)
+        self.builds += 1
+        if self.builds == 1:
+            self.shop.migrate({"b": {"action": "create", "type": "text", "default": "new"}})
+            self.stream.catch_up()
+
+
+def test_build_of_an_old_version_does_not_replace_a_newer_one(spark: SparkSession, place: Path | str) -> None:
+    first = Materialiser(spark, str(place))
+    shop = Shop(first)
+    shop.create("one")
+    first.catch_up()
+    late = Outdated(spark, str(place))
+    late.stream, late.shop = first, shop
+    schema_id = SchemaId(shop.schema.secret.public, 10)
+    late.rebuild(schema_id)
+    assert first.views.views()[schema_id].version == 3
+    assert rows_of(first)[0]["fields"] == {"a": "one", "b": "new"}
+    assert exact(materialised(first)) == exact(expected(first))
+    # It was built again, and nothing is left of the build that came too late.
+    assert (late.builds, late.report.rebuilt) == (2, [schema_id])
+    left = {int(name.split("_")[3]) for name in tables_of_views(first)}
+    assert left == {1, 3, 4}  # shown before, by the stream, by the second build
+    late.close()
+    first.close()
+
+
 def rows_of(materialiser: Materialiser) -> list[dict[str, dict[str, str]]]:
     return [row for view in materialised(materialiser).values() for row in view["rows"].values()]
 

@@ -1,5 +1,9 @@
-"""Spark's views against the oracle and the hand-written worlds: rows and outcomes, however the entries arrive."""
+"""Spark's views against the oracle and the hand-written worlds: rows and outcomes, however the entries arrive.
 
+INKGROVE_TEST_WORLDS raises the number of generated worlds.
+"""
+
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from tests.unit.schema.test_oracle import exact
 from tests.unit.test_view_worlds import WORLDS, neutral_views
 
 Map = dict[str, Any]
+SEEDS = range(int(os.environ.get("INKGROVE_TEST_WORLDS", "6")))
 
 
 def play(materialiser: Materialiser, seed: int) -> None:
@@ -48,7 +53,7 @@ def play(materialiser: Materialiser, seed: int) -> None:
     materialiser.catch_up()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_view_equals_the_oracle_however_entries_arrive(materialiser: Materialiser, seed: int) -> None:
     play(materialiser, seed)
     wanted = exact(expected(materialiser))
@@ -275,6 +280,19 @@ def test_unregistered_schema_loses_its_view(materialiser: Materialiser) -> None:
     materialiser.catch_up()
     assert materialiser.views.views() == {}
     assert exact(materialised(materialiser)) == exact(expected(materialiser))
+
+
+def test_more_tasks_than_sqlite_attaches_files(spark: SparkSession, place: Path | str) -> None:
+    many = Materialiser(spark, str(place), parts=12)
+    assert many.parts == (12 if isinstance(place, str) else 8)
+    shop = Shop(many)
+    many.catch_up()
+    named = [bytes(shop.schema.secret.public), 10, 2]
+    for number in range(100, 112):
+        message = {"kind": "create", "schema": named, "fields": [{"a": f"by {number}"}]}
+        shop.publish(LogBuilder(key(number)), message)
+    assert shop.written() == 12
+    many.close()
 
 
 def test_batches_start_anew_after_a_crash_before_the_merge(spark: SparkSession, tmp_path: Path) -> None:

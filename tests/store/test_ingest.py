@@ -1,7 +1,7 @@
 """Taking entries in: what is stored, refused or kept as evidence (docs/protocol.md section 2)."""
 
 from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.entry import Entry, decode_entry, hash_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Flavour
 from inkgrove.core.next_entry import NextEntry
@@ -10,7 +10,7 @@ from inkgrove.store.decide import Standing, Status
 from inkgrove.store.ingest import Receipt
 from inkgrove.store.ingests import What
 from inkgrove.store.log_store import LogStore
-from tests.support.logs import LogBuilder, key, resign
+from tests.support.logs import LogBuilder, key, resign, sparse_log
 
 
 def items(log: LogBuilder, *seq_nums: int, payloads: bool = True) -> list[tuple[Entry, bytes | None]]:
@@ -337,3 +337,21 @@ def test_what_values_are_those_that_readers_know() -> None:
     assert {what.value for what in What} == {
         "entry", "payload", "payload-dropped", "fork", "lie", "ended", "registered", "unregistered",
     }  # fmt: skip
+
+
+def test_lines_of_a_log_are_read_by_what_is_held_however_high_it_is(store: LogStore) -> None:
+    sparse = sparse_log(key(3), 39)
+    assert sparse[-1].seq_num == 2_026_277_576_509_488_133
+    store.ingest([(entry, b"sparse") for entry in sparse])
+    log = LogBuilder(key(4)).grow(5)
+    branch = log.fork_at(3)
+    store.ingest(items(log))
+    store.ingest([(branch.entry(3), None)])
+    numbers = {state.author: state.id for state in store.logs().values()}
+    wanted = [(entry.encoded, b"sparse") for entry in sparse]
+    assert list(store.lines_of(numbers[key(3).public], page=10)) == wanted
+    # Two entries are at place 3; no page may lose one of them.
+    forked = sorted([*items(log), (branch.entry(3), None)], key=lambda item: (item[0].seq_num, hash_entry(item[0])))
+    for page in (1, 2, 3, 100):
+        found = list(store.lines_of(numbers[key(4).public], page))
+        assert found == [(entry.encoded, payload) for entry, payload in forked]

@@ -1,7 +1,7 @@
 """Builds signed logs for tests, with deterministic keys."""
 
 from inkgrove.core.entry import Entry, hash_entry, sign_entry
-from inkgrove.core.hashing import Flavour, Hash
+from inkgrove.core.hashing import Flavour, Hash, hash_yamf
 from inkgrove.core.keys import SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.log import HeldEntry
@@ -75,6 +75,16 @@ class LogBuilder:
         """The entries as held ones, all of them unless some are named."""
         numbers = seq_nums or range(1, len(self.entries) + 1)
         return [HeldEntry(verify_signed(self.entry(n)), self.payloads[n - 1] if payloads else None) for n in numbers]
+
+
+def sparse_log(secret: SecretKey, count: int) -> list[Entry]:
+    """A log of which only entries 1, 4, 13, 40, ... are there, each linked to the one before: few, and very high."""
+    entries: list[Entry] = []
+    for power in range(1, count + 1):
+        seq_num = (3**power - 1) // 2
+        links = {"lipmaa_link": hash_entry(entries[-1]), "backlink": hash_yamf(b"not here")} if entries else {}
+        entries.append(sign_entry(secret, b"sparse", log_id=1, seq_num=seq_num, **links))
+    return entries
 
 
 def resign(secret: SecretKey, encoded: bytes) -> bytes:

@@ -1,9 +1,11 @@
 """What the materialised views hold, in the plain form that the oracle's results have too."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.reference import fold
@@ -58,5 +60,10 @@ def _plain(row: Any) -> dict[str, Any]:
 
 def expected(materialiser: Materialiser | Stores) -> Comparable:
     """What the oracle makes of the same store; absent payloads are counted by the store, not by views."""
-    views = comparable(fold(held_by(materialiser.store), materialiser.store.registered()))
+    return expected_of(held_by(materialiser.store), materialiser.store.registered())
+
+
+def expected_of(held: list[HeldEntry], registered: Collection[SchemaId]) -> Comparable:
+    """What the oracle makes of entries."""
+    views = comparable(fold(held, registered))
     return {schema: {**view, "absent": 0} for schema, view in views.items()}

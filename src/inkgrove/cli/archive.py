@@ -1,9 +1,8 @@
 """`inkgrove import|export`: archives of entries as Parquet; `inkgrove view export`: a view as files."""
 
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.table import Table
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json
 from inkgrove.cli.place import StoreOption, find_by_name, store_place
-from inkgrove.cli.spark import spark_session
+from inkgrove.cli.spark import following, spark_session
 from inkgrove.core.errors import UnknownSchema, UnreadableFile
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="Parquet file or directory.")]
@@ -39,12 +38,12 @@ def import_(
     if not path.exists():
         raise UnreadableFile(f"cannot read {path}: no such file or directory")
     start = perf_counter()
-    with spark_session(home, quiet=as_json) as (spark, status):
+    with spark_session(home, quiet=as_json) as (spark, bar):
         from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
 
         logs = open_store(store_place(home, store))
         try:
-            report = import_archive(spark, logs, path.resolve(), rejects.resolve(), progress_bar(status))
+            report = import_archive(spark, logs, path.resolve(), rejects.resolve(), following(bar))
         finally:
             logs.close()
     facts = {"read": report.read, "appended": report.appended, "known": report.known}
@@ -52,7 +51,7 @@ def import_(
         print_json({**facts, "rejected": dict(report.rejected)})
     else:
         told = ", ".join(f"{count:,} {name}" for name, count in facts.items())
-        typer.echo(f"{told}; {perf_counter() - start:.1f} s")
+        typer.echo(f"{told}; {_rate(report.read, perf_counter() - start)}")
         if report.rejected:
             table = Table("rejected", "entries")
             for code, count in sorted(report.rejected.items()):
@@ -63,24 +62,6 @@ def import_(
         raise typer.Exit(NOT_VALID)
 
 
-_WIDTH = 30
-
-
-def progress_bar(show: Callable[[str], None]) -> Callable[[Any], None]:
-    """Shows how far the work has come, with rows and rate; each piece of work has its own clock."""
-    begun: dict[str, float] = {}
-
-    def update(progress: Any) -> None:
-        what, done, total = progress
-        seconds = perf_counter() - begun.setdefault(what, perf_counter())
-        filled = _WIDTH * done // max(total, 1)
-        rate = f", {done / seconds:,.0f}/s" if done and seconds > 1 else ""
-        bar = f"[green]{'━' * filled}[/green][dim]{'━' * (_WIDTH - filled)}[/dim]"
-        show(f"{what} {bar} {done:,} of {total:,}{rate}")
-
-    return update
-
-
 def export(
     path: PathArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
@@ -89,17 +70,17 @@ def export(
 
     if path.exists():
         raise UnreadableFile(f"{path} exists already; choose another name")
-    with spark_session(home, quiet=as_json) as (spark, status):
+    start = perf_counter()
+    with spark_session(home, quiet=as_json) as (spark, bar):
         from inkgrove.pipeline.archive import export_archive  # noqa: PLC0415
 
         place = store_place(home, store)
         open_store(place).close()
-        status("writing entries ...")
-        count = export_archive(spark, place, path.resolve())
+        count = export_archive(spark, place, path.resolve(), following(bar))
     if as_json:
         print_json({"exported": count, "path": str(path)})
     else:
-        typer.echo(f"{count:,} entries in {path}")
+        typer.echo(f"{count:,} entries in {path}; {_rate(count, perf_counter() - start)}")
 
 
 def export_view(
@@ -122,12 +103,16 @@ def export_view(
     schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
     if schema_id not in known or not known[schema_id].is_built:
         raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
-    with spark_session(home, quiet=as_json) as (spark, status):
+    start = perf_counter()
+    with spark_session(home, quiet=as_json) as (spark, bar):
         from inkgrove.pipeline.view_export import export_view as write  # noqa: PLC0415
 
-        status("writing rows ...")
-        count = write(spark, place, known[schema_id], path.resolve(), form)  # type: ignore[arg-type]
+        count = write(spark, place, known[schema_id], path.resolve(), form, following(bar))  # type: ignore[arg-type]
     if as_json:
         print_json({"rows": count, "path": str(path), "format": form})
     else:
-        typer.echo(f"{count:,} rows in {path}")
+        typer.echo(f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}")
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{seconds:.1f} s, {count / seconds:,.0f}/s"

@@ -18,7 +18,7 @@ from inkgrove.cli.output import JsonOption, console, note, print_json, printable
 from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
 from inkgrove.cli.progress import Bar
 from inkgrove.cli.readiness import tell_ready
-from inkgrove.cli.spark import spark_session, watching_tasks
+from inkgrove.cli.spark import following, spark_session
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -183,9 +183,8 @@ def rebuild(
     start = perf_counter()
     with open_views(store_place(home, store)) as built:  # a name that nobody has is told before anybody waits for Spark
         schema_id = find_by_name(schema, {key: view.name for key, view in built.views().items()})
-    with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, bar):
-        with watching_tasks(materialiser.spark, bar, "folding ..."):
-            materialiser.rebuild(schema_id)
+    with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, _):
+        materialiser.rebuild(schema_id)
         _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
 
 
@@ -230,8 +229,10 @@ def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> It
         with spark_session(home, quiet=quiet) as (spark, bar):
             from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
-            materialiser = Materialiser(spark, place)
-            materialiser.parts = current().pipeline.partitions or materialiser.parts
+            wanted = current().pipeline.partitions
+            materialiser = Materialiser(spark, place, parts=wanted, on_progress=following(bar))
+            if materialiser.parts < wanted and not quiet:
+                note(f"SQLite can merge {materialiser.parts} tasks at once: pipeline.partitions is taken for that")
             try:
                 yield materialiser, bar
             finally:
@@ -275,11 +276,13 @@ def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None
     """Let the bar follow the position of the views: of all that there is to do, or as long as it takes."""
     begun = materialiser.views.progress()[1].position
     total = materialiser.store.newest_offset().position - begun if once else None
-    bar.begin("folding ..." if once else "following ...", total, unit="positions")
+    title = "folding ..." if once else "following ..."
+    bar.begin(title, total, unit="positions")
 
     def show(report: "Report") -> None:
+        # A view that was built in between had the bar for itself.
+        bar.show(title, materialiser.views.progress()[1].position - begun, total, unit="positions")
         bar(f"{'folding' if once else 'following'}: {report.written:,} rows written")
-        bar.update(materialiser.views.progress()[1].position - begun)
 
     materialiser.listener = show
 

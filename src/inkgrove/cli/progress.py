@@ -23,6 +23,7 @@ class Bar:
     def __init__(self, shown: Progress, title: str, unit: str) -> None:
         self._shown = shown
         self._task = shown.add_task(title, total=None, unit=unit)
+        self._piece = title
 
     def __call__(self, title: str) -> None:
         self._shown.update(self._task, description=title)
@@ -32,6 +33,13 @@ class Bar:
         self._shown.refresh()
         self._shown.remove_task(self._task)
         self._task = self._shown.add_task(title, total=total, unit=unit)
+        self._piece = title
+
+    def show(self, title: str, done: int, total: int | None, unit: str = "rows") -> None:
+        """How far a piece of work has come, which begins when it is first told of."""
+        if title != self._piece:
+            self.begin(title, total, unit)
+        self.update(done, total)
 
     def update(self, done: int, total: int | None = None) -> None:
         """How much is done by now; without a total, nobody knows of how much."""

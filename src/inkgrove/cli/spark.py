@@ -4,10 +4,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inkgrove.cli.configuration import current
 from inkgrove.cli.progress import Bar, progress
+
+if TYPE_CHECKING:
+    from inkgrove.pipeline.progress import OnProgress, Progress
 
 
 @contextmanager
@@ -21,6 +24,15 @@ def spark_session(home: Path, *, quiet: bool) -> Iterator[tuple[Any, Bar]]:
         session_for(home.resolve() / "spark-logs", spark.properties(), spark.python) as session,
     ):
         yield session, bar
+
+
+def following(bar: Bar) -> "OnProgress":
+    """Lets the bar show what the pipeline tells of its rows."""
+
+    def follow(progress: "Progress") -> None:
+        bar.show(progress.what, progress.done, progress.total)
+
+    return follow
 
 
 @contextmanager

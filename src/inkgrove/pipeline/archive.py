@@ -7,12 +7,9 @@ load them. Nothing is written before all of the archive has been read.
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
-from typing import NamedTuple
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -24,12 +21,14 @@ from pyspark.sql.functions import max as max_
 from pyspark.sql.functions import sum as sum_
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from inkgrove.core.errors import BadArchive, StoreUnavailable
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.pipeline.archive_files import Archive, open_archive, read_slice
-from inkgrove.pipeline.failures import first_reason
+from inkgrove.pipeline.batches import BATCH_BYTES
+from inkgrove.pipeline.failures import raised_by_a_task
 from inkgrove.pipeline.fold import open_once
 from inkgrove.pipeline.held import held_of
 from inkgrove.pipeline.load import CHUNK, FAILED, REJECTED, RESULT_DDL, Row, load_task
+from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.pipeline.verify import (
     CHECKED_DDL,
@@ -39,8 +38,10 @@ from inkgrove.pipeline.verify import (
     with_links,
 )
 from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
 
 ARCHIVE = StructType([StructField("entry", BinaryType()), StructField("payload", BinaryType())])
+_LINES = pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
 _CHUNK = 5_000
 _ROWS_PER_PARTITION = 50_000
 _ROW_GROUP_BYTES = 16 << 20
@@ -56,50 +57,56 @@ class ImportReport:
     rejected: Counter[str] = field(default_factory=Counter)
 
 
-class Progress(NamedTuple):
-    """How far a piece of the work has come."""
-
-    what: str
-    done: int
-    total: int
-
-
-OnProgress = Callable[[Progress], None]
-
-
 # Export
 
 
-def export_archive(spark: SparkSession, place: str, path: Path) -> int:
+def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnProgress = tell_nobody) -> int:
     """Write every entry of a store, evidence included; returns how many."""
     spark.dataSource.register(InkgroveSource)
-    parts = spark.sparkContext.defaultParallelism
+    with open_store(place) as store:
+        held = sum(log.held for log in store.logs().values())
+    done = spark.sparkContext.accumulator(0)
+    parts = max(spark.sparkContext.defaultParallelism, -(-held // _ROWS_PER_PARTITION))
     logs = spark.read.format("inkgrove").option("store", place).option("partitions", parts).load()
-    written = logs.mapInArrow(_read_entries(place), ARCHIVE).write.mode("errorifexists")
-    # Small row groups: whoever imports it can share the work.
-    written.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(path))
+    written = logs.mapInArrow(_read_entries(place, done), ARCHIVE).write.mode("errorifexists")
+    with watched(done, "writing entries", held, on_progress):
+        # Small row groups: whoever imports it can share the work.
+        written.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(path))
     return spark.read.parquet(str(path)).count()
 
 
-def _read_entries(place: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _read_entries(
+    place: str, done: "Accumulator[int]"
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = open_once(place)
         for batch in batches:
             for log in batch.column("log").to_pylist():
                 if log is None:
                     continue
-                state = store.logs([log])[log]
-                for first in range(1, state.height + 1, _CHUNK):
-                    held = store.entries_of(state.author, state.log_id, first, first + _CHUNK - 1)
-                    columns = {
-                        "entry": [item.entry.encoded for item in held],
-                        "payload": [item.payload for item in held],
-                    }
-                    yield pa.RecordBatch.from_pydict(
-                        columns, pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
-                    )
+                for lines in in_batches(store.lines_of(log)):
+                    yield lines
+                    done.add(len(lines))
 
     return run
+
+
+def in_batches(
+    lines: Iterable[tuple[bytes, bytes | None]], most: int = _CHUNK, most_bytes: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Entries with their payloads as Arrow batches: so many lines, or so many bytes and the line that exceeds them."""
+    entries: list[bytes] = []
+    payloads: list[bytes | None] = []
+    size = 0
+    for entry, payload in lines:
+        entries.append(entry)
+        payloads.append(payload)
+        size += len(entry) + len(payload or b"")
+        if len(entries) >= most or size >= most_bytes:
+            yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, _LINES)
+            entries, payloads, size = [], [], 0
+    if entries:
+        yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, _LINES)
 
 
 # Import
@@ -112,6 +119,7 @@ def import_archive(
     archive = open_archive(path)
     report = ImportReport(read=archive.rows)
     if not archive.rows:
+        rejects.unlink(missing_ok=True)
         return report
     verified = verify_archive(spark, store, archive, on_progress)
     try:
@@ -119,7 +127,7 @@ def import_archive(
         loaded = verified.lines.mapInArrow(load_task(store.place, done, chunk), RESULT_DDL).persist(
             StorageLevel.DISK_ONLY
         )
-        with _watched(done, "appending", archive.rows, on_progress):
+        with watched(done, "appending", archive.rows, on_progress):
             counts = _counts(loaded)
         for status, code, message, rows in counts:
             if status == FAILED:
@@ -130,6 +138,8 @@ def import_archive(
                 setattr(report, status, rows)
         if report.rejected:
             _write_file(loaded.where(col("status") == REJECTED).select("entry", "code", "message"), rejects)
+        else:
+            rejects.unlink(missing_ok=True)  # it would tell of another import
         loaded.unpersist()
     finally:
         verified.release()
@@ -182,7 +192,7 @@ class VerifiedArchive:
 
 
 def verify_archive(
-    spark: SparkSession, store: LogStore, archive: Archive, on_progress: OnProgress = lambda _: None
+    spark: SparkSession, store: LogStore, archive: Archive, on_progress: OnProgress = tell_nobody
 ) -> VerifiedArchive:
     """Read and check all of an archive, and judge its logs together with what the store holds of them."""
     done = spark.sparkContext.accumulator(0)
@@ -196,10 +206,14 @@ def verify_archive(
         .persist(StorageLevel.DISK_ONLY)
     )
     try:
-        with _watched(done, "verifying", archive.rows, on_progress):
+        with watched(done, "verifying", archive.rows, on_progress):
             checked.count()
     except (PySparkException, Py4JError) as err:
-        raise BadArchive(f"{archive.path} cannot be read as an archive: {first_reason(err)}") from err
+        checked.unpersist()
+        # What is wrong with a file, tasks say themselves; all else is a fault of Spark, and no fault of the archive.
+        if told := raised_by_a_task(err):
+            raise told from err
+        raise
     linked = with_links(checked)
     kept = [checked]
     held_logs, held_claims = held_of(store, linked, kept)
@@ -215,22 +229,3 @@ def verify_archive(
     defaults = {"is_clean": lit(False), "height": lit(0), "held": lit(0)}
     columns = [coalesce(name, defaults[name]).alias(name) if name in defaults else col(name) for name in Row._fields]
     return VerifiedArchive(lines.select(*columns), logs, kept)
-
-
-@contextmanager
-def _watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProgress) -> Iterator[None]:
-    """Tell now and then how many rows the tasks have done."""
-    is_over = Event()
-
-    def watch() -> None:
-        while not is_over.wait(0.2):
-            on_progress(Progress(what, min(done.value, total), total))
-
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        watcher.join()
-    on_progress(Progress(what, total, total))

@@ -20,11 +20,8 @@ _NOISE = ("An error occurred while calling", "An exception was thrown", "Traceba
 def explain(error: Exception, logs: Path) -> InkgroveError:
     """The error to raise in place of one of Spark's."""
     text = str(error)
-    # Of several, the last was raised while the ones before it were being handled.
-    for name, message in reversed(_OURS.findall(text)):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, InkgroveError):
-            return kind(message.strip())
+    if told := raised_by_a_task(error):
+        return told
     for name, message in reversed(_DATABASE.findall(text)):
         reason = f"{name.rpartition('.')[2]}: {message.strip()}"
         advice = advice_on(reason, is_postgresql=name.startswith("psycopg"))
@@ -34,6 +31,16 @@ def explain(error: Exception, logs: Path) -> InkgroveError:
     if isinstance(error, ConnectionError):
         return SparkFailed(f"Spark's process went away in the middle of the work; its logs are in {logs}")
     return SparkFailed(f"Spark failed: {first_reason(error)}; its logs are in {logs}")
+
+
+def raised_by_a_task(error: Exception) -> InkgroveError | None:
+    """The error of ours that made Spark fail, if one did."""
+    # Of several, the last was raised while the ones before it were being handled.
+    for name, message in reversed(_OURS.findall(str(error))):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, InkgroveError):
+            return kind(message.strip())
+    return None
 
 
 def first_reason(error: Exception) -> str:

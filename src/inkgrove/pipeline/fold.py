@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from pyspark import Accumulator
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
@@ -41,12 +42,18 @@ def open_once(place: str) -> LogStore:
 
 
 def fold_task(
-    place: str, staging: tuple[str, str], snapshot: Snapshot, only: SchemaId | None = None, *, is_new: bool = False
+    place: str,
+    staging: tuple[str, str],
+    snapshot: Snapshot,
+    only: SchemaId | None = None,
+    *,
+    is_new: bool = False,
+    done: "Accumulator[int] | None" = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: dirty groups in, one row of counts and the stage's name out.
 
     `staging` is where to stage and for whom. `only` keeps the results of one schema; with `is_new` they go into empty
-    tables, and nothing says what they replace.
+    tables, and nothing says what they replace. `done` counts the messages of whole logs.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +78,9 @@ def fold_task(
         try:
             worker.note_views(whole | parts.keys())
             for first, last in in_runs(whole):
-                worker.fold_whole(first, last)
+                for folded in worker.fold_whole(first, last):
+                    if done is not None:
+                        done.add(folded)
             for log in sorted(parts.keys() - whole):
                 worker.fold_parts(log, sorted(parts[log]))
             counts = worker.finish()
@@ -156,14 +165,15 @@ class _Worker:
 
     # reading
 
-    def fold_whole(self, first: int, last: int) -> None:
-        """Every log from one number to another, in one read."""
+    def fold_whole(self, first: int, last: int) -> Iterator[int]:
+        """Every log from one number to another, in one read; tells how many messages each has."""
         for state, messages in self.store.whole_logs(first, last):
             fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
             self._stage(state, fold, messages)
             if not self.is_new:
                 self.buffers["whole"].append((state.id,))
             self._flush(_CHUNK)
+            yield len(messages)
 
     def fold_parts(self, log: int, create_seqs: list[int]) -> None:
         state = self.store.logs([log])[log]

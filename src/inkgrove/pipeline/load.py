@@ -22,6 +22,7 @@ from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.verify import SignedEntry
+from inkgrove.pipeline.batches import BATCH_BYTES
 from inkgrove.pipeline.fold import open_once
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Status
@@ -41,7 +42,7 @@ RESULT: Final = pa.schema(
 RESULT_DDL: Final = "status string, code string, message string, entry binary, rows long"
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 20_000
-"""How many lines go into a transaction."""
+"""How many lines go into a transaction, unless they are large."""
 _CAREFUL_CHUNK: Final = 5_000
 _PAUSE: Final = 0.1
 """The part of its time that an import leaves a SQLite store to other writers."""
@@ -89,10 +90,13 @@ def load_task(
 class Loader:
     """One task's way into the store."""
 
-    def __init__(self, place: str, chunk: int) -> None:
+    def __init__(self, place: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
         self.store = open_once(place)
         self.place = place
         self.chunk = chunk
+        self.most_bytes = most_bytes
+        self._bytes = 0
+        """What the lines that have gathered come to."""
         self.counts: Counter[str] = Counter()
         self._refused: list[tuple[Any, ...]] = []
         self._clean: list[Row] = []
@@ -105,14 +109,15 @@ class Loader:
         """Take one line, sooner or later."""
         if row.hash is None or row.log is None:
             self._refuse(row, row.code or "inkgrove", row.message)
-        elif row.is_clean:
-            self._clean.append(row)
-            if len(self._clean) >= self.chunk:
-                self._append()
-        else:
-            self._careful.append(row)
-            if len(self._careful) >= min(self.chunk, _CAREFUL_CHUNK):
-                self._ingest()
+            return
+        (self._clean if row.is_clean else self._careful).append(row)
+        self._bytes += _size(row)
+        if self._bytes >= self.most_bytes:
+            self.flush()
+        elif len(self._clean) >= self.chunk:
+            self._append()
+        elif len(self._careful) >= min(self.chunk, _CAREFUL_CHUNK):
+            self._ingest()
 
     def flush(self) -> None:
         """Take what has gathered."""
@@ -138,6 +143,7 @@ class Loader:
                 self._careful.append(row)
             else:
                 self._count(row, APPENDED)
+        self._bytes = sum(map(_size, self._careful))
         if len(self._careful) >= _CAREFUL_CHUNK:
             self._ingest()
 
@@ -178,6 +184,7 @@ class Loader:
 
     def _ingest(self) -> None:
         rows, self._careful = self._careful, []
+        self._bytes = sum(map(_size, self._clean))
         if not rows:
             return
         # The signatures of these very bytes were verified before.
@@ -210,6 +217,10 @@ class Loader:
             start = monotonic()
             yield
             sleep(_PAUSE * (monotonic() - start))
+
+
+def _size(row: Row) -> int:
+    return len(row.entry or b"") + len(row.payload or b"")
 
 
 def _line(row: Row) -> Line:

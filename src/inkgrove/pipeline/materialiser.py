@@ -12,6 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection
 
@@ -19,6 +20,7 @@ from inkgrove.core.errors import NotRegistered
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.definitions import Definitions, Snapshot, fingerprint
 from inkgrove.pipeline.fold import fold_task
+from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.relations import Relations, gone_stages
 from inkgrove.pipeline.source import render_offset
 from inkgrove.pipeline.tables import RESULT, spark_schema
@@ -43,11 +45,13 @@ from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stage
 from inkgrove.store.opening import open_store
 from inkgrove.store.pulse import note_batch
 from inkgrove.store.runs import Work, doing, start_run
-from inkgrove.store.staging import drop_leftovers, drop_stages, merging, stage_place
+from inkgrove.store.staging import MOST_FILES, drop_leftovers, drop_stages, merging, stage_place
 from inkgrove.store.turns import turn, turn_to_write
 from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
 from inkgrove.store.view_tables import edges, names_and_types
 
+_PARTS = 8
+"""A batch is not worth more tasks, unless somebody says so."""
 _SHARE = 50_000
 """A view of more entries is folded in shares."""
 _SHARES = 4
@@ -80,12 +84,23 @@ class Report:
 class Materialiser:
     """The views of one store, kept by one Spark session."""
 
-    def __init__(self, spark: SparkSession, place: str, listener: Callable[[Report], None] | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: str,
+        listener: Callable[[Report], None] | None = None,
+        *,
+        parts: int = 0,
+        on_progress: OnProgress = tell_nobody,
+    ) -> None:
         self.spark = spark
         self.place = place
         self.store: LogStore = open_store(place)
         self.views: ViewStore = open_views(place)
-        self.parts = max(1, min(8, spark.sparkContext.defaultParallelism))
+        self.parts = parts or min(_PARTS, spark.sparkContext.defaultParallelism)
+        if not self.views.database.is_postgresql:
+            self.parts = min(self.parts, MOST_FILES)
+        self.on_progress = on_progress
         self.report = Report()
         self.listener = listener
         self.few_edges = FEW_EDGES
@@ -217,9 +232,15 @@ class Materialiser:
         note_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
 
     def _fold(
-        self, dirty: DataFrame, snapshot: Snapshot, only: SchemaId | None = None, *, is_new: bool = False
+        self,
+        dirty: DataFrame,
+        snapshot: Snapshot,
+        only: SchemaId | None = None,
+        *,
+        is_new: bool = False,
+        done: "Accumulator[int] | None" = None,
     ) -> list[dict[str, Any]]:
-        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new)
+        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, done=done)
         results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(RESULT)).toArrow().to_pylist()
         return results
 
@@ -246,14 +267,20 @@ class Materialiser:
             self._build(schema_id, self._definitions.now(known)[0])
 
     def _build(self, schema_id: SchemaId, snapshot: Snapshot) -> None:
+        while not self._build_once(schema_id, snapshot):
+            snapshot = self._definitions.now(self.views.sync(self.store.registered()))[0]
+
+    def _build_once(self, schema_id: SchemaId, snapshot: Snapshot) -> bool:
+        """Build a view to a definition; False if the schema has another one by the time the build is ready."""
         definition = snapshot.definition(schema_id)
-        assert definition is not None
+        if definition is None:
+            return True  # unregistered meanwhile
         database = self.views.database
         reached = self.store.newest_offset()
         with turn(database), database.writing() as connection:
             old = read_views(connection).get(schema_id)
             if old is None or old.id != snapshot.views[schema_id]:
-                return  # unregistered meanwhile
+                return True
             new = replace(
                 _begin(connection, old, str(self.run.number), definition, snapshot), version=definition.version
             )
@@ -262,28 +289,43 @@ class Materialiser:
             while self._behind(reached) > _FEW:
                 reached = self._catch_up_build(schema_id, snapshot, new, reached)
             with turn(database):
-                if self._behind(reached):
-                    self._catch_up_build(schema_id, snapshot, new, reached)
-                self._swap(schema_id, definition, new)
+                # A newer version may be shown already, by another pipeline; from here on nobody else can show one.
+                known = self.views.views()
+                _, prints = self._definitions.now(known)
+                is_wanted = prints.get(schema_id) == fingerprint(definition) and known[schema_id].id == new.id
+                if is_wanted:
+                    if self._behind(reached):
+                        self._catch_up_build(schema_id, snapshot, new, reached)
+                    self._swap(known[schema_id], definition, new)
         except BaseException:
-            database.write(lambda connection: drop_build(connection, new.id, new.generation))
+            self._drop_build(new)
             raise
-        self.report.rebuilt.append(schema_id)
+        if is_wanted:
+            self.report.rebuilt.append(schema_id)
+        else:
+            self._drop_build(new)
+        return is_wanted
+
+    def _drop_build(self, new: View) -> None:
+        self.views.database.write(lambda connection: drop_build(connection, new.id, new.generation))
 
     def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> None:
         """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded."""
         held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
         shares = _SHARES if held >= _SHARE else min(held, 1)
 
+        done = self.spark.sparkContext.accumulator(0)
+
         def fold(share: int) -> list[dict[str, Any]]:
             dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
-            return self._fold(dirty, snapshot, schema_id, is_new=True)
+            return self._fold(dirty, snapshot, schema_id, is_new=True, done=done)
 
-        with ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
+        title = f"building {schema_id.author.hex()[:8]}…/{schema_id.log_id}"
+        with watched(done, title, held, self.on_progress), ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
             waiting = [pool.submit(fold, share + 1) for share in range(shares)]
             try:
-                for done in as_completed(waiting):
-                    self._load(done.result(), new)
+                for folded in as_completed(waiting):
+                    self._load(folded.result(), new)
             except BaseException:
                 for item in waiting:
                     item.cancel()
@@ -324,14 +366,9 @@ class Materialiser:
         self.report.written += sum(item["rows"] for item in results)
         return until
 
-    def _swap(self, schema_id: SchemaId, definition: ViewDefinition, new: View) -> None:
+    def _swap(self, old: View, definition: ViewDefinition, new: View) -> None:
         database = self.views.database
-        known = self.views.views()
-        old = known.get(schema_id)
-        if old is None or old.id != new.id:
-            database.write(lambda connection: drop_build(connection, new.id, new.generation))
-            return
-        others = [view for view in known.values() if view.id != new.id]
+        others = [view for view in self.views.views().values() if view.id != new.id]
         has_cascade = bool(old.cascades or new.cascades or any(view.cascades for view in others))
         cascaded = []
         is_small = has_cascade and database.read(

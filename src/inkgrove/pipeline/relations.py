@@ -66,7 +66,7 @@ def gone_stages(spark: SparkSession, place: str, staging: tuple[str, str], relat
     with open_views(place) as views, views.database.reading() as connection:
         if not all(_has_rows(connection, places) for places in relations.sides):
             return []
-    # SQLite attaches ten files at most: those of the fold are eight, so these are two.
+    # SQLite attaches ten files at most: those of the fold are eight (MOST_FILES), so these are two.
     gone = cascade(*effective(spark, place, relations)).coalesce(2)
     results = gone.mapInArrow(stage_gone(staging), spark_schema(GONE_RESULT)).toArrow().to_pylist()
     return [item["stage"] for item in results]

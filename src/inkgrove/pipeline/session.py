@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import InkgroveError, SparkFailed, UnreadableFile
+from inkgrove.pipeline.batches import BATCH_BYTES
 from inkgrove.pipeline.failures import explain, first_reason
 from inkgrove.pipeline.java import find_java
 from inkgrove.pipeline.source import InkgroveSource
@@ -65,6 +66,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         # Measured: a job with one Python task takes 58 ms instead of 96.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.pollingDelay": "10ms",

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+from pyspark import Accumulator
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -21,8 +23,10 @@ from pyspark.sql.types import (
 
 from inkgrove.core.errors import UnreadableFile
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.pipeline.batches import cut
+from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
 from inkgrove.schema.types import element_of, is_array
-from inkgrove.store.query import ViewRow, read_all
+from inkgrove.store.query import ViewRow, count_rows, read_all
 from inkgrove.store.view_store import View, open_views
 
 Format = Literal["parquet", "csv", "json", "delta"]
@@ -38,10 +42,12 @@ _TYPES: dict[str, tuple[DataType, pa.DataType]] = {
 }
 _OWN = (("_instance", "text"), ("_author", "text"), ("_log_id", "integer"), ("_seq_num", "integer"))
 _OWN_LAST = (("_last_seq_num", "integer"), ("_last_hash", "text"), ("_expires", "timestamp"))
-_PAGE = 5_000
+_PAGE = 500
 
 
-def export_view(spark: SparkSession, place: str, view: View, path: Path, form: Format) -> int:
+def export_view(
+    spark: SparkSession, place: str, view: View, path: Path, form: Format, on_progress: OnProgress = tell_nobody
+) -> int:
     """Write a view's rows to a new directory; returns how many."""
     if path.exists():
         raise UnreadableFile(f"{path} exists already; choose another name")
@@ -51,9 +57,14 @@ def export_view(spark: SparkSession, place: str, view: View, path: Path, form: F
     names = [name for name, _ in columns]
     spark_types = [StructField(name, _spark_type(kind)) for name, kind in zip(names, kinds, strict=True)]
     arrow = pa.schema([(name, _arrow_type(kind)) for name, kind in zip(names, kinds, strict=True)])
-    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(place, view, arrow), StructType(spark_types))
+    with open_views(place) as views, views.database.reading() as connection:
+        total = count_rows(connection, view)
+    done = spark.sparkContext.accumulator(0)
+    # One task, for it reads the view in one transaction: the files hold one state of it.
+    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(place, view, arrow, done), StructType(spark_types))
     writer = rows.write.mode("errorifexists").option("header", "true")
-    writer.format("parquet" if form == "delta" else form).save(str(path))
+    with watched(done, "writing rows", total, on_progress):
+        writer.format("parquet" if form == "delta" else form).save(str(path))
     if form == "delta":
         from deltalake import convert_to_deltalake  # noqa: PLC0415  only this format needs it
 
@@ -73,20 +84,17 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def _read_rows(
-    place: str, view: View, schema: pa.Schema
+    place: str, view: View, schema: pa.Schema, done: "Accumulator[int]"
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         views = open_views(place)
         with views.database.reading() as connection:
-            page: list[dict[str, Any]] = []
-            for row in read_all(connection, view, _PAGE):
-                page.append(_facts(row, schema))
-                if len(page) == _PAGE:
-                    yield pa.RecordBatch.from_pylist(page, schema)
-                    page = []
-            yield pa.RecordBatch.from_pylist(page, schema)
+            found = read_all(connection, view, _PAGE)
+            while rows := list(islice(found, _PAGE)):
+                yield from cut(pa.RecordBatch.from_pylist([_facts(row, schema) for row in rows], schema))
+                done.add(len(rows))
         views.close()
 
     return run

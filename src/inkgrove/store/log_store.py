@@ -91,6 +91,16 @@ class LogStore:
         """The entries of a part of a log in order, with payloads and evidence."""
         return self.database.read(lambda connection: reading.read_entries(connection, author, log_id, first, last))
 
+    def lines_of(self, log: int, page: int = 100) -> Iterator[tuple[bytes, bytes | None]]:
+        """Every entry of a log as bytes, with its payload, in order and evidence included; a page at a time is read.
+
+        Pages follow what is held, not the numbers: a log with few entries may be of any height.
+        """
+        after = (0, b"")
+        while found := self.database.read(lambda connection: reading.read_lines(connection, log, after, page)):  # noqa: B023
+            yield from ((line.encoded, line.payload) for line in found)
+            after = found[-1].seq_num, found[-1].hash
+
     def log_state(self, author: PublicKey, log_id: int) -> LogState | None:
         """The log, if anything of it is held."""
         return self.database.read(lambda connection: reading.find_log(connection, author, log_id))

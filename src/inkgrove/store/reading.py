@@ -61,6 +61,15 @@ class StoredEntry:
     """The code of the reason why it does not count; None if it is verified."""
 
 
+class HeldLine(NamedTuple):
+    """An entry as it was sent, with its payload if that is held."""
+
+    seq_num: int
+    hash: bytes
+    encoded: bytes
+    payload: bytes | None
+
+
 class SchemaLog(NamedTuple):
     """What `fold_schema` takes: the payloads held of a schema's verified entries, and where its log turns invalid."""
 
@@ -186,6 +195,23 @@ _newest: Final = Compiled(
         )
         .order_by(entries.c.seq_num.desc(), entries.c.hash.desc())
         .limit(bindparam("most"))
+    )
+)
+
+
+def read_lines(connection: Connection, log: int, after: tuple[int, bytes], limit: int) -> list[HeldLine]:
+    """So many entries of a log behind a place and a hash, in order, with payloads and evidence."""
+    seq_num, entry_hash = after
+    return [HeldLine(*row) for row in _lines.rows(connection, log=log, after=seq_num, hash=entry_hash, limit=limit)]
+
+
+_lines: Final = Compiled(
+    lambda _: (
+        select(entries.c.seq_num, entries.c.hash, entries.c.encoded, entries.c.payload)
+        .where(entries.c.log == bindparam("log"), entries.c.seq_num >= bindparam("after"))
+        .where(or_(entries.c.seq_num > bindparam("after"), entries.c.hash > bindparam("hash")))
+        .order_by(entries.c.seq_num, entries.c.hash)
+        .limit(bindparam("limit"))
     )
 )
 

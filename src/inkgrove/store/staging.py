@@ -38,6 +38,8 @@ from inkgrove.store.runs import Run
 from inkgrove.store.view_tables import deleted_table, edge_table, gone_table, outcome_table, row_table
 
 PREFIX: Final = "inkgrove_stage_"
+MOST_FILES: Final = 8
+"""How many stages of a fold SQLite takes: it attaches ten files to a connection, and two may be of the cascade."""
 Fields = Mapping[int, tuple[tuple[str, str], ...]]
 """The columns of each view, by its number."""
 

@@ -1,0 +1,44 @@
+"""How far the tasks of a job have come: they count, and a thread on the driver tells now and then."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import NamedTuple
+
+from pyspark import Accumulator
+
+_SECONDS = 0.2
+
+
+class Progress(NamedTuple):
+    """How far a piece of the work has come, in rows."""
+
+    what: str
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def tell_nobody(_: Progress) -> None:
+    """For those who have nothing to show it on."""
+
+
+@contextmanager
+def watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProgress) -> Iterator[None]:
+    """Tell now and then how many rows the tasks have done; a task's count arrives when the task ends."""
+    is_over = Event()
+
+    def watch() -> None:
+        while not is_over.wait(_SECONDS):
+            on_progress(Progress(what, min(done.value, total), total))
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+    on_progress(Progress(what, total, total))
