@@ -150,7 +150,7 @@ class World:
         newest = SchemaVersion(*schema_id(self.schema), 4)
         copies = Copies(node, newest)
         copies.live()
-        self.rotted = copies.logs[ALICE].hash(1).hex()
+        self.rotted = copies.logs[ALICE].hash(13).hex()  # the first of her four on the fourth day
         self.request = write_as_stranger(node, newest, identity_of(self.author_of("jane"))).hex()
         for mail, secret in ((3, ALICE), (5, BOB), (7, ALICE)):
             to = {"recipients": [identity_of(secret.public).hex()]}
