@@ -24,7 +24,8 @@ def rot(copies: DataFrame, _seed: int, tick: int) -> DataFrame:
     reads, time = decayed(f.col("reads"), _since_read(tick)), _time_here(tick)
     average = copies.agg(_exact_sum(reads) / _exact_sum(time)).scalar()
     often = (reads / f.greatest(average, f.lit(_SELDOM)) + GRACE) / (time + GRACE)
-    freshness = (0.9 * often + 0.1 * f.col("_recency")) / (1 + often)
+    # From 0.1 of the recency, if it were never read, up to 0.9; written so that `often` is computed once.
+    freshness = 0.9 - (0.9 - 0.1 * f.col("_recency")) / (1 + often)
     is_new = f.col("born") >= tick
     return with_freshness(with_recency(copies), f.when(is_new, 0.9 + 0.1 * f.col("_recency")).otherwise(freshness))
 
