@@ -9,7 +9,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.rot.simulation import simulate
+from bench.rot.simulation import Case, simulate
 from inkgrove.pipeline.rot.picture import draw_remains, render_svg
 from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.session import start_session
@@ -22,11 +22,9 @@ def main() -> None:
         spark = start_session(Path(logs))
         spark.conf.set("spark.sql.codegen.wholeStage", "false")
         spark.conf.set("spark.sql.adaptive.enabled", "false")
-        rows = []
-        for name in FUNGI:
-            held = simulate(spark, name, _CHURN, _BUDGET, _ROUNDS).held
-            rows.append((name, [float(part.mean()) for part in np.array_split(held, _PARTS)]))
+        outcomes = simulate(spark, [Case(name, _CHURN, _BUDGET, _ROUNDS) for name in FUNGI])
         spark.stop()
+    rows = [(item.fungus, [float(part.mean()) for part in np.array_split(item.held, _PARTS)]) for item in outcomes]
     picture = draw_remains("what each fungus leaves of a history of five times the budget", rows)
     (ROOT / "docs" / "images" / "fungi.svg").write_text(render_svg(picture))
 

@@ -1,16 +1,20 @@
 """Rounds of arrivals, rot and reads; what readers miss, and how far averages are off, raw and with cooking.
 
 The fungi, the choice of victims and the cooking are the real ones. Of each round one table goes to Spark and one comes
-back. Where reads matter to a fungus, every stream of reads has copies of its own, all in the same table.
+back, with the copies of all fungi: for tables this small, to begin costs more than to compute. Where reads matter to a
+fungus, every stream of reads has copies of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import cycle
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench.rot.streams import STREAMS
@@ -75,68 +79,86 @@ class Shelf:
         self.last_read[found] = tick
 
 
-def simulate(spark: SparkSession, name: str, churn: float, budget: int, rounds: int) -> Outcome:
-    """Let one fungus work on a history with so many arrivals in each round, as a share of the budget."""
-    arrivals = int(budget * churn)
-    total = budget + arrivals * rounds
-    history = History(total)
-    scopes = list(STREAMS) if name in READS_MATTER else [_ALL_STREAMS]
-    shelves = {scope: Shelf(total, budget) for scope in scopes}
-    random = np.random.default_rng(SEED)
-    hits: dict[str, list[float]] = {stream: [] for stream in STREAMS}
-    shares: list[float] = []
-    dropped: list[tuple[int, NDArray[np.int64]]] = []
-    arrived = budget
-    for tick in range(1, rounds + 1):
-        for shelf in shelves.values():
-            shelf.arrive(arrived, arrived + arrivals, tick)
-        arrived += arrivals
-        gone = _rot(spark, name, history, shelves, tick, budget)
-        dropped.append((tick, gone[scopes[0]]))
+class Case:
+    """One fungus at work on one history, with so many arrivals in each round as a share of the budget."""
+
+    def __init__(self, fungus: str, churn: float, budget: int, rounds: int) -> None:
+        self.fungus, self.churn, self.budget, self.rounds = fungus, churn, budget, rounds
+        self.arrivals = int(budget * churn)
+        total = budget + self.arrivals * rounds
+        self.history = History(total)
+        scopes = list(STREAMS) if fungus in READS_MATTER else [_ALL_STREAMS]
+        self.shelves = {f"{fungus} {churn} {scope}": Shelf(total, budget) for scope in scopes}
+        self.by_stream = dict(zip(STREAMS, cycle(self.shelves.values()), strict=False))
+        self.random = np.random.default_rng(SEED)
+        self.hits: dict[str, list[float]] = {stream: [] for stream in STREAMS}
+        self.shares: list[float] = []
+        self.dropped: list[tuple[int, NDArray[np.int64]]] = []
+        self.arrived = budget
+
+    def arrive(self, tick: int) -> None:
+        for shelf in self.shelves.values():
+            shelf.arrive(self.arrived, self.arrived + self.arrivals, tick)
+        self.arrived += self.arrivals
+
+    def read(self, tick: int) -> None:
         for stream, draw in STREAMS.items():
-            shelf = shelves.get(stream) or shelves[scopes[0]]
-            asked = draw(random, arrived, budget, READS_PER_ROUND)
-            hits[stream].append(float(shelf.held[asked].mean()))
+            shelf = self.by_stream[stream]
+            asked = draw(self.random, self.arrived, self.budget, READS_PER_ROUND)
+            self.hits[stream].append(float(shelf.held[asked].mean()))
             shelf.read(asked, tick)
-        shares.append(budget / arrived)
-    late = slice(rounds // 2, None)
-    outcome = Outcome(name, churn, {stream: float(np.mean(found[late])) for stream, found in hits.items()})
-    outcome.fair = float(np.mean(shares[late]))
-    outcome.held = shelves[scopes[0]].held
-    truth = float(history.value.mean())
-    kept = history.value[outcome.held]
-    outcome.raw_error = abs(float(kept.mean()) / truth - 1)
-    cooked_sum, cooked_count = _cook(spark, history, dropped)
-    outcome.cooked_error = abs((float(kept.sum()) + cooked_sum) / (len(kept) + cooked_count) / truth - 1)
-    return outcome
+        self.shares.append(self.budget / self.arrived)
+
+    def end(self, cooked: tuple[float, int]) -> Outcome:
+        """What came of it; `cooked` are sum and count of what went, as the summaries have them."""
+        late = slice(self.rounds // 2, None)
+        shares = {stream: float(np.mean(found[late])) for stream, found in self.hits.items()}
+        outcome = Outcome(self.fungus, self.churn, shares, fair=float(np.mean(self.shares[late])))
+        outcome.held = next(iter(self.shelves.values())).held
+        truth = float(self.history.value.mean())
+        kept = self.history.value[outcome.held]
+        outcome.raw_error = abs(float(kept.mean()) / truth - 1)
+        outcome.cooked_error = abs((float(kept.sum()) + cooked[0]) / (len(kept) + cooked[1]) / truth - 1)
+        return outcome
 
 
-def _rot(
-    spark: SparkSession, name: str, history: History, shelves: dict[str, Shelf], tick: int, budget: int
-) -> dict[str, NDArray[np.int64]]:
-    """One round: the arrivals that went, by scope."""
-    tables = [_table(number, scope, history, shelf) for number, (scope, shelf) in enumerate(shelves.items())]
-    copies = spark.createDataFrame(pa.concat_tables(tables))
-    fresh = FUNGI[name](copies, SEED, tick)
-    excess = spark.createDataFrame(
-        pa.table(
-            {
-                "scope": list(shelves),
-                "excess": pa.array([int(shelf.held.sum()) - budget for shelf in shelves.values()], pa.int64()),
-            }
-        )
-    )
-    cuts = find_cuts(fresh, excess, f.lit(1), seed=SEED, tick=tick)
-    placed = fresh.join(f.broadcast(cuts), on="scope", how="left")
+def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Outcome]:
+    """Round by round, all cases at once, each for as many rounds as it has."""
+    for tick in range(1, max(case.rounds for case in cases) + 1):
+        at_work = [case for case in cases if tick <= case.rounds]
+        for case in at_work:
+            case.arrive(tick)
+        _rot(spark, at_work, tick)
+        for case in at_work:
+            case.read(tick)
+    return [case.end(cooked) for case, cooked in zip(cases, _cook(spark, cases), strict=True)]
+
+
+def _rot(spark: SparkSession, cases: Sequence[Case], tick: int) -> None:
+    """One round: what goes is held no longer, and written down."""
+    fresh, excess, number = [], {}, 0
+    for case in cases:
+        tables = []
+        for scope, shelf in case.shelves.items():
+            tables.append(_table(number, scope, case.history, shelf))
+            excess[scope] = int(shelf.held.sum()) - case.budget
+            number += 1
+        fresh.append(FUNGI[case.fungus](spark.createDataFrame(pa.concat_tables(tables)), SEED, tick))
+    # Looked at more than once below; one small task is quicker than many.
+    copies = reduce(DataFrame.unionByName, fresh).coalesce(1).localCheckpoint()
+    over = spark.createDataFrame(pa.table({"scope": list(excess), "excess": pa.array(excess.values(), pa.int64())}))
+    placed = copies.join(f.broadcast(find_cuts(copies, over, f.lit(1), seed=SEED, tick=tick)), on="scope", how="left")
     result = placed.select("scope", "arrival", "freshness", is_cut(SEED, tick).alias("goes")).toArrow().to_pandas()
-    gone = {}
-    for scope, shelf in shelves.items():
-        own = result[result["scope"] == scope]
-        places = own["arrival"].to_numpy()
-        shelf.freshness[places] = own["freshness"].to_numpy()
-        gone[scope] = places[own["goes"].to_numpy(dtype=bool)]
-        shelf.held[gone[scope]] = False
-    return gone
+    by_scope = dict(list(result.groupby("scope")))
+    for case in cases:
+        gone = []
+        for scope, shelf in case.shelves.items():
+            own = by_scope[scope]
+            places = own["arrival"].to_numpy()
+            shelf.freshness[places] = own["freshness"].to_numpy()
+            gone.append(places[own["goes"].to_numpy(dtype=bool)])
+            shelf.held[gone[-1]] = False
+        case.dropped.append((tick, gone[0]))
 
 
 def _table(number: int, scope: str, history: History, shelf: Shelf) -> pa.Table:
@@ -156,27 +178,30 @@ def _table(number: int, scope: str, history: History, shelf: Shelf) -> pa.Table:
     return pa.table(columns)
 
 
-def _cook(spark: SparkSession, history: History, dropped: list[tuple[int, NDArray[np.int64]]]) -> tuple[float, int]:
-    """Sum and count of the values that went, from the summaries of every round."""
-    ticks = np.concatenate([np.full(len(places), tick) for tick, places in dropped])
-    places = np.concatenate([places for _, places in dropped])
-    count = len(places)
-    values = pa.table(
-        {
+def _cook(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[float, int]]:
+    """Of each case, sum and count of the values that went, from the summaries of every round."""
+    tables = []
+    for number, case in enumerate(cases):
+        ticks = np.concatenate([np.full(len(places), tick) for tick, places in case.dropped])
+        places = np.concatenate([places for _, places in case.dropped])
+        count = len(places)
+        columns: dict[str, Any] = {
             "reader": pa.array([b"r"] * count, pa.binary()),
-            "owner": pa.array([b"o"] * count, pa.binary()),
+            "owner": pa.array([bytes([number])] * count, pa.binary()),
             "schema": pa.array(ticks, pa.int64()),  # so that each round has summaries of its own
             "month": ["2026-01"] * count,
             "field": ["value"] * count,
             "instance": pa.array([int(place).to_bytes(8, "big") for place in places], pa.binary()),
             "arrival": pa.array(places, pa.int64()),
             "bytes": pa.array(np.zeros(count), pa.int64()),
-            "number": pa.array(history.value[places], pa.float64()),
+            "number": pa.array(case.history.value[places], pa.float64()),
             "text": pa.nulls(count, pa.string()),
         }
-    )
-    summaries = cook(spark.createDataFrame(values, VALUES)).toArrow().to_pandas()
-    return float(summaries["sum"].sum()), int(summaries["count"].sum())
+        tables.append(pa.table(columns))
+    summaries = cook(spark.createDataFrame(pa.concat_tables(tables), VALUES)).toArrow().to_pandas()
+    by_owner = dict(list(summaries.groupby("owner")))
+    found = [by_owner[bytes([number])] for number in range(len(cases))]
+    return [(float(own["sum"].sum()), int(own["count"].sum())) for own in found]
 
 
 def simulate_all(spark: SparkSession, budget: int = 1000, rounds: int = 10) -> list[Outcome]:
@@ -185,6 +210,5 @@ def simulate_all(spark: SparkSession, budget: int = 1000, rounds: int = 10) -> l
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     # So that the hot range comes and is asked for in both, there are more rounds where fewer copies arrive in each.
-    return [
-        simulate(spark, name, churn, budget, max(rounds, round(4 / churn))) for churn in (0.2, 0.8) for name in FUNGI
-    ]
+    cases = [Case(name, churn, budget, max(rounds, round(4 / churn))) for churn in (0.2, 0.8) for name in FUNGI]
+    return simulate(spark, cases)

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import insert
 
 from inkgrove.cli.main import main
+from inkgrove.core.hashing import parse_hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
-from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.copies import find_copy, note_copies
 from inkgrove.store.opening import open_store
 from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, put_report
@@ -38,7 +38,7 @@ def names(tmp_path: Path) -> list[str]:
             assert copy is not None
             place = {"instance": log.hash(1), "log": copy.log, "create_seq": copy.create_seq}
             connection.execute(insert(rot_victims), {**place, "step": "cooked", "why": "node rows: it was the oldest"})
-            apply_some(connection, BlobFiles(tmp_path / "blobs"), run, ())
+            apply_some(connection, run, ())
             finish_run(connection, 1, 2000, {})
 
         store.database.write(work)
@@ -65,6 +65,24 @@ def test_explain_says_how_a_copy_stands(capsys: pytest.CaptureFixture[str], tmp_
     assert "newest" in run(capsys, tmp_path, "rot", "explain", names[1])[1]
     code, _, err = run(capsys, tmp_path, "rot", "explain", "0040" + "ab" * 64)
     assert (code, "rot.no-such-copy" in err) == (1, True)
+
+
+def test_explain_says_what_a_planned_run_is_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, names: list[str]
+) -> None:
+    with open_store(tmp_path) as store:
+        place = {"instance": parse_hash(names[1]), "log": 1, "create_seq": 2}
+        planned = {**place, "step": "cooked", "why": "node rows: it was the oldest"}
+        store.database.write(lambda connection: connection.execute(insert(rot_victims), planned))
+    for name, wanted in ((names[0], (None, None)), (names[1], ("cooked", "node rows: it was the oldest"))):
+        facts = json.loads(run(capsys, tmp_path, "rot", "explain", name, "--json")[1])
+        assert (facts["planned_step"], facts["planned_why"]) == wanted
+
+
+def test_plan_is_listed_in_a_new_directory_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "plan.parquet").mkdir()
+    code, _, err = run(capsys, tmp_path, "rot", "plan", "--out", str(tmp_path / "plan.parquet"))
+    assert (code, "input.unreadable-file" in err) == (2, True), err
 
 
 def test_report_counts_steps_and_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path, names: list[str]) -> None:

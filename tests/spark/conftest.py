@@ -21,6 +21,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def quick(spark: SparkSession) -> Iterator[None]:
+    """Compile nothing: for a few rows that takes longer than anything else."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        spark.conf.set(name, old or "")
+
+
+@pytest.fixture
 def materialiser(spark: SparkSession, place: Path | str) -> Iterator[Materialiser]:
     """The views of a new store, on either database."""
     opened = Materialiser(spark, str(place))

@@ -1,11 +1,13 @@
 """Rot on a real store: budgets, ladder, guards, cooking, crashes."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 from sqlalchemy import insert
 
@@ -14,7 +16,7 @@ from inkgrove.messages.instance import Access, Update
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.copies import put_pin, revive
+from inkgrove.store.copies import find_copy, put_pin, revive
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.rot_runs import apply_some
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
@@ -22,18 +24,7 @@ from tests.support.logs import key
 from tests.support.rotting import DAY, NOTES, VERSION, Grove
 
 FIFO: dict[str, Any] = {"fungus": "fifo", "guards": ()}
-
-
-@pytest.fixture(autouse=True)
-def quick(spark: SparkSession) -> Iterator[None]:
-    """Compile nothing: for a few rows that takes longer than anything else."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, old in before.items():
-        spark.conf.set(name, old or "")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -97,14 +88,25 @@ def test_each_owner_and_each_schema_has_its_own_budget(grove: Grove) -> None:
 
 
 def test_plan_says_what_the_run_does_and_changes_nothing(grove: Grove) -> None:
-    notes = [grove.note(1, title=str(n)) for n in range(8)]
+    notes = [grove.picture(1, 100, "a"), *(grove.note(1, title=str(n)) for n in range(8))]
+    sizes = {note: len(grove.logs[1].payloads[number]) for number, note in enumerate(notes)}
     policy = Policy(fungus="uniform", guards=(), node=Limits(rows=3), seed=5)
-    plan = grove.rot.plan(policy)
+    plan = grove.rot.plan(policy, grove.home / "plan.parquet")
     assert grove.shown() == set(notes)
     again = grove.rot.plan(policy)
     run = grove.rot.run(policy)
     assert plan.moves == again.moves == run.moves
     assert plan.freed == run.freed > 0
+    told = {Hash(bytes.fromhex(row["instance"])): row for row in read_table(grove.home / "plan.parquet").to_pylist()}
+    assert {note: row["to_step"] for note, row in told.items()} == {
+        note: step for note, step in grove.steps().items() if step != "full"
+    }
+    assert len(told) == 6
+    for note, row in told.items():
+        assert (row["step"], row["bytes"]) == ("full", sizes[note] + (100 if note == notes[0] else 0))
+        copy = grove.store.database.read(lambda connection, of=note: find_copy(connection, of))  # type: ignore[misc]
+        assert copy is not None
+        assert row["why"] == copy.why
 
 
 def test_guards_keep_what_somebody_needs(grove: Grove) -> None:
@@ -136,7 +138,8 @@ def test_own_instances_and_schemas_never_rot(grove: Grove) -> None:
 
 def test_own_instance_goes_when_its_owner_lets_it_expire(anywhere: Grove) -> None:
     grove = anywhere
-    asked = grove.note(50, sent=False, title="until tomorrow", stars=4, facts={"expires": Timestamp(grove.now + DAY)})
+    until_tomorrow = {"expires": Timestamp(grove.now + DAY), "access": Access("public")}
+    asked = grove.note(50, sent=False, title="until tomorrow", stars=4, facts=until_tomorrow)
     taken_back = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now + DAY)})
     grove.say(50, Update(VERSION, taken_back, expires=None))
     put_off = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now + DAY)})
@@ -161,13 +164,8 @@ def test_own_instance_goes_when_its_owner_lets_it_expire(anywhere: Grove) -> Non
 def test_expiry_that_is_put_off_after_the_plan_still_counts(grove: Grove, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now - 1)})
     gone = grove.note(50, sent=False, facts={"expires": Timestamp(grove.now - 1)})
-    commit = grove.rot.commit
-
-    def put_off_afterwards(*arguments: Any) -> None:
-        commit(*arguments)
-        grove.say(50, Update(VERSION, mine, expires=Timestamp(grove.now + DAY)))
-
-    monkeypatch.setattr(grove.rot, "commit", put_off_afterwards)
+    put_off = Update(VERSION, mine, expires=Timestamp(grove.now + DAY))
+    after_the_plan(grove, monkeypatch, lambda: grove.say(50, put_off))
     grove.run()
     assert (grove.step(mine), grove.step(gone)) == ("full", "cooked")
     assert grove.shown() == {mine}
@@ -266,14 +264,30 @@ def test_cooking_counts_each_copy_once_for_those_who_could_see_it(grove: Grove) 
     assert sum(row.sum for row in everything) == 1115.0
 
 
+def test_what_was_no_row_is_in_no_summary(grove: Grove) -> None:
+    whole = grove.note(1, title="whole", stars=1)
+    grove.note(1, title="quarantined", stars="many")
+    grove.note(2, title="its part", part_of=bytes(whole))
+    left = grove.note(2, title="on its own", stars=7)
+    grove.delete(1, whole)
+    assert grove.materialised() == {left}
+    outcome = grove.run(**FIFO, node=Limits(bytes=1))
+    assert (sum(move["copies"] for move in outcome.moves), outcome.kept) == (3, {"tombstone": 1})
+    cooked = {(bytes(row.reader), row.field): row for row in grove.summaries()}
+    assert (cooked[EVERYTHING, ""].count, bytes(cooked[EVERYTHING, ""].first)) == (1, left)
+    assert cooked[bytes(grove.me), ""].count == 1
+
+
 class Crash(Exception):
     """Stands for a process that is killed."""
 
 
-@pytest.mark.parametrize("where", ["noted", "staged", "planned", "half"])
+@pytest.mark.parametrize("where", ["noted", "staged", "planned", "before the commit", "half"])
 def test_run_that_was_interrupted_comes_to_the_same(grove: Grove, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {}
     for n in range(12):
-        grove.note(n % 2 + 1, title=str(n), stars=n)
+        note = grove.picture(n % 2 + 1, 100 + n, str(n), title=str(n), stars=n)
+        files[note] = 100 + n
     policy = Policy(fungus="uniform", guards=(), node=Limits(rows=5), seed=3)
     wanted = grove.rot.plan(policy).moves
 
@@ -288,35 +302,76 @@ def test_run_that_was_interrupted_comes_to_the_same(grove: Grove, where: str, mo
         elif where == "planned":
             patched.setattr(grove.rot, "work_off", crash)
         else:
-            patched.setattr(grove.rot, "work_off", lambda run, _: half(grove, run))
+            patched.setattr(grove.rot, "work_off", lambda run, _: half(grove, run, commits=where == "half"))
         with pytest.raises(Crash):
             grove.rot.run(policy)
+    whole = {note for note, step in grove.steps().items() if step == "full"}
+    assert len(whole) == (9 if where == "half" else 12)
+    assert grove.blob_sizes() >= {files[note] for note in whole}
     grove.now += DAY
     assert grove.rot.run(Policy()).moves == wanted  # the policy of the interrupted run counts, and its clock
     assert sorted(grove.steps().values()).count("cooked") == 7
     cooked = [row for row in grove.summaries() if bytes(row.reader) == EVERYTHING and row.field == ""]
     assert sum(row.count for row in cooked) == 7
     assert len(grove.shown()) == 5
+    assert grove.blob_sizes() == {files[note] for note in grove.shown()}
 
 
-def half(grove: Grove, run: Any) -> None:
-    grove.store.database.write(lambda connection: apply_some(connection, grove.rot.files, run, (), 3))
+def half(grove: Grove, run: Any, *, commits: bool) -> None:
+    """Three moves, and the end: after their transaction and before anything else, or within it."""
+
+    def work(connection: Any) -> None:
+        apply_some(connection, run, (), 3)
+        if not commits:
+            raise Crash
+
+    grove.store.database.write(work)
     raise Crash
 
 
 def test_pin_set_after_the_plan_still_counts(grove: Grove, monkeypatch: pytest.MonkeyPatch) -> None:
     note = grove.note(1, title="wanted")
     grove.note(1, title="newer")
-    policy = Policy(fungus="fifo", guards=("pinned",), node=Limits(rows=1))
+    pin = partial(put_pin, instance=note, identity=grove.me, now=grove.now)
+    after_the_plan(grove, monkeypatch, lambda: grove.store.database.write(pin))
+    grove.run(fungus="fifo", guards=("pinned",), node=Limits(rows=1))
+    assert grove.step(note) == "full"
+
+
+def after_the_plan(grove: Grove, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
+    """Let something happen between the plan and the work."""
     commit = grove.rot.commit
 
-    def pin_afterwards(*arguments: Any) -> None:
+    def and_then(*arguments: Any) -> None:
         commit(*arguments)
-        grove.store.database.write(lambda connection: put_pin(connection, note, grove.me, grove.now))
+        happens()
 
-    monkeypatch.setattr(grove.rot, "commit", pin_afterwards)
-    grove.rot.run(policy)
-    assert grove.step(note) == "full"
+    monkeypatch.setattr(grove.rot, "commit", and_then)
+
+
+def test_delete_and_answer_after_the_plan_still_count(grove: Grove, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, asked = grove.note(1, title="whole"), grove.note(1, title="a question")
+    part, last = grove.note(2, part_of=bytes(whole)), grove.note(2, title="last")
+
+    def happen() -> None:
+        grove.delete(1, whole)
+        grove.note(50, sent=False, about=bytes(asked))
+
+    after_the_plan(grove, monkeypatch, happen)
+    outcome = grove.run(fungus="fifo", guards=("answered",), node=Limits(rows=2))
+    assert outcome.moves[0]["copies"] == 2
+    assert {grove.step(note) for note in (whole, asked, part, last)} == {"full"}
+    assert grove.shown() == {asked, last, grove.notes[-1]}
+
+
+def test_fork_found_after_the_plan_keeps_its_evidence(grove: Grove, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = grove.note(1, title="first"), grove.note(1, title="second")
+    branch = grove.logs[1].fork_at(2)
+    pair = (branch.entries[1].encoded, branch.payloads[1])
+    after_the_plan(grove, monkeypatch, lambda: grove.store.ingest([pair]))
+    grove.run(**FIFO, node=Limits(bytes=1))
+    assert (grove.step(first), grove.step(second)) == ("cooked", "full")
+    assert sum(stored.payload is not None for stored in grove.store.entries_of(key(1).public, 4)) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -127,6 +127,13 @@ def test_rot_spares_what_is_read_and_what_has_just_come(spark: SparkSession) -> 
     assert result[1] < result[3] < result[4] < result[2] < result[5]
 
 
+def test_rot_asks_how_often_rather_than_how_many_times_in_all(spark: SparkSession) -> None:
+    old = copy(1, born=0, reads=8.0, last_read=20)  # about once in every tick
+    late = copy(2, born=18, reads=4.0, last_read=20)  # twice
+    result = fresh(FUNGI["rot"](frame(spark, [old, late]), SEED, 20))
+    assert result[1] < result[2]
+
+
 def test_overexposed_takes_the_most_read(spark: SparkSession) -> None:
     result = fresh(FUNGI["overexposed"](frame(spark, [copy(1, reads=9.0), copy(2)]), SEED, TICK))
     assert result[1] < result[2]

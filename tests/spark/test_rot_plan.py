@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,18 +17,7 @@ from inkgrove.store.rot_tables import LADDER, SHOWN
 NOW = 1_600_000_000_000_000
 SECOND = 1_000_000
 Row = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def quick(spark: SparkSession) -> Iterator[None]:
-    """Compile nothing: for a few rows that takes longer than anything else."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, old in before.items():
-        spark.conf.set(name, old or "")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def any_copy(source: random.Random, number: int) -> Row:

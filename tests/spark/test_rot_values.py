@@ -31,6 +31,9 @@ def test_values_are_those_of_the_fold_for_everyone_who_could_see_them(tmp_path: 
     log.append(encode_message(Create(VERSION, {"title": "first", "stars": 1})))
     log.append(encode_message(Update(VERSION, log.hash(1), {"stars": 7})))
     log.append(encode_message(Create(VERSION, {"title": "for all"}, access=Access("public"))))
+    log.append(encode_message(Create(VERSION, {"stars": "many"}, access=Access("public"))))
+    log.append(encode_message(Create(VERSION, {"title": "over"}, access=Access("public"))))
+    log.append(encode_message(Create(SchemaVersion(key(91).public, 3, 2), {"title": "?"}, access=Access("public"))))
     with open_store(tmp_path) as store:
         for built in (schema, log):
             pairs = zip(built.entries, built.payloads, strict=True)
@@ -43,15 +46,23 @@ def test_values_are_those_of_the_fold_for_everyone_who_could_see_them(tmp_path: 
         snapshot = Snapshot({NOTES: 1}, {NOTES: store.payloads_of_schema(NOTES)})
     owner, noted = bytes(key(1).public), 1_600_000_000_000_000
     copies = [
-        (bytes(log.hash(1)), state.id, 1, owner, 5, 10, noted, 300),
-        (bytes(log.hash(3)), state.id, 3, owner, 5, 11, noted, 200),
+        (bytes(log.hash(1)), state.id, 1, owner, 5, 10, noted, 300, False),
+        (bytes(log.hash(3)), state.id, 3, owner, 5, 11, noted, 200, False),
+        (bytes(log.hash(4)), state.id, 4, owner, 5, 12, noted, 100, False),  # quarantined
+        (bytes(log.hash(5)), state.id, 5, owner, 5, 13, noted, 100, True),
+        (bytes(log.hash(6)), state.id, 6, owner, 6, 14, noted, 100, False),  # of a schema that is not registered
     ]
     batch = pa.RecordBatch.from_pylist([dict(zip(TO_COOK, copy, strict=True)) for copy in copies])
     (found,) = value_task(str(tmp_path), snapshot)(iter([batch]))
     told = {(row["reader"], row["field"], row["arrival"]): row for row in found.to_pylist()}
     assert told.keys() == {
         (reader, field, 10) for reader in (bytes(me), EVERYTHING) for field in ("", "title", "stars")
-    } | {(reader, field, 11) for reader in (PUBLIC, EVERYTHING) for field in ("", "title")}
+    } | {(reader, field, 11) for reader in (PUBLIC, EVERYTHING) for field in ("", "title")} | {
+        (EVERYTHING, "", 13),
+        (EVERYTHING, "title", 13),
+        (PUBLIC, "", 14),
+        (EVERYTHING, "", 14),
+    }
     assert (told[bytes(me), "stars", 10]["number"], told[bytes(me), "title", 10]["text"]) == (7.0, "first")
     assert (told[PUBLIC, "", 11]["bytes"], told[PUBLIC, "", 11]["month"]) == (200, "2020-09")
 

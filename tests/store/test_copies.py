@@ -1,6 +1,6 @@
 """What a node knows of its foreign copies, noted from what happened in the logs; stubs that refuse to come back."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +8,19 @@ import pytest
 from sqlalchemy import insert, select
 
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import identity_of
+from inkgrove.core.keys import PublicKey, identity_of
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.store.blob_store import BlobFiles
+from inkgrove.node.read_counter import ReadCounter
 from inkgrove.store.copies import add_reads, find_copy, note_copies, put_pin, revive
 from inkgrove.store.decide import Status
+from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import HostedIdentity, add_identity
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
-from inkgrove.store.rot_runs import apply_some, begin_run, count_steps, finish_run, next_tick
+from inkgrove.store.rot_runs import apply_some, begin_run, commit_plan, count_steps, finish_run, next_tick
 from inkgrove.store.rot_selection import SOFT_GUARDS, read_copy
 from inkgrove.store.rot_tables import copy_reads, rot_victims
 from tests.support.logs import LogBuilder, key
@@ -31,9 +32,8 @@ SCHEMA = SchemaVersion(key(9).public, 1, 2)
 class Notes:
     """A store, a log of somebody elsewhere and one of an identity that is hosted here."""
 
-    def __init__(self, place: Path | str, home: Path) -> None:
+    def __init__(self, place: Path | str) -> None:
         self.store: LogStore = open_store(place)
-        self.files = BlobFiles(home / "blobs")
         self.theirs, self.ours = LogBuilder(key(1), log_id=4), LogBuilder(key(50), log_id=4)
         me = HostedIdentity(identity_of(key(50).public), "jane.haiku.ink", key(50).public, None, NOW)
         self.store.database.write(lambda connection: add_identity(connection, me, None))
@@ -56,22 +56,28 @@ class Notes:
         row = self.store.database.read(lambda connection: read_copy(connection, instance, guards, now, 1000))
         return row.guard
 
-    def take_down(self, instance: Hash, step: str) -> None:
+    def deliver(self, instance: Hash, state: str) -> None:
+        via = identity_of(key(50).public)
+        row = {"instance": instance, "recipient": b"r" * 32, "via": via, "wanted": 1, "delivered": 0}
+        facts = {**row, "state": state, "queued": 0, "changed": 0}
+        self.store.database.write(lambda connection: connection.execute(insert(deliveries), facts))
+
+    def take_down(self, instance: Hash, step: str, guards: Collection[str] = SOFT_GUARDS) -> None:
         copy = self.copy(instance)
         place = {"instance": instance, "log": copy.log, "create_seq": copy.create_seq}
 
         def work(connection: Any) -> None:
             run = begin_run(connection, 0, NOW, "{}")
             connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
-            apply_some(connection, self.files, run, SOFT_GUARDS)
+            apply_some(connection, run, guards)
             finish_run(connection, run.tick, NOW, {})
 
         self.store.database.write(work)
 
 
 @pytest.fixture
-def notes(place: Path | str, tmp_path: Path) -> Iterator[Notes]:
-    opened = Notes(place, tmp_path)
+def notes(place: Path | str) -> Iterator[Notes]:
+    opened = Notes(place)
     yield opened
     opened.store.close()
 
@@ -125,8 +131,77 @@ def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
     assert (notes.copy(note).step, notes.copy(note).fetched) == ("full", 1)
 
 
+def test_newest_is_the_newest_that_is_still_there(notes: Notes) -> None:
+    first, second, third, fourth = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(4))
+    notes.say(notes.theirs, Update(SCHEMA, third, {}, expires=Timestamp(NOW - 1)))
+    notes.say(notes.theirs, Delete(fourth))
+    notes.note()
+    assert [notes.guard(note, NOW + 2000) for note in (first, second, third, fourth)] == [None, "newest", None, None]
+
+
+@pytest.mark.parametrize("state", ["waiting", "held", "delivered"])
+def test_what_is_put_aside_by_its_recipient_is_still_to_be_sent(notes: Notes, state: str) -> None:
+    note, _ = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
+    notes.note()
+    assert notes.guard(note) is None
+    notes.deliver(note, state)
+    assert notes.guard(note) == ("passed-on" if state == "delivered" else "undelivered")
+    notes.take_down(note, "cooked", guards=())
+    assert notes.copy(note).step == ("cooked" if state == "delivered" else "full")
+
+
+def test_what_guards_a_copy_after_the_plan_was_made_still_counts(notes: Notes) -> None:
+    deleted, deleted_and_noted, answered, second, newest = (
+        notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(5)
+    )
+    notes.note()
+    notes.say(notes.theirs, Delete(deleted_and_noted))
+    notes.say(notes.theirs, Delete(newest))
+    notes.say(notes.ours, Create(SCHEMA, {}, copied_from=answered))
+    notes.note(2, NOW + 1)
+    notes.say(notes.theirs, Delete(deleted))
+    for note in (deleted, deleted_and_noted):
+        notes.take_down(note, "cooked", guards=())
+    for note in (answered, second):
+        notes.take_down(note, "cooked")
+    assert {notes.copy(note).step for note in (deleted, deleted_and_noted, answered, second)} == {"full"}
+    for note in (answered, second):
+        notes.take_down(note, "cooked", guards=())
+        assert notes.copy(note).step == "cooked"
+    # As in a plan, guards that can be chosen do not hold what nobody sees any more.
+    notes.take_down(answered, "stub")
+    assert notes.copy(answered).step == "stub"
+
+
+def test_delete_that_the_plan_knew_of_does_not_hold_its_copy(notes: Notes) -> None:
+    note, _ = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
+    notes.say(notes.theirs, Delete(note))
+    notes.note()
+    notes.take_down(note, "cooked")
+    assert notes.copy(note).step == "cooked"
+
+
+def test_fork_found_after_the_plan_was_made_keeps_its_evidence(notes: Notes) -> None:
+    before, evidence = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
+    notes.note()
+    branch = notes.theirs.fork_at(2)
+    notes.store.ingest([(branch.entries[1].encoded, branch.payloads[1])])
+    for note in (before, evidence):
+        notes.take_down(note, "cooked", guards=())
+    assert (notes.copy(before).step, notes.copy(evidence).step) == ("cooked", "full")
+
+
+def test_copy_fetched_again_after_the_plan_was_made_stays_whole(notes: Notes) -> None:
+    note, _ = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
+    notes.note()
+    notes.take_down(note, "cooked")
+    notes.store.database.write(lambda connection: revive(connection, note, NOW + 1))
+    notes.take_down(note, "stub", guards=())
+    assert notes.copy(note).step == "full"
+
+
 def test_pin_counts_also_after_the_plan_was_made(notes: Notes) -> None:
-    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    note, _ = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
     notes.note()
     notes.store.database.write(lambda connection: put_pin(connection, note, identity_of(key(2).public), NOW))
     notes.take_down(note, "cooked")
@@ -138,7 +213,7 @@ def test_gone_copy_begins_anew(notes: Notes) -> None:
     note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
     notes.note()
     arrival = notes.copy(note).arrival
-    notes.take_down(note, "gone")
+    notes.take_down(note, "gone", guards=())
     old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
     assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.COMPLETED]
     notes.note(2)
@@ -156,3 +231,26 @@ def test_reads_add_up(notes: Notes) -> None:
         notes.store.database.write(lambda connection, n=count: add_reads(connection, {name: n}))  # type: ignore[misc]
     query = select(copy_reads.c.count)
     assert notes.store.database.read(lambda connection: connection.scalar(query)) == 5
+
+
+def test_own_reads_are_not_counted_however_many_authors_there_are(notes: Notes) -> None:
+    counter = ReadCounter(notes.store.database)
+    authors = [PublicKey(number.to_bytes(32, "big")) for number in range(1, 1200)]
+    counter.add((Hash(b"\x00\x40" + bytes(author) * 2), author) for author in authors)
+    counter.add([(Hash(b"\x00\x40" + b"o" * 64), key(50).public)])
+    counter.close()
+    names = notes.store.database.read(lambda connection: set(connection.scalars(select(copy_reads.c.instance))))
+    assert names == {b"\x00\x40" + bytes(author) * 2 for author in authors}
+
+
+def test_reads_of_what_is_no_copy_go_with_the_next_plan(notes: Notes) -> None:
+    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    notes.note()
+
+    def work(connection: Any) -> None:
+        add_reads(connection, {note: 1, Hash(b"\x00\x40" + b"o" * 64): 1})
+        commit_plan(connection, [], begin_run(connection, 0, NOW, "{}").tick, {})
+
+    notes.store.database.write(work)
+    names = notes.store.database.read(lambda connection: list(connection.scalars(select(copy_reads.c.instance))))
+    assert names == [note]

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, insert
 from inkgrove.core.hashing import parse_hash
 from inkgrove.node.node import Node
 from inkgrove.store.copies import find_copy, note_copies
-from inkgrove.store.rot_runs import apply_some, begin_run, finish_run
+from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, remove_blobs
 from inkgrove.store.rot_tables import Step, rot_victims
 
 
@@ -26,7 +26,9 @@ def take_down(node: Node, instance: str, step: Step) -> None:
         assert copy is not None
         place = {"instance": name, "log": copy.log, "create_seq": copy.create_seq}
         connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
-        assert apply_some(connection, node.blobs, run, ()) == 1
+        applied = apply_some(connection, run, ())
+        assert applied.moves == 1
+        remove_blobs(connection, node.blobs, applied.blobs, run.now)
         finish_run(connection, run.tick, node.clock(), {})
 
     node.database.write(work)

@@ -33,7 +33,15 @@ NOW = 1_600_000_000_000_000
 DAY = 86_400_000_000
 NOTES = SchemaId(key(90).public, 3)
 VERSION = SchemaVersion(*NOTES, 2)
-FIELDS = {"title": "text", "stars": "integer", "weight": "float", "picture": "blob", "about": "relation"}
+FIELDS = {
+    "title": "text",
+    "stars": "integer",
+    "weight": "float",
+    "picture": "blob",
+    "about": "relation",
+    "part_of": "relation",
+}
+CASCADING = ("part_of",)
 
 
 @dataclass
@@ -56,7 +64,13 @@ class Grove:
         self.materialiser = Materialiser(self.spark, self.place)
         schema = LogBuilder(key(90), log_id=NOTES.log_id)
         changes = tuple(
-            FieldChange(name, "create", kind, schema=NOTES if kind == "relation" else None)
+            FieldChange(
+                name,
+                "create",
+                kind,
+                schema=NOTES if kind == "relation" else None,
+                cascade=True if name in CASCADING else None,
+            )
             for name, kind in FIELDS.items()
         )
         for message in (SchemaMeta("notes"), SchemaMigration(changes)):
@@ -137,6 +151,10 @@ class Grove:
             for stored in self.store.entries_of(log.secret.public, log.log_id):
                 total += len(stored.payload or b"")
         return total
+
+    def blob_sizes(self) -> set[int]:
+        """Of the files that are there."""
+        return {path.stat().st_size for path in self.home.glob("blobs/*/*")}
 
     def shown(self) -> set[Hash]:
         """What a view of the store shows, by the oracle."""

@@ -18,7 +18,7 @@ from inkgrove.cli.output import JsonOption, console, note, print_facts, print_js
 from inkgrove.cli.place import StoreOption, find_by_name, store_place
 from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.spark import spark_session, watching_tasks
-from inkgrove.core.errors import NoSuchCopy, UnknownSchema
+from inkgrove.core.errors import NoSuchCopy, UnknownSchema, UnreadableFile
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.timestamp import Timestamp
@@ -71,11 +71,25 @@ def _clock() -> int:
     return time.time_ns() // 1000
 
 
-@app.command(epilog="Example: inkgrove rot plan")
-def plan(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@app.command(epilog="Example: inkgrove rot plan --out victims.parquet")
+def plan(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="List every copy that would go as Parquet, in a new directory."),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show what a run would take now, and why; nothing goes."""
     policy = policy_in_effect()
-    _print_outcome(_with_rot(home, store, as_json, lambda rot: rot.plan(policy)), as_json=as_json, would=True)
+    path = None if out is None else out.resolve()
+    if path is not None and path.exists():
+        raise UnreadableFile(f"{out} exists already; choose another name")
+    outcome = _with_rot(home, store, as_json, lambda rot: rot.plan(policy, path))
+    _print_outcome(outcome, as_json=as_json, would=True)
+    if out is not None:
+        note(f"every copy that would go is listed in {out}")
 
 
 @app.command(epilog="Example: inkgrove rot run")
@@ -168,9 +182,10 @@ def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
 def explain(
     instance: InstanceArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how a copy stands: its step and why, freshness, reads, and what guards it."""
+    """Say how a copy stands: its step and why, what a planned run is to do to it, freshness, reads, guard."""
     from inkgrove.store.copies import find_copy  # noqa: PLC0415
     from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.rot_runs import find_victim  # noqa: PLC0415
     from inkgrove.store.rot_selection import read_copy  # noqa: PLC0415
 
     policy, name = policy_in_effect(), parse_hash(instance)
@@ -179,6 +194,7 @@ def explain(
     def look(connection: "Connection") -> dict[str, Any]:
         copy = find_copy(connection, name)
         row = read_copy(connection, name, policy.guards, _clock(), policy.absence)
+        planned = find_victim(connection, name)
         if copy is None or row is None:
             raise NoSuchCopy(f"{name.hex()[:20]}… is no foreign copy that a run has seen")
         return {
@@ -186,6 +202,8 @@ def explain(
             "step": copy.step,
             "since_run": copy.run,
             "why": copy.why,
+            "planned_step": None if planned is None else planned.step,
+            "planned_why": None if planned is None else planned.why,
             "guard": row.guard,
             "freshness": round(copy.freshness, 6),
             "reads": round(copy.reads, 3),

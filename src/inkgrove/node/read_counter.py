@@ -16,7 +16,7 @@ from inkgrove.core.errors import StoreError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.store.copies import add_reads
-from inkgrove.store.database import Database
+from inkgrove.store.database import Database, in_lists
 from inkgrove.store.node_tables import identities, identity_keys
 
 _SECONDS: Final = 5.0
@@ -70,9 +70,12 @@ class ReadCounter:
 
 
 def _write(connection: Connection, counts: Counter[tuple[Hash, PublicKey]]) -> None:
-    query = select(identity_keys.c.author).join_from(
+    hosted = select(identity_keys.c.author).join_from(
         identity_keys, identities, identities.c.id == identity_keys.c.identity
     )
-    authors = sorted({author for _, author in counts})
-    own = set(connection.scalars(query.where(identity_keys.c.author.in_(authors)))) if len(authors) < 1000 else set()
+    own = {
+        author
+        for some in in_lists({author for _, author in counts})
+        for author in connection.scalars(hosted.where(identity_keys.c.author.in_(some)))
+    }
     add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})

@@ -32,8 +32,9 @@ RELATIONS = {
     ),
     "deleted": pa.schema([*_INSTANCE, *_GROUP]),
     "folded": pa.schema(_GROUP),
+    "gone": pa.schema(_INSTANCE),
 }
-"""What the cascade is computed from: relations, deletions, and the groups of which both are old."""
+"""What the cascade is computed from: relations, deletions, and the groups of which both are old; what comes of it."""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -1,9 +1,10 @@
-"""The Python data source `inkgrove-relations`: the edges and deletions of views and stages, for the cascade.
+"""The Python data source `inkgrove-relations`: the edges and deletions of views and stages, and what goes with them.
 
     spark.read.format("inkgrove-relations").option("store", place).option("of", "edges").load()
 
-Options: `store` (directory or URL), `of` (`edges`, `deleted` or `folded`: the groups that stages hold anew),
-`partitions` per table, `tables` (JSON: where to read; a list of [stage or null, table, view left out or null]).
+Options: `store` (directory or URL), `of` (`edges`, `deleted`, `gone` or `folded`: the groups that stages hold anew),
+`partitions` per table (1 for `gone`), `tables` (JSON: where to read; a list of [stage or null, table, view left out or
+null]).
 """
 
 import json
@@ -19,9 +20,10 @@ from sqlalchemy import MetaData, Select, Table, null, select
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
 from inkgrove.store.staging import reading_stage, stage_table
 from inkgrove.store.view_store import open_views
-from inkgrove.store.view_tables import deleted_table, edge_table
+from inkgrove.store.view_tables import deleted_table, edge_table, gone_table
 
 _ROWS = 10_000
+_TABLES = {"edges": edge_table, "deleted": deleted_table, "gone": gone_table}
 
 
 @dataclass
@@ -89,4 +91,4 @@ def _select(part: TablePart, schema: str | None, of: str) -> Select[Any]:
 def _table(part: TablePart, schema: str | None, of: str) -> Table:
     if part.stage is not None:
         return stage_table(part.table, (), schema)
-    return edge_table(part.table, MetaData()) if of == "edges" else deleted_table(part.table, MetaData())
+    return _TABLES[of](part.table, MetaData())

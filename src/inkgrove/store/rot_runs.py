@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, not_, or_, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.store.blob_store import BlobFiles
@@ -100,7 +100,8 @@ def commit_plan(connection: Connection, stages: Sequence[str], tick: int, report
         for name in read_contents(connection, stage):
             if name in _TAKE:
                 _TAKE[name](connection, stage_table(name, (), stage), tick)
-    connection.execute(delete(copy_reads).where(copy_reads.c.count <= 0))
+    is_of_a_copy = exists().where(copies.c.instance == copy_reads.c.instance)
+    connection.execute(delete(copy_reads).where(or_(copy_reads.c.count <= 0, not_(is_of_a_copy))))
     put_report(connection, tick, report)
     connection.execute(update(rot_runs).where(rot_runs.c.tick == tick).values(state="planned"))
 
@@ -136,14 +137,22 @@ _TAKE: Final[dict[str, Any]] = {
 # The work
 
 
-def apply_some(
-    connection: Connection, files: BlobFiles, run: RotRun, guards: Collection[str], limit: int = CHUNK
-) -> int:
-    """Do the next few moves of a planned run; how many were left to do before."""
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Some moves of a plan that are done once their transaction is committed."""
+
+    moves: int
+    """With those that were spared after all."""
+    blobs: Sequence[Hash] = ()
+    """Those of the copies that moved, for `remove_blobs`."""
+
+
+def apply_some(connection: Connection, run: RotRun, guards: Collection[str], limit: int = CHUNK) -> Applied:
+    """Do the next few moves of a planned run."""
     query = select(rot_victims).order_by(rot_victims.c.instance).limit(limit)
     found = connection.execute(query).all()
     if not found:
-        return 0
+        return Applied(0)
     spared = _wanted_meanwhile(connection, found, run, guards)
     moves = [row for row in found if row.instance not in spared]
     dropped = [row for row in moves if row.step not in SHOWN]
@@ -162,14 +171,14 @@ def apply_some(
     if dropped:
         emptied = copies.c.instance.in_([row.instance for row in dropped])
         connection.execute(update(copies).where(emptied).values(bytes=0))
-    _forget_blobs(connection, files, [row.instance for row in moves], run.now)
+    named = _blobs_of(connection, [row.instance for row in moves])
     gone = [row.instance for row in moves if row.step == "gone"]
     if gone:
         connection.execute(delete(shares).where(shares.c.instance.in_(gone)))
         connection.execute(delete(blob_references).where(blob_references.c.instance.in_(gone)))
     done = [row.instance for row in found]
     connection.execute(delete(rot_victims).where(rot_victims.c.instance.in_(done)))
-    return len(found)
+    return Applied(len(found), named)
 
 
 def _wanted_meanwhile(connection: Connection, found: Sequence[Any], run: RotRun, guards: Collection[str]) -> set[Hash]:
@@ -181,8 +190,8 @@ def _wanted_meanwhile(connection: Connection, found: Sequence[Any], run: RotRun,
         if expires is None or expires > run.now:
             put_off.add(Hash(row.instance))
     in_budget = [row.instance for row in found if row.why != EXPIRED]
-    undelivered = guarded_among(connection, [row.instance for row in expired], ())
-    return put_off | undelivered | guarded_among(connection, in_budget, guards)
+    needed = guarded_among(connection, [row.instance for row in expired], (), run.now)
+    return put_off | needed | guarded_among(connection, in_budget, guards, run.now)
 
 
 def _payloads_of(connection: Connection, groups: Sequence[tuple[int, int]]) -> list[Hash]:
@@ -196,20 +205,43 @@ def _payloads_of(connection: Connection, groups: Sequence[tuple[int, int]]) -> l
     return [Hash(name) for name in connection.scalars(query, pairs_as_parameters(dialect, groups))]
 
 
-def _forget_blobs(connection: Connection, files: BlobFiles, instances: Collection[bytes], now: int) -> None:
-    """Remove the blobs that nobody but rotted copies refers to; each file within the transaction that forgets it."""
-    for some in in_lists(instances):
-        query = (
-            select(blobs.c.hash)
-            .join_from(blob_references, blobs, blobs.c.hash == blob_references.c.hash)
-            .where(blob_references.c.instance.in_(some))
-            .distinct()
-        )
-        for content in [Hash(name) for name in connection.scalars(query)]:
-            is_free = or_(blobs.c.unused_since.is_(None), blobs.c.unused_since >= now)
-            connection.execute(update(blobs).where(blobs.c.hash == content, is_free).values(unused_since=now))
-            if forget_unused(connection, content, now + 1):
-                files.remove(content)
+def _blobs_of(connection: Connection, instances: Collection[bytes]) -> list[Hash]:
+    named = select(blobs.c.hash).join_from(blob_references, blobs, blobs.c.hash == blob_references.c.hash).distinct()
+    return [
+        Hash(name)
+        for some in in_lists(instances)
+        for name in connection.scalars(named.where(blob_references.c.instance.in_(some)))
+    ]
+
+
+def blobs_left_by(connection: Connection, run: RotRun) -> list[Hash]:
+    """The blobs of what a run has moved so far: of one that was interrupted, some may not be removed yet."""
+    query = (
+        select(blobs.c.hash)
+        .join_from(blob_references, blobs, blobs.c.hash == blob_references.c.hash)
+        .join(copies, copies.c.instance == blob_references.c.instance)
+        .where(copies.c.run == run.tick, copies.c.step != "full")
+        .distinct()
+    )
+    return [Hash(name) for name in connection.scalars(query)]
+
+
+def remove_blobs(connection: Connection, files: BlobFiles, contents: Collection[Hash], now: int) -> None:
+    """Remove those of the blobs that nobody but rotted copies refers to.
+
+    In a transaction after that of the moves: a file cannot be rolled back, and a copy that is whole must have its own.
+    """
+    for content in contents:
+        is_free = or_(blobs.c.unused_since.is_(None), blobs.c.unused_since >= now)
+        connection.execute(update(blobs).where(blobs.c.hash == content, is_free).values(unused_since=now))
+        if forget_unused(connection, content, now + 1):
+            files.remove(content)
+
+
+def find_victim(connection: Connection, instance: Hash) -> Any:
+    """What a planned run has still to do to a copy: (step, why), or None."""
+    query = select(rot_victims.c.step, rot_victims.c.why).where(rot_victims.c.instance == instance)
+    return connection.execute(query).first()
 
 
 def finish_run(connection: Connection, tick: int, now: int, report: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from inkgrove.core.hashing import Hash
+from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import blob_references, blobs, identities, identity_keys
 from inkgrove.store.rot_tables import SHOWN, answered, copies, copy_reads, pins
@@ -31,6 +32,8 @@ from inkgrove.store.tables import entries, logs
 
 HARD_GUARDS: Final = ("own", "evidence", "undelivered", "tombstone")
 SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
+_TO_BE_SENT: Final = ("waiting", "held")
+"""Deliveries that need the payloads: what is held goes out again as a whole once the recipient accepts the sender."""
 
 
 def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
@@ -42,22 +45,17 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     blob_bytes = refers.where(blob_references.c.instance == copies.c.instance).correlate(copies).scalar_subquery()
     newest = (
         select(copies.c.log, func.max(copies.c.create_seq).label("create_seq"))
-        .where(copies.c.step.in_(SHOWN))
+        .where(_is_live(copies, now))
         .group_by(copies.c.log)
         .subquery()
     )
     owner = func.coalesce(identity_keys.c.identity, logs.c.author)
-    conditions = {
+    conditions = _set_by_others() | {
         "own": not_(may_rot(now)),
-        "evidence": _is_evidence(),
-        "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state == "waiting"),
         "tombstone": copies.c.ended > now - absence,
-        "pinned": exists().where(pins.c.instance == copies.c.instance),
-        "answered": exists().where(answered.c.instance == copies.c.instance),
-        "passed-on": exists().where(deliveries.c.instance == copies.c.instance),
         "newest": newest.c.create_seq == copies.c.create_seq,
     }
-    in_force = [name for name in conditions if name in HARD_GUARDS or name in guards]
+    in_force = [name for name in (*HARD_GUARDS, *SOFT_GUARDS) if name in HARD_GUARDS or name in guards]
     guard = case(*((conditions[name], literal(name)) for name in in_force), else_=null())
     return (
         select(
@@ -95,6 +93,17 @@ def may_rot(now: int) -> Any:
     return or_(identities.c.id.is_(None), func.coalesce(copies.c.expires <= now, false()))
 
 
+def _set_by_others() -> dict[str, Any]:
+    """The guards that can come over a copy at any time."""
+    return {
+        "evidence": _is_evidence(),
+        "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state.in_(_TO_BE_SENT)),
+        "pinned": exists().where(pins.c.instance == copies.c.instance),
+        "answered": exists().where(answered.c.instance == copies.c.instance),
+        "passed-on": exists().where(deliveries.c.instance == copies.c.instance),
+    }
+
+
 def _is_evidence() -> Any:
     """Whether something of the instance lies where its log is forked or lied about a size."""
     is_broken = or_(logs.c.forked_at.is_not(None), logs.c.lied_at.is_not(None))
@@ -103,17 +112,45 @@ def _is_evidence() -> Any:
     return and_(is_broken, message)
 
 
+def _is_live(table: Any, now: int) -> Any:
+    """Whether views show a copy: what has ended or expired is nobody's newest."""
+    is_here = or_(table.c.expires.is_(None), table.c.expires > now)
+    return and_(table.c.step.in_(SHOWN), table.c.ended.is_(None), is_here)
+
+
 def read_copy(connection: Connection, instance: Hash, guards: Collection[str], now: int, absence: int) -> Any:
     """The same of one copy, or None."""
     return connection.execute(select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
 
 
-def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str]) -> set[Hash]:
-    """Those that have come under a guard that somebody can set at any time: pins, passing on, deliveries."""
-    choices = [exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state == "waiting")]
-    if "pinned" in guards:
-        choices.append(exists().where(pins.c.instance == copies.c.instance))
-    if "passed-on" in guards:
-        choices.append(exists().where(deliveries.c.instance == copies.c.instance))
-    query = select(copies.c.instance).where(copies.c.instance.in_(list(instances)), or_(*choices))
-    return {Hash(name) for name in connection.scalars(query)}
+def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str], now: int) -> set[Hash]:
+    """Those of a plan made at `now` that have come under a guard since, as far as copies were noted since.
+
+    `guards` are the soft ones in force; as in a plan, they spare what is shown.
+    """
+    found = _set_by_others()
+    is_shown, is_deleted = copies.c.step.in_(SHOWN), _has_delete()
+    hard = [
+        found["evidence"],
+        found["undelivered"],
+        and_(is_deleted, or_(copies.c.ended.is_(None), copies.c.ended > now)),
+        and_(is_shown, copies.c.changed > now),  # fetched again
+    ]
+    later = copies.alias("later")
+    # From the end of the log: what was the newest for the plan is there, unless it was deleted since.
+    newest = select(later.c.create_seq).where(later.c.log == copies.c.log, _is_live(later, now))
+    found["newest"] = (
+        newest.order_by(later.c.create_seq.desc()).limit(1).correlate(copies).scalar_subquery() == copies.c.create_seq
+    )
+    soft = [and_(is_shown, found[name]) for name in SOFT_GUARDS if name in guards]
+    query = select(copies.c.instance).join_from(copies, logs, logs.c.id == copies.c.log)
+    return {
+        Hash(name)
+        for some in in_lists(instances)
+        for name in connection.scalars(query.where(copies.c.instance.in_(some), or_(*hard, *soft)))
+    }
+
+
+def _has_delete() -> Any:
+    is_its = (entries.c.log == copies.c.log, entries.c.create_seq == copies.c.create_seq)
+    return exists().where(*is_its, entries.c.kind == "delete")

@@ -6,7 +6,7 @@ Whenever the process dies, the next run goes on with the same seed, clock and po
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import Connection, literal, select
 
+from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.definitions import Snapshot
 from inkgrove.pipeline.rot.cook import VALUES, cook
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
@@ -30,21 +31,24 @@ from inkgrove.store.copies import note_copies
 from inkgrove.store.opening import open_store
 from inkgrove.store.registry import find_schema
 from inkgrove.store.rot_runs import (
+    EXPIRED,
     RotRun,
     apply_some,
     begin_run,
+    blobs_left_by,
     commit_plan,
     count_steps,
     find_run,
     finish_run,
     next_tick,
+    remove_blobs,
 )
 from inkgrove.store.rot_tables import SHOWN
 from inkgrove.store.rot_tables import copies as copy_table
 from inkgrove.store.runs import Work, doing, start_run
 from inkgrove.store.staging import drop_leftovers, drop_stages, merging, open_stage, stage_place
 from inkgrove.store.view_store import open_views
-from inkgrove.store.view_tables import edges
+from inkgrove.store.view_tables import edges, gone
 
 BINS: Final = 20
 """Freshness is told in so many bins."""
@@ -94,12 +98,14 @@ class Rot:
         self.store.close()
         self.views.close()
 
-    def plan(self, policy: Policy) -> Outcome:
-        """What a run would do now; nothing goes."""
+    def plan(self, policy: Policy, out: Path | None = None) -> Outcome:
+        """What a run would do now; nothing goes. `out` is a new directory for a table of every copy that would."""
         tick = self.store.database.read(next_tick)
         now = self.clock()
         self._note(tick, now)
         with self.decided(policy, Moment(policy.seed, tick, now)) as decided:
+            if out is not None:
+                victims(decided).write.mode("errorifexists").parquet(str(out))
             return self._outcome(decided, tick)
 
     def run(self, policy: Policy) -> Outcome:
@@ -140,6 +146,7 @@ class Rot:
         in_memory = [copies]
         try:
             decided = decide(copies, policy, self._schema_numbers(policy), moment, self._pointed_at())
+            decided = self._without_gone(decided)
             in_memory.append(decided.persist(StorageLevel.MEMORY_AND_DISK))
             yield decided
         finally:
@@ -162,12 +169,18 @@ class Rot:
         found = source.option("tables", json.dumps([(None, edges.name, None)])).load()
         return found.select(f.col("target").alias("instance"))
 
+    def _without_gone(self, decided: DataFrame) -> DataFrame:
+        """Cook nothing that has gone from its view by cascade: it is no row any more."""
+        is_any = select(literal(1)).select_from(gone).limit(1)
+        if self.views.database.read(lambda connection: connection.scalar(is_any)) is None:
+            return decided
+        source = self.spark.read.format("inkgrove-relations").option("store", self.place).option("of", "gone")
+        found = source.option("tables", json.dumps([(None, gone.name, None)])).load()
+        marks = found.select("instance").distinct().withColumn("_is_gone", f.lit(True))
+        is_row = f.col("is_cooked") & f.col("_is_gone").isNull()
+        return decided.join(marks, on="instance", how="left").withColumn("is_cooked", is_row).drop("_is_gone")
+
     def _outcome(self, decided: DataFrame, tick: int) -> Outcome:
-        freed = (
-            f.when(f.col("to_step") == "no-blobs", f.col("blob_bytes"))
-            .when(f.col("to_step") == "cooked", f.col("payload_bytes") + f.col("blob_bytes"))
-            .otherwise(f.col("payload_bytes"))
-        )
         # One pass for all that is told: a few hundred rows at most.
         counted = decided.groupBy(
             "step",
@@ -175,7 +188,7 @@ class Rot:
             "guard",
             f.substring_index("why", ":", 1).alias("why"),
             f.least(f.floor(f.col("freshness") * BINS), f.lit(BINS - 1)).alias("bin"),
-        ).agg(f.count("*").alias("copies"), f.sum(freed).alias("bytes"))
+        ).agg(f.count("*").alias("copies"), f.sum(_freed()).alias("bytes"))
         outcome = Outcome(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
         moves: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
@@ -225,8 +238,8 @@ class Rot:
         return self._stage(chosen.coalesce(_STAGES), _write_decisions)
 
     def _stage_summaries(self, decided: DataFrame) -> list[str]:
-        with_bytes = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
-        to_cook = with_bytes.where("is_cooked").select(*TO_COOK)
+        told = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
+        to_cook = told.withColumn("is_expired", f.col("why") == EXPIRED).where("is_cooked").select(*TO_COOK)
         # By the list of registered schemas: what is cooked does not depend on how far views have come.
         registered = self.store.registered()
         snapshot = Snapshot(
@@ -258,8 +271,14 @@ class Rot:
     def work_off(self, run: RotRun, policy: Policy) -> Outcome:
         """Do what the committed plan says, in small transactions."""
         database = self.store.database
-        while database.write(lambda connection: apply_some(connection, self.files, run, policy.guards)):
-            continue
+        self._remove(database.read(lambda connection: blobs_left_by(connection, run)), run)
+        while True:
+            # What came since the plan may guard what is to go. It is new to the next run, and later than this one.
+            self._note(run.tick + 1, max(self.clock(), run.now + 1))
+            applied = database.write(lambda connection: apply_some(connection, run, policy.guards))
+            if not applied.moves:
+                break
+            self._remove(applied.blobs, run)
 
         def end(connection: Connection) -> Outcome:
             after = count_steps(connection)
@@ -267,6 +286,24 @@ class Rot:
             return outcome_of(connection, run.tick)
 
         return database.write(end)
+
+    def _remove(self, blobs: Sequence[Hash], run: RotRun) -> None:
+        if blobs:
+            self.store.database.write(lambda connection: remove_blobs(connection, self.files, blobs, run.now))
+
+
+def victims(decided: DataFrame) -> DataFrame:
+    """Every copy that moves: from where to where, why, and the bytes that frees."""
+    moved = decided.where(f.col("to_step").isNotNull())
+    return moved.select(f.lower(f.hex("instance")).alias("instance"), "step", "to_step", "why", _freed().alias("bytes"))
+
+
+def _freed() -> Column:
+    return (
+        f.when(f.col("to_step") == "no-blobs", f.col("blob_bytes"))
+        .when(f.col("to_step") == "cooked", f.col("payload_bytes") + f.col("blob_bytes"))
+        .otherwise(f.col("payload_bytes"))
+    )
 
 
 def outcome_of(connection: Connection, tick: int) -> Outcome:

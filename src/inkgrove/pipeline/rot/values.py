@@ -1,7 +1,7 @@
 """One task: fold the copies that are to be cooked and give out their values, once for everyone who could see them.
 
-docs/protocol.md sections 6, 8 and 9. The fold is that of the views, at the newest version of each registered schema; of
-other schemas only the copies themselves are counted.
+docs/protocol.md sections 6, 8 and 9. The fold is that of the views, at the newest version of each registered schema;
+what has no row there counts for nothing. Of other schemas only the copies themselves are counted.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import identities, relations, shares
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
 
-TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes")
+TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
 _VALUES: Final = pa.schema(
     [
         ("reader", pa.binary()),
@@ -69,9 +69,14 @@ def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str
     sent, followers, own = store.database.read(lambda connection: _audience(connection, copies))
     for copy in copies:
         said = messages[copy["create_seq"]]
-        readers = readers_of(newest_access(said), sent.get(copy["instance"], set()), followers) | own
+        fields = _fields(state.log_id, snapshot, said, copy["instance"])
+        if fields is None:
+            continue
+        # What expired was hidden from everybody before it went; of our own, which go in no other way, the owner knows.
+        readers = {EVERYTHING} | own
+        if not copy["is_expired"]:
+            readers = readers_of(newest_access(said), sent.get(copy["instance"], set()), followers)
         month = datetime.fromtimestamp(copy["noted"] / 1_000_000, UTC).strftime("%Y-%m")
-        fields = list(_fields(state.log_id, snapshot, said, copy["instance"]))
         for reader in sorted(readers):
             key = (reader, copy["owner"], copy["schema"], month)
             place = (copy["instance"], copy["arrival"])
@@ -82,22 +87,28 @@ def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str
 
 def _fields(
     log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes
-) -> Iterator[tuple[str, float | None, str | None]]:
-    """The values of an instance that are not null, as a number or as a text."""
+) -> list[tuple[str, float | None, str | None]] | None:
+    """The values of an instance that are not null, as a number or as a text; None if it has no row in its view."""
     folded = fold_log(log_id, messages, snapshot.definition, lambda _: False, LogFacts(None, None))
-    for fold in folded.instances:
-        definition = snapshot.definition(fold.schema_id)
-        if fold.instance != instance or fold.row is None or definition is None:
-            continue
-        for field, value in zip(definition.fields, fold.row.values, strict=True):
-            if value is None:
-                continue
-            if field.type in _NUMBERS:
-                yield field.name, float(value), None
-            else:
-                encode = cell_encoder(field.type)
-                cell = value if encode is None else encode(value)
-                yield field.name, None, cell.hex() if isinstance(cell, bytes) else str(cell)
+    fold = next((fold for fold in folded.instances if fold.instance == instance), None)
+    definition = None if fold is None else snapshot.definition(fold.schema_id)
+    if fold is None or definition is None:
+        return []
+    if fold.row is None:
+        return None
+    return [
+        _field(field.name, field.type, value)
+        for field, value in zip(definition.fields, fold.row.values, strict=True)
+        if value is not None
+    ]
+
+
+def _field(name: str, kind: str, value: Any) -> tuple[str, float | None, str | None]:
+    if kind in _NUMBERS:
+        return name, float(value), None
+    encode = cell_encoder(kind)
+    cell = value if encode is None else encode(value)
+    return name, None, cell.hex() if isinstance(cell, bytes) else str(cell)
 
 
 def newest_access(messages: list[LogMessage]) -> Access | None:
