@@ -441,9 +441,9 @@ def test_log_0_with_a_wide_gap_is_searched_by_what_is_held(
     find(node, network)
     secret, link = john.log.secret, john.log.hash(1)
     # Far above, with links that nobody can follow here.
-    far = sign_entry(secret, b"\x80", log_id=0, seq_num=2**62, lipmaa_link=link, backlink=link)
+    far = sign_entry(secret, b"\x80", log_id=0, seq_num=2**62, lipmaa_link=None, backlink=link)
     node.store.ingest([(far.encoded, b"\x80")])
-    assert node.store.heights()[secret.public][0] == 2**62
+    assert node.store.heights()[secret.public, 0] == 2**62
     assert node.database.read(lambda connection: newest_document(connection, secret.public))[0] == 1
 
 
