@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright._impl._driver import compute_driver_executable
 from playwright.sync_api import Browser, sync_playwright
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,9 @@ def chromium() -> Iterator[Browser]:
     """The distribution's Chromium, without a window."""
     found = os.environ.get("INKGROVE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     require_component("Chromium", found, "install the distribution's package chromium")
+    program, *_ = compute_driver_executable()
+    answers = subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+    require_component("what Playwright runs on", answers, "install the distribution's package libatomic1")
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--force-prefers-reduced-motion"]
         browser = playwright.chromium.launch(executable_path=found, args=arguments)

@@ -11,6 +11,7 @@ import pytest
 
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import hash_yamf
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
@@ -439,11 +440,14 @@ def test_log_0_with_a_wide_gap_is_searched_by_what_is_held(
     node: Node, network: VirtualNetwork, john: Elsewhere
 ) -> None:
     find(node, network)
-    secret, link = john.log.secret, john.log.hash(1)
-    # Far above, with links that nobody can follow here.
-    far = sign_entry(secret, b"\x80", log_id=0, seq_num=2**62, lipmaa_link=None, backlink=link)
-    node.store.ingest([(far.encoded, b"\x80")])
-    assert node.store.heights()[secret.public, 0] == 2**62
+    # Forty entries lead from the first to one far above, each linked to the one before and to nothing that is held.
+    secret, link, place = john.log.secret, john.log.hash(1), 1
+    while place < 2**61:
+        place = 3 * place + 1
+        entry = sign_entry(secret, b"\x80", log_id=0, seq_num=place, lipmaa_link=link, backlink=hash_yamf(b"nothing"))
+        (receipt,) = node.store.ingest([(entry.encoded, b"\x80")])
+        assert receipt.error is None
+        link = receipt.hash
     assert node.database.read(lambda connection: newest_document(connection, secret.public))[0] == 1
 
 
