@@ -19,7 +19,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.node.node import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.store.copies import find_copy, note_copies
-from inkgrove.store.deliveries import due_to, give_up, settle
+from inkgrove.store.deliveries import due_to, settle
 from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, put_known
 from inkgrove.store.rot_runs import apply_some, begin_run, commit_plan, count_steps, finish_run
@@ -125,7 +125,7 @@ class Copies:
                 commit_plan(connection, names, tick, {**report, "before": count_steps(connection)})
         finally:
             drop_stages(database, [stage.name])
-        while database.write(lambda c: apply_some(c, self.node.blobs, run, POLICY.guards)):
+        while database.write(lambda c: apply_some(c, run, POLICY.guards)).moves:
             continue
         database.write(lambda c: finish_run(c, tick, now, {"after": count_steps(c)}))
 
@@ -173,6 +173,6 @@ def settle_deliveries(node: Node, delivered: str, given_up: str) -> None:
         dues = {due.instance: due for due in due_to(connection, [identity_of(secret.public) for secret in NAMES])}
         arrived = dues[parse_hash(delivered)]
         settle(connection, arrived, "delivered", delivered=arrived.wanted, now=now - DAY)
-        give_up(connection, [dues[parse_hash(given_up)]], PeerTimeout.code, now - 2 * DAY)
+        settle(connection, dues[parse_hash(given_up)], "given-up", code=PeerTimeout.code, now=now - 2 * DAY)
 
     node.database.write(work)

@@ -16,7 +16,7 @@ from inkgrove.node.attempts import count_fork_proof
 
 router = APIRouter(tags=["federation"])
 
-EncodedEntry = Annotated[str, Field(max_length=600, json_schema_extra={"format": "byte"})]
+EncodedEntry = Annotated[str, Field(max_length=600, examples=["AIqI4910"], json_schema_extra={"format": "byte"})]
 
 
 class ForkedEntries(Strict):

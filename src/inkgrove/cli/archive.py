@@ -115,4 +115,5 @@ def export_view(
 
 
 def _rate(count: int, seconds: float) -> str:
-    return f"{seconds:.1f} s, {count / seconds:,.0f}/s"
+    rate = f", {count / seconds:,.0f}/s" if count >= 1_000 else ""  # of a few it says how long Spark takes to start
+    return f"{seconds:.1f} s{rate}"
