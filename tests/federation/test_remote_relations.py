@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from inkgrove.core.keys import identity_of
 from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, tell
+from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell
 from inkgrove.messages import cbor
+from inkgrove.node.identities import create_identity
+from inkgrove.node.node import Node
 from inkgrove.node.relations import move_relation
+from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.relations import find_state
 from tests.support.federated import Federation, federation, until, wait_for
+from tests.support.logs import key
 from tests.support.nodes import Person
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema, refusal
@@ -115,3 +120,14 @@ def test_nobody_is_buried_under_requests(world: World, monkeypatch: pytest.Monke
     # It is told again when there is room.
     world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
     until(lambda: at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) == "requested")
+
+
+def test_request_is_heard_on_either_database(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    key_of_carol = key(2).public
+    carol = KnownIdentity(
+        identity_of(key_of_carol), "carol.b.ink", "https://b.ink", key_of_carol, 1, key(3).public, 0, 1
+    )
+    answer = cbor.decode(hear(node, carol, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
+    assert answer == {"form": FORM, "state": "requested"}
+    assert node.database.read(lambda c: find_state(c, carol.id, jane)) == "requested"

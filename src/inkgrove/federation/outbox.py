@@ -7,7 +7,6 @@ steps the process may end, and the next one goes on: the receiver recognises wha
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from typing import Any, Final
@@ -23,6 +22,7 @@ from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError, NoReceipt, NotAddressed, NothingHeld
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.relations import is_final, tell_waiting
+from inkgrove.federation.rounds import run_rounds
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.held import find_held, pack
@@ -103,26 +103,7 @@ class Outbox:
 
     async def run(self, idle_seconds: float = 1.0) -> None:
         """Deliver whatever is due until the task is cancelled."""
-        tasks: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    for work in await self._find_work():
-                        task = asyncio.create_task(work)
-                        tasks.add(task)
-                        task.add_done_callback(tasks.discard)
-                except InkgroveError as error:  # the store is away for a moment
-                    log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
-                await asyncio.sleep(_BREATH_SECONDS)
-                with suppress(TimeoutError):
-                    # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
-                    async with asyncio.timeout(idle_seconds):
-                        await self._wake.wait()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_rounds(self._find_work, self._wake, idle_seconds, _tell_trouble, _BREATH_SECONDS)
 
     async def step(self) -> None:
         """Find every recipient and serve every queue that is due, one after the other."""
@@ -338,6 +319,10 @@ class Outbox:
             forget_old_notices(connection, recipients, limit)
 
         await self._run_blocking(lambda: self.node.database.write(work))
+
+
+def _tell_trouble(error: InkgroveError) -> None:
+    log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
 
 
 def _waiting(connection: Connection) -> list[IdentityId]:

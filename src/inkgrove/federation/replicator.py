@@ -10,7 +10,6 @@ import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -27,6 +26,7 @@ from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeo
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
+from inkgrove.federation.rounds import run_rounds
 from inkgrove.federation.sources import Source, fetch, list_news
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import MAX_ENTRIES, LogHeight, Want
@@ -116,25 +116,7 @@ class Replicator:
 
     async def run(self, idle_seconds: float = 2.0) -> None:
         """Replicate until the task is cancelled; each node is asked beside the others, so that none holds them up."""
-        tasks: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    for work in await self._find_work():
-                        task = asyncio.create_task(work)
-                        tasks.add(task)
-                        task.add_done_callback(tasks.discard)
-                except InkgroveError as error:  # the store is away for a moment
-                    log.warning("replication was interrupted", code=error.code, reason=error.message)
-                with suppress(TimeoutError):
-                    # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
-                    async with asyncio.timeout(idle_seconds):
-                        await self._wake.wait()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_rounds(self._find_work, self._wake, idle_seconds, _tell_trouble)
 
     async def step(self) -> None:
         """Do everything that is to be done now, and wait for it."""
@@ -312,6 +294,10 @@ class Replicator:
         for schema in turn:
             by_owner[foreign[schema]].append(schema)
         return by_owner
+
+
+def _tell_trouble(error: InkgroveError) -> None:
+    log.warning("replication was interrupted", code=error.code, reason=error.message)
 
 
 def _tell(on_progress: OnProgress, total: int, done: int) -> None:

@@ -71,7 +71,7 @@ def move_relation(
         raise OwnRelation("you cannot follow yourself")
 
     def work(connection: Connection) -> State | None:
-        before = store.find_state(connection, follower, followee)
+        before = store.lock_state(connection, follower, followee)
         after = decide(before, move)
         if tells:
             _queue_notice(connection, follower, followee, move, node.clock())

@@ -28,7 +28,13 @@ class ListedRelation:
 
 
 def find_state(connection: Connection, follower: IdentityId, followee: IdentityId) -> State | None:
-    """How a relation stands; locked for the transaction where the database can."""
+    """How a relation stands."""
+    state: State | None = connection.scalar(select(relations.c.state).where(_is_it(follower, followee)))
+    return state
+
+
+def lock_state(connection: Connection, follower: IdentityId, followee: IdentityId) -> State | None:
+    """How a relation stands, which nobody else changes before this transaction, one that writes, has ended."""
     query = select(relations.c.state).where(_is_it(follower, followee)).with_for_update()
     state: State | None = connection.scalar(query)
     return state
