@@ -15,6 +15,7 @@ from inkgrove.messages import cbor
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
+from inkgrove.store.public_index import follow_logs
 from inkgrove.store.reading import InstanceKey
 from tests.support.logs import LogBuilder, key
 
@@ -124,3 +125,28 @@ def test_no_statement_scans_a_table_that_grows(database: Database) -> None:
     growing = ("entries", "logs", "ingests", "schemas", "log_schemas", "fork_proofs")
     # An index that gives the order and a limit is walked, not scanned.
     assert {scan for scan in scans if scan.split()[1] in growing} <= {"SCAN ingests"}
+
+
+def test_following_a_page_of_one_log_costs_each_entry_the_same(tmp_path: Path) -> None:
+    """Counted in hundreds of SQLite's own steps."""
+
+    def steps_for(creates: int) -> int:
+        open_store(tmp_path / str(creates)).close()
+        database = Database(parse_place(tmp_path / str(creates)))
+        log = LogBuilder(key(1))
+        for _ in range(creates):
+            log.append(cbor.encode({"kind": "create", "schema": [bytes(key(9).public), 1, 2], "fields": []}))
+        LogStore(database).ingest(offers(log, first=1, last=creates))
+        steps = 0
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+
+        with database.writing() as connection:
+            connection.connection.driver_connection.set_progress_handler(step, 100)  # type: ignore[union-attr]
+            assert follow_logs(connection, 0)
+        database.close()
+        return steps
+
+    assert steps_for(1_000) < 6 * steps_for(250)
