@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Subquery,
     Text,
+    Tuple,
     and_,
     cast,
     exists,
@@ -81,6 +82,15 @@ def page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subque
     return page.limit(limit).subquery()
 
 
+def end_of_page(connection: Connection, after: Offset, limit: int) -> Offset | None:
+    """The offset behind the next so many things that happened; None if nothing did."""
+    page = page_of_ingests(connection, after, limit)
+    row = connection.execute(
+        select(page.c.xid, page.c.position).order_by(page.c.xid.desc(), page.c.position.desc()).limit(1)
+    ).first()
+    return Offset(row.xid, row.position) if row is not None else None
+
+
 def read_ingests(connection: Connection, after: Offset, limit: int) -> tuple[list[Ingest], Offset]:
     """What happened after an offset, oldest first, and the offset behind it."""
     some = page_of_ingests(connection, after, limit)
@@ -140,12 +150,21 @@ def is_after(connection: Connection, offset: Offset) -> ColumnElement[bool]:
     if offset == START:
         return true()
     if connection.dialect.name == "postgresql":
-        # The row itself says where it stands now: a restored database numbers its transactions anew.
-        own_xid = select(ingests.c.xid).where(ingests.c.position == offset.position).scalar_subquery()
-        return tuple_(ingests.c.xid, ingests.c.position) > tuple_(
-            func.coalesce(own_xid, offset.xid), literal(offset.position)
-        )
+        return tuple_(ingests.c.xid, ingests.c.position) > _place_of(offset)
     return ingests.c.position > offset.position
+
+
+def is_up_to(connection: Connection, offset: Offset) -> ColumnElement[bool]:
+    """Whether something happened before an offset."""
+    if connection.dialect.name == "postgresql":
+        return tuple_(ingests.c.xid, ingests.c.position) <= _place_of(offset)
+    return ingests.c.position <= offset.position
+
+
+def _place_of(offset: Offset) -> Tuple:
+    # The row itself says where it stands now: a restored database numbers its transactions anew.
+    own_xid = select(ingests.c.xid).where(ingests.c.position == offset.position).scalar_subquery()
+    return tuple_(func.coalesce(own_xid, offset.xid), literal(offset.position))
 
 
 def _is_settled(connection: Connection) -> ColumnElement[bool]:

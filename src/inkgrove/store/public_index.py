@@ -4,10 +4,23 @@ docs/protocol.md section 8. All of it follows from the logs; a page of ingest po
 instance whose access may have changed is judged anew.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -15,9 +28,9 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.federation_tables import index_progress, public_instances
-from inkgrove.store.ingests import START, Offset, What, newest_offset, page_of_ingests
+from inkgrove.store.ingests import START, Offset, What, end_of_page, is_after, is_up_to, newest_offset
 from inkgrove.store.reading import InstanceKey, create_seqs_from, read_logs
-from inkgrove.store.tables import entries, schemas
+from inkgrove.store.tables import entries, ingests, schemas
 from inkgrove.store.wanted import want_schemas
 
 _PAGE: Final = 5_000
@@ -25,13 +38,14 @@ _FORGET = delete(public_instances).where(
     public_instances.c.log == bindparam("of_log"), public_instances.c.create_seq == bindparam("of_seq")
 )
 _REMEMBER = insert(public_instances)
+_PROGRESS = select(index_progress.c.xid, index_progress.c.position)
+_IS_ENTRY = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
 _VERDICTS: Final = (What.FORK.value, What.LIE.value, What.ENDED.value)
 
 
-def indexed_offset(connection: Connection, *, lock: bool = False) -> Offset:
+def indexed_offset(connection: Connection) -> Offset:
     """Up to where the logs were followed."""
-    query = select(index_progress.c.xid, index_progress.c.position)
-    row = connection.execute(query.with_for_update() if lock else query).first()
+    row = connection.execute(_PROGRESS).first()
     return Offset(row.xid, row.position) if row is not None else START
 
 
@@ -42,58 +56,47 @@ def is_behind(connection: Connection) -> bool:
 
 def follow_logs(connection: Connection, now: int) -> bool:
     """Look at the next page of what happened; whether there may be more."""
-    # There is a row to lock from the very first time: several processes may follow.
-    connection.execute(insert_new(connection, index_progress), {"id": 1, "xid": START.xid, "position": START.position})
-    before = indexed_offset(connection, lock=True)
-    some = page_of_ingests(connection, before, _PAGE)
-    is_entry = and_(entries.c.log == some.c.log, entries.c.seq_num == some.c.seq_num)
-    query = (
-        select(
-            some.c.xid,
-            some.c.position,
-            some.c.what,
-            some.c.log,
-            some.c.seq_num,
-            some.c.schema.label("registered"),
-            entries.c.id,
-            entries.c.create_seq,
-            entries.c.kind,
-            entries.c.access,
-            entries.c.schema,
-            entries.c.schema_version,
-        )
-        .select_from(some.outerjoin(entries, is_entry))
-        .order_by(some.c.xid, some.c.position)
-    )
-    happened = connection.execute(query).all()
-    if not happened:
+    before = _lock_progress(connection)
+    end = end_of_page(connection, before, _PAGE)
+    if end is None:
         return False
-    _settle(connection, _dirty_instances(connection, happened))
-    want_schemas(connection, _named_schemas(connection, happened), now)
-    connection.execute(update(index_progress).values(xid=happened[-1].xid, position=happened[-1].position))
+    # All that lies between two offsets is settled: every query about it sees the same.
+    is_new = and_(is_after(connection, before), is_up_to(connection, end))
+    _settle(connection, _dirty_instances(connection, is_new))
+    want_schemas(connection, _named_schemas(connection, is_new), now)
+    connection.execute(update(index_progress).values(xid=end.xid, position=end.position))
     return True
 
 
-def _dirty_instances(connection: Connection, happened: Sequence[Any]) -> set[InstanceKey]:
-    dirty: set[InstanceKey] = set()
-    silent: set[InstanceKey] = set()
-    for row in happened:
-        if row.what in _VERDICTS:
-            dirty |= {InstanceKey(row.log, found) for found in create_seqs_from(connection, row.log, row.seq_num)}
-        elif row.kind == "delete" or row.access is not None:
-            dirty.add(InstanceKey(row.log, row.create_seq))
-        elif row.kind == "create":
-            silent.add(InstanceKey(row.log, row.create_seq))
-    # A create that comes after its updates: what they say counts from now on.
-    if silent := silent - dirty:
-        dialect = connection.dialect.name
-        wanted = table_of_pairs(dialect)
-        is_member = and_(entries.c.log == wanted.c.first, entries.c.create_seq == wanted.c.second)
-        spoken = select(wanted.c.first, wanted.c.second).join_from(wanted, entries, is_member)
-        # Not "greater": a database that looks for that would read the rest of the log for every create.
-        spoken = spoken.where(entries.c.seq_num != wanted.c.second, entries.c.access.is_not(None)).distinct()
-        rows = connection.execute(spoken, pairs_as_parameters(dialect, sorted(silent)))
-        dirty |= {InstanceKey(log, create_seq) for log, create_seq in rows}
+def _lock_progress(connection: Connection) -> Offset:
+    row = connection.execute(_PROGRESS.with_for_update()).first()
+    if row is None:
+        # There is a row to lock from the very first time: several processes may follow.
+        first = {"id": 1, "xid": START.xid, "position": START.position}
+        connection.execute(insert_new(connection, index_progress), first)
+        row = connection.execute(_PROGRESS.with_for_update()).one()
+    return Offset(row.xid, row.position)
+
+
+def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set[InstanceKey]:
+    """Those whose access may be another than before."""
+    members = entries.alias()
+    # A create that comes after its updates: what they say counts from now on. Their place is not asked to be "greater",
+    # for a database that looks for that would read the rest of the log for every create.
+    was_spoken_of = exists().where(
+        members.c.log == entries.c.log,
+        members.c.create_seq == entries.c.create_seq,
+        members.c.seq_num != entries.c.seq_num,
+        members.c.access.is_not(None),
+    )
+    speaks = or_(
+        entries.c.kind == "delete", entries.c.access.is_not(None), and_(entries.c.kind == "create", was_spoken_of)
+    )
+    query = select(entries.c.log, entries.c.create_seq).join_from(ingests, entries, _IS_ENTRY).where(is_new, speaks)
+    dirty = {InstanceKey(log, create_seq) for log, create_seq in connection.execute(query)}
+    verdicts = select(ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
+    for log, seq_num in connection.execute(verdicts).all():
+        dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, seq_num)}
     return dirty
 
 
@@ -132,27 +135,24 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
 # Schemas that are named
 
 
-def _named_schemas(connection: Connection, happened: Sequence[Any]) -> dict[SchemaId, int]:
+def _named_schemas(connection: Connection, is_new: ColumnElement[bool]) -> dict[SchemaId, int]:
     """The schemas that new messages name, or new versions point to, each with the newest version named."""
-    versions: dict[int, int] = {}
-    migrations: list[int] = []
-    for row in happened:
-        if row.registered is not None:
-            versions.setdefault(row.registered, 1)
-        if row.schema is not None:
-            versions[row.schema] = max(versions.get(row.schema, 0), row.schema_version)
-        elif row.kind == "schema-migration":
-            migrations.append(row.id)
+    registered = select(ingests.c.schema, literal(1)).where(is_new, ingests.c.schema.is_not(None))
+    versions: dict[int, int] = dict(connection.execute(registered).all())
+    newest = select(entries.c.schema, func.max(entries.c.schema_version)).join_from(ingests, entries, _IS_ENTRY)
+    newest = newest.where(is_new, entries.c.schema.is_not(None)).group_by(entries.c.schema)
+    versions |= dict(connection.execute(newest).all())
     named: dict[SchemaId, int] = {}
     for some in in_lists(versions):
         for row in connection.execute(select(schemas).where(schemas.c.id.in_(some))):
             named[SchemaId(PublicKey(row.author), row.log_id)] = versions[row.id]
-    for some in in_lists(migrations):
-        is_held = and_(entries.c.id.in_(some), entries.c.payload.is_not(None))
-        for payload in connection.scalars(select(entries.c.payload).where(is_held)):
-            message = decode_message(payload)
-            assert isinstance(message, SchemaMigration)
-            for change in message.changes:
-                if change.schema is not None:
-                    named.setdefault(change.schema, 1)
+    is_migration = and_(entries.c.kind == "schema-migration", entries.c.payload.is_not(None))
+    for payload in connection.scalars(
+        select(entries.c.payload).join_from(ingests, entries, _IS_ENTRY).where(is_new, is_migration)
+    ):
+        message = decode_message(payload)
+        assert isinstance(message, SchemaMigration)
+        for change in message.changes:
+            if change.schema is not None:
+                named.setdefault(change.schema, 1)
     return named
