@@ -87,7 +87,12 @@ def verify_signature(author: PublicKey, message: bytes, signature: bytes) -> Non
     try:
         crypto_sign_open(signature + message, author)
     except BadSignatureError:
-        raise BadSignature(f"the signature does not hold for author {author.hex()}", author=author) from None
+        raise bad_signature(author) from None
+
+
+def bad_signature(author: PublicKey) -> BadSignature:
+    """What is raised for a signature that does not hold."""
+    return BadSignature(f"the signature does not hold for author {author.hex()}", author=author)
 
 
 def identity_of(first_key: PublicKey) -> IdentityId:

@@ -5,12 +5,14 @@ its author answers for what it claims), `VerifiedEntry` (links and a path to ent
 functions here, in `core.log` and `core.next_entry` make the latter two; each returns its type or raises, never a bool.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inkgrove.core.entry import Entry
 from inkgrove.core.errors import (
     AfterEndOfLog,
     BacklinkMismatch,
+    BadSignature,
     LipmaaMismatch,
     NoPathToFirst,
     PayloadHashMismatch,
@@ -18,7 +20,7 @@ from inkgrove.core.errors import (
     WrongLinkTarget,
 )
 from inkgrove.core.hashing import Hash, hash_like
-from inkgrove.core.keys import verify_signature
+from inkgrove.core.keys import bad_signature, verify_signature
 from inkgrove.core.lipmaa import lipmaa
 
 
@@ -43,6 +45,17 @@ def verify_signed(entry: Entry) -> SignedEntry:
     encoded = entry.encoded
     verify_signature(entry.author, encoded[:-64], encoded[-64:])
     return SignedEntry(entry, hash_like(encoded, entry.payload_hash))
+
+
+def verify_all_signed(
+    entries: Sequence[Entry], are_signed: Callable[[Sequence[bytes]], bytes]
+) -> Iterator[SignedEntry | BadSignature]:
+    """The same for each of many; `are_signed` checks their bytes, for each 1 if the signature holds."""
+    for entry, is_signed in zip(entries, are_signed([entry.encoded for entry in entries]), strict=True):
+        if is_signed:
+            yield SignedEntry(entry, hash_like(entry.encoded, entry.payload_hash))
+        else:
+            yield bad_signature(entry.author)
 
 
 def verify_entry(

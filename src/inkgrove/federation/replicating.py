@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.core.signature_process import are_signed
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.messages.replication import Entries, LogHeight, Want
 from inkgrove.node.errors import KeyRevoked
@@ -22,7 +23,7 @@ from inkgrove.node.node import Node
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.offers import count_places, lacking_ranges
-from inkgrove.store.prepare import Batch, LogKey, by_log, prepare
+from inkgrove.store.prepare import AreSigned, Batch, LogKey, by_log, prepare
 
 _VERIFIERS: Final = 2
 """How many batches are verified at the same time: libsodium lets other threads run meanwhile."""
@@ -80,9 +81,9 @@ class Checked:
     refused: Counter[str]
 
 
-def check(answer: Entries, asked: Collection[LogKey]) -> Checked:
+def check(answer: Entries, asked: Collection[LogKey], are_signed: AreSigned = are_signed) -> Checked:
     """The first half, all computing: bytes, signatures, payloads."""
-    prepared, rejected = prepare(answer.entries)
+    prepared, rejected = prepare(answer.entries, are_signed)
     refused = Counter(item.error.code for item in rejected)
     batch = by_log(prepared)
     if not batch.keys() <= set(asked):
@@ -156,7 +157,7 @@ class Intake:
         if self._in_place:
             take_in(self._node, check(answer, asked), self._taken)
             return
-        checking = self._verifiers.submit(check, answer, asked)
+        checking = self._verifiers.submit(check, answer, asked, self._node.signatures.are_signed)
         loop = asyncio.get_running_loop()
         # One thread writes, so batches are written in the order in which they came.
         self._under_way.append(loop.run_in_executor(self._writer, self._write, checking))

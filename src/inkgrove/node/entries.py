@@ -17,6 +17,7 @@ from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import OutOfScope, PayloadNeeded
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
+from inkgrove.node.node import Node
 from inkgrove.node.writer import Finish, Reply
 from inkgrove.store.identities import put_key
 from inkgrove.store.prepare import Item, Prepared, Rejected, prepare
@@ -34,9 +35,9 @@ class Offer:
     rejected: Sequence[Rejected]
 
 
-def check_offer(items: Collection[Item]) -> Offer:
+def check_offer(node: Node, items: Collection[Item]) -> Offer:
     """The first half of the work: all computing, done before the writer is asked."""
-    return Offer(*prepare(items))
+    return Offer(*prepare(items, node.signatures.are_signed))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core.signature_process import SignatureProcess
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.access_log import AccessLog
 from inkgrove.node.errors import NoKeyHere
@@ -53,6 +54,7 @@ class Node:
         self._at_close: list[Callable[[], None]] = []
         self.access_log = AccessLog(self.database)
         self.reads = ReadCounter(self.database)
+        self.signatures = SignatureProcess()
         self.tidied = 0
         """When this process last removed what has expired."""
 
@@ -80,6 +82,7 @@ class Node:
         """Finish what goes on, write what is still to be written, and close the stores."""
         for work in self._at_close:
             work()
+        self.signatures.close()
         self.access_log.close()
         self.reads.close()
         self.store.close()

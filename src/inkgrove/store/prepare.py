@@ -3,7 +3,7 @@
 docs/protocol.md sections 2 and 3. All of it is computing, done outside the transaction so that no writer waits for it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry
@@ -11,13 +11,17 @@ from inkgrove.core.errors import InkgroveError, PayloadError, PayloadHashMismatc
 from inkgrove.core.fork import claims_of
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
-from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.core.signature_process import are_signed
+from inkgrove.core.verify import SignedEntry, verify_all_signed, verify_payload
 from inkgrove.messages.ids import InstanceRef, SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, decode_message
 
 Offered = bytes | Entry | SignedEntry
 """An entry that is offered to the store; the signature of a `SignedEntry` has been checked already."""
+
+AreSigned = Callable[[Sequence[bytes]], bytes]
+"""For each of some decoded entries 1 if its signature holds, else 0."""
 
 Item = tuple[Offered, bytes | None]
 """An entry with its payload, if that is at hand."""
@@ -68,21 +72,32 @@ Batch = dict[LogKey, list[Prepared]]
 """The items of each log, in ascending order."""
 
 
-def prepare(items: Iterable[Item]) -> tuple[list[Prepared], list[Rejected]]:
-    """Check each item on its own."""
-    prepared: list[Prepared] = []
+def prepare(items: Iterable[Item], are_signed: AreSigned = are_signed) -> tuple[list[Prepared], list[Rejected]]:
+    """Check each item on its own; `are_signed` says who checks the signatures."""
     rejected: list[Rejected] = []
+    decoded: list[tuple[int, Entry, bytes | None]] = []
+    signed: dict[int, SignedEntry] = {}
     for number, (offered, payload) in enumerate(items):
         entry = None
         try:
             entry = _entry_of(offered)
             check_storable(entry)
-            signed = offered if isinstance(offered, SignedEntry) else verify_signed(entry)
         except InkgroveError as error:
             rejected.append(Rejected(number, hash_entry(entry) if entry is not None else None, error))
             continue
-        prepared.append(_with_payload(number, signed, payload))
-    return prepared, rejected
+        decoded.append((number, entry, payload))
+        if isinstance(offered, SignedEntry):
+            signed[number] = offered
+    unchecked = [(number, entry) for number, entry, _ in decoded if number not in signed]
+    verdicts = verify_all_signed([entry for _, entry in unchecked], are_signed)
+    for (number, entry), verdict in zip(unchecked, verdicts, strict=True):
+        if isinstance(verdict, SignedEntry):
+            signed[number] = verdict
+        else:
+            rejected.append(Rejected(number, hash_entry(entry), verdict))
+    return [
+        _with_payload(number, signed[number], payload) for number, _, payload in decoded if number in signed
+    ], rejected
 
 
 def _entry_of(offered: Offered) -> Entry:
