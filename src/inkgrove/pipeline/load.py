@@ -41,7 +41,7 @@ RESULT: Final = pa.schema(
 """What became of lines: of refused ones each on its own, of others only how many."""
 RESULT_DDL: Final = "status string, code string, message string, entry binary, rows long"
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
-CHUNK: Final = 20_000
+CHUNK: Final = 40_000
 """How many lines go into a transaction, unless they are large."""
 _CAREFUL_CHUNK: Final = 5_000
 _PAUSE: Final = 0.1

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.facts import lock_logs
 from inkgrove.store.ingests import What
@@ -61,30 +62,39 @@ class Run:
 
 def append_clean(connection: Connection, runs: Sequence[Run]) -> list[Run]:
     """Append runs of different logs; gives back those whose log has moved."""
+    if connection.dialect.name == "sqlite":
+        _expect_much(connection)
     numbers = _lock_unmoved(connection, runs)
-    taken = [run for run in runs if _name(run) in numbers]
-    lines = [(numbers[_name(run)], line) for run in taken for line in run.lines]
-    if lines:
-        _insert_entries(connection, lines)
+    taken = [(numbers[name], run) for run in runs if (name := _name(run)) in numbers]
+    if taken:
+        _insert_entries(connection, taken)
         arrived = {
-            (numbers[_name(run)], line.hash): line.seq_num
-            for run in taken
+            (log, line.hash): line.seq_num
+            for log, run in taken
+            if run.lines[0].seq_num < run.log.height
             for line in run.lines
             if line.seq_num < run.log.height
         }
         move_waiting(connection, arrived)
         execute_many(connection, _ADVANCE, [
             {
-                "of_id": numbers[_name(run)],
+                "of_id": log,
                 "new_height": max(run.log.height, run.lines[-1].seq_num),
                 "new_held": run.log.held + len(run.lines),
                 "new_ended_at": run.lines[-1].seq_num if run.lines[-1].is_end else None,
             }
-            for run in taken
+            for log, run in taken
         ])  # fmt: skip
-        happened = [(What.ENTRY.value, log, line.seq_num) for log, line in lines]
+        what = What.ENTRY.value
+        happened = [(what, log, line.seq_num) for log, run in taken for line in run.lines]
         _insert_rows(connection, "ingests", _INGEST_COLUMNS, happened)
     return [run for run in runs if _name(run) not in numbers]
+
+
+def _expect_much(connection: Connection) -> None:
+    """Hashes are spread over all of their index: a page of it that is not at hand is read, written and copied anew."""
+    connection.exec_driver_sql("PRAGMA cache_size=-131072")
+    connection.exec_driver_sql("PRAGMA wal_autocheckpoint=20000")
 
 
 def _name(run: Run) -> bytes:
@@ -111,17 +121,23 @@ def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, in
     return numbers
 
 
-def _insert_entries(connection: Connection, lines: Sequence[tuple[int, Line]]) -> None:
-    speaking = [(log, line, line.content) for log, line in lines if line.content is not None]
-    named = {(log, content.schema.schema_id) for log, _, content in speaking if content.schema is not None}
+def _insert_entries(connection: Connection, taken: Sequence[tuple[int, Run]]) -> None:
+    named: set[tuple[int, SchemaId]] = set()
+    wanted: set[tuple[int, Hash]] = set()
+    for log, run in taken:
+        contents = [line.content for line in run.lines if line.content is not None]
+        # Few versions and many messages: each version is asked for its schema once.
+        versions = {content.schema for content in contents}
+        named |= {(log, version.schema_id) for version in versions if version is not None}
+        wanted |= {(log, content.instance) for content in contents if isinstance(content.instance, Hash)}
     schemas = number_schemas(connection, {schema_id for _, schema_id in named})
-    wanted = {(log, content.instance) for log, _, content in speaking if isinstance(content.instance, Hash)}
-    targets = find_targets(connection, ((log, line.seq_num, line.hash) for log, line in lines), wanted)
+    stored = ((log, line.seq_num, line.hash) for log, run in taken for line in run.lines)
+    targets = find_targets(connection, stored, wanted)
     rows = []
-    for log, line in lines:
-        seq_num, entry_hash, encoded, payload, content, _ = line
-        message = message_values(log, seq_num, content, schemas, targets) if content is not None else _NO_MESSAGE
-        rows.append((log, seq_num, entry_hash, encoded, *message, payload))
+    for log, run in taken:
+        for seq_num, entry_hash, encoded, payload, content, _ in run.lines:
+            message = message_values(log, seq_num, content, schemas, targets) if content is not None else _NO_MESSAGE
+            rows.append((log, seq_num, entry_hash, encoded, *message, payload))
     _insert_rows(connection, "entries", _ENTRY_COLUMNS, rows)
     note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
 
