@@ -187,7 +187,7 @@ def follow(
     other = _Other(request, node, name, must_answer=True)
     state = relations.move_relation(node, me, other.id, "request", group=group, tells=True)
     other.tell(me)
-    state = node.database.write(lambda connection: find_state(connection, me, other.id)) or state
+    state = node.database.read(lambda connection: find_state(connection, me, other.id)) or state
     assert state is not None
     return {"state": relations.shown_state("following", state)}
 

@@ -1,6 +1,5 @@
 """A Spark session for one command, with a progress bar; imported late, for nothing else may wait for a JVM."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,21 +37,14 @@ def following(bar: Bar) -> "OnProgress":
 @contextmanager
 def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
     """Show how many of Spark's tasks are done, for work that can say nothing better about itself."""
+    from inkgrove.pipeline.progress import telling  # noqa: PLC0415
     from inkgrove.pipeline.session import count_tasks  # noqa: PLC0415
 
+    def tell() -> None:
+        done, total = count_tasks(session)
+        if total:
+            bar.update(done, total)
+
     bar.begin(title, unit="tasks")
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(0.3):
-            done, total = count_tasks(session)
-            if total:
-                bar.update(done, total)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
+    with telling(tell):
         yield
-    finally:
-        is_over.set()
-        watcher.join()

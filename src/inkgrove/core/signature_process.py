@@ -47,8 +47,11 @@ class SignatureProcess:
         with self._lock:
             try:
                 return self._ask(encoded)
-            except (OSError, EOFError):  # it could not be started, or was killed: the next batch starts another
-                self._end()
+            except BaseException as error:
+                self._end()  # whatever it would still say answers nothing
+                if not isinstance(error, OSError | EOFError):
+                    raise
+        # It could not be started, or was killed: the next batch starts another.
         return are_signed(encoded)
 
     def _ask(self, encoded: Sequence[bytes]) -> bytes:
@@ -57,7 +60,7 @@ class SignatureProcess:
         if self._process is None:
             # A session of its own: what ends the node from the keyboard must not end this under its feet.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                [sys.executable, "-P", "-m", __name__],  # -P: nothing is loaded from the working directory
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,

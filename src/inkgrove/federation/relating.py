@@ -49,7 +49,7 @@ async def _move(
     if move == "accept":
         release_held(node, me, other)
     if move == "request":
-        state = node.database.write(lambda connection: find_state(connection, *pair)) or state
+        state = node.database.read(lambda connection: find_state(connection, *pair)) or state
         state = shown_state("following", state) if state is not None else None
     return Made(state, is_told)
 

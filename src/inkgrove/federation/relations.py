@@ -108,7 +108,7 @@ async def tell_waiting(
 
 def _heard(node: Node, notice: Notice, before: State | None, there: State | None) -> None:
     if notice.move == "request":
-        state = node.database.write(lambda connection: find_state(connection, notice.me, notice.other))
+        state = node.database.read(lambda connection: find_state(connection, notice.me, notice.other))
         # If it has changed since the question was sent, what changed it may be newer than the answer.
         if state is not None and state == before:
             follow_answer(node, notice.me, notice.other, state, there)

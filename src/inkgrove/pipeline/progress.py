@@ -28,11 +28,19 @@ def tell_nobody(_: Progress) -> None:
 @contextmanager
 def watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProgress) -> Iterator[None]:
     """Tell now and then how many rows the tasks have done; a task's count arrives when the task ends."""
+    with telling(lambda: on_progress(Progress(what, min(done.value, total), total))):
+        yield
+    on_progress(Progress(what, total, total))
+
+
+@contextmanager
+def telling(tell: Callable[[], None]) -> Iterator[None]:
+    """Call something now and then, as long as the work goes on."""
     is_over = Event()
 
     def watch() -> None:
         while not is_over.wait(_SECONDS):
-            on_progress(Progress(what, min(done.value, total), total))
+            tell()
 
     watcher = Thread(target=watch, daemon=True)
     watcher.start()
@@ -41,4 +49,3 @@ def watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProg
     finally:
         is_over.set()
         watcher.join()
-    on_progress(Progress(what, total, total))
