@@ -13,6 +13,7 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node import read_counter
 from inkgrove.node.read_counter import ReadCounter
 from inkgrove.store.copies import add_reads, find_copy, note_copies, put_pin, revive
 from inkgrove.store.decide import Status
@@ -226,11 +227,31 @@ def test_gone_copy_begins_anew(notes: Notes) -> None:
 
 
 def test_reads_add_up(notes: Notes) -> None:
-    name = Hash(b"\x00\x40" + b"a" * 64)
-    for count in (2, 3):
-        notes.store.database.write(lambda connection, n=count: add_reads(connection, {name: n}))  # type: ignore[misc]
-    query = select(copy_reads.c.count)
-    assert notes.store.database.read(lambda connection: connection.scalar(query)) == 5
+    long, short = Hash(b"\x00\x40" + b"a" * 64), Hash(b"\x00\x20" + b"a" * 32)
+    other = Hash(b"\x00\x40" + b"\x00" * 64)
+    for counts in ({long: 2, short: 7, other: 1}, {}, {long: 3}, {short: 1}):
+        notes.store.database.write(lambda connection, n=counts: add_reads(connection, n))  # type: ignore[misc]
+    query = select(copy_reads.c.instance, copy_reads.c.count)
+    found = notes.store.database.read(lambda connection: {row.instance: row.count for row in connection.execute(query)})
+    assert found == {long: 5, short: 8, other: 1}
+
+
+def test_reader_does_not_wait_for_a_full_counter(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as nothing can be written, what is beyond the limit is not counted; then it goes on."""
+    monkeypatch.setattr(read_counter, "_MOST", 10)
+    counter = ReadCounter(notes.store.database)
+    reads = [(Hash(b"\x00\x40" + bytes([number]) * 64), key(3).public) for number in range(40)]
+    with notes.store.database.writing():
+        for read in reads[:30]:
+            counter.add([read])
+        assert len(counter._counts) <= 10
+    counter.flush()
+    counter.add(reads[30:])
+    counter.close()
+    query = select(copy_reads.c.instance)
+    written = notes.store.database.read(lambda connection: set(connection.scalars(query)))
+    assert {bytes(name) for name, _ in reads[:10] + reads[30:]} <= written
+    assert len(written) <= 30
 
 
 def test_own_reads_are_not_counted_however_many_authors_there_are(notes: Notes) -> None:

@@ -6,7 +6,8 @@ batch.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -21,7 +22,9 @@ from inkgrove.store.node_tables import identities, identity_keys
 
 _SECONDS: Final = 5.0
 _MOST: Final = 100_000
-"""So many different copies are kept in memory; when there are more, all of them are written at once."""
+"""So many different copies are kept in memory; what is read beyond them before they are written is not counted."""
+_AT_ONCE: Final = 1_000
+"""How many are written in a transaction: others can write in between."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,42 +37,49 @@ class ReadCounter:
         self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
         self._lock = Lock()
         self._closing = Event()
+        self._due = Event()
+        """Set when something is to be written before its time."""
         self._writer: Thread | None = None
 
     def add(self, read: Iterable[tuple[Hash, PublicKey]]) -> None:
         """Count reads of instances, given with their authors."""
         with self._lock:
-            self._counts.update(read)
+            if len(self._counts) < _MOST:
+                self._counts.update(read)
+            if len(self._counts) >= _MOST:
+                self._due.set()  # whoever reads does not wait for it
             if self._writer is None and self._counts and not self._closing.is_set():
                 self._writer = Thread(target=self._write_now_and_then, name="reads", daemon=True)
                 self._writer.start()
-            is_full = len(self._counts) >= _MOST
-        if is_full:
-            self.flush()
 
     def flush(self) -> None:
         """Write what has been counted so far; what is our own is not counted."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
-        if counts:
-            self._database.write(lambda connection: _write(connection, counts))
+        found = list(counts.items())
+        for start in range(0, len(found), _AT_ONCE):
+            some = dict(found[start : start + _AT_ONCE])
+            self._database.write(partial(_write, counts=some))
 
     def close(self) -> None:
         """Write the rest and stop."""
         self._closing.set()
+        self._due.set()
         if self._writer is not None:
             self._writer.join()
         self.flush()
 
     def _write_now_and_then(self) -> None:
-        while not self._closing.wait(_SECONDS):
+        while not self._closing.is_set():
+            self._due.wait(_SECONDS)
+            self._due.clear()
             try:
                 self.flush()
             except StoreError as error:  # these reads are lost, which does no harm
                 _log.warning("reads could not be counted: %s", error.message)
 
 
-def _write(connection: Connection, counts: Counter[tuple[Hash, PublicKey]]) -> None:
+def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
     hosted = select(identity_keys.c.author).join_from(
         identity_keys, identities, identities.c.id == identity_keys.c.identity
     )

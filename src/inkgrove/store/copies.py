@@ -7,6 +7,7 @@ Whatever way a copy came, by delivery, replication, import or command, its inges
 something in has to think of rot.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import Unset
 from inkgrove.store.database import (
+    execute_many,
     in_lists,
     insert_new,
     pairs_as_parameters,
@@ -230,15 +232,29 @@ def _decode(payload: bytes) -> Create | Update | None:
 
 def add_reads(connection: Connection, counts: Mapping[Hash, int]) -> None:
     """Add a batch of reads to those that the next run takes into account."""
-    if not counts:
-        return
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(copy_reads)
-    added = statement.on_conflict_do_update(
-        index_elements=["instance"], set_={"count": copy_reads.c.count + statement.excluded.count}
-    )
     # In order: two processes that count at once must not wait for each other in a circle.
-    connection.execute(added, [{"instance": name, "count": counts[name]} for name in sorted(counts)])
+    names = sorted(counts)
+    if connection.dialect.name == "postgresql":
+        if names:
+            execute_many(connection, _ADD_READS, [{"instance": name, "count": counts[name]} for name in names])
+        return
+    # One statement for all of a length: with one for each, SQLite and those who read meanwhile would hand the
+    # interpreter's lock to and fro for every row.
+    for size in {len(name) for name in names}:
+        some = [name for name in names if len(name) == size]
+        values = {"names": b"".join(some), "size": size, "counts": json.dumps([counts[name] for name in some])}
+        connection.exec_driver_sql(_ADD_READS_AT_ONCE, values)
+
+
+_INSERT_READS: Final = postgresql.insert(copy_reads)
+_ADD_READS: Final = _INSERT_READS.on_conflict_do_update(
+    index_elements=["instance"], set_={"count": copy_reads.c.count + _INSERT_READS.excluded.count}
+)
+_ADD_READS_AT_ONCE: Final = """
+INSERT INTO copy_reads (instance, count)
+SELECT substr(:names, key * :size + 1, :size), value FROM json_each(:counts) WHERE true
+ON CONFLICT (instance) DO UPDATE SET count = count + excluded.count
+"""
 
 
 def put_pin(connection: Connection, instance: Hash, identity: IdentityId, now: int) -> None:
