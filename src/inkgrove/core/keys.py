@@ -6,6 +6,7 @@ S < L, canonical A and R, no small-order points. Batch equations accept more and
 from base64 import urlsafe_b64encode
 from binascii import unhexlify
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
@@ -95,6 +96,7 @@ def bad_signature(author: PublicKey) -> BadSignature:
     return BadSignature(f"the signature does not hold for author {author.hex()}", author=author)
 
 
+@lru_cache(maxsize=4096)
 def identity_of(first_key: PublicKey) -> IdentityId:
     """The id of the identity whose first key this is."""
     x = urlsafe_b64encode(first_key).rstrip(b"=").decode()
