@@ -482,7 +482,7 @@ def test_document_names_no_other_node_than_the_one_that_serves_it(shared: Runnin
 
 def plan_as(shared: RunningNode, caller: Caller, items: list[Item]) -> list[str | None]:
     """The codes that a caller gets for entries; nothing is written."""
-    offer = check_offer(shared.node, items)
+    offer = check_offer(items)
     with shared.node.database.reading() as connection:
         assert caller.identity is not None
         keys = {}

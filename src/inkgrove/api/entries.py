@@ -13,6 +13,8 @@ from inkgrove.api.problems import media_type_of, problem_facts, responses
 from inkgrove.api.publishing import Strict, answer, read_json, require_token, writer_of
 from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key
+from inkgrove.core.signature_process import are_signed
+from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
 from inkgrove.node import errors
 from inkgrove.node.entries import MAX_BATCH, FindNext, Offer, PublishEntries, Receipt, check_offer
@@ -160,9 +162,9 @@ async def publish_entries(request: Request) -> Response:
         raise UnsupportedMediaType(f"entries are application/json or {CBOR}")
     body = await request.body()
     if len(body) < _SMALL:
-        is_single, offer = _read_offer(request.app.state.node, body, media_type)
+        is_single, offer = _read_offer(body, media_type, are_signed)
     else:
-        # Verifying is computing, mostly outside the interpreter's lock: it must not hold up the other requests.
+        # Verifying is computing, and may wait for another process: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
         is_single, offer = await asyncio.get_running_loop().run_in_executor(_verifier, _check_then_read, *work)
     reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
@@ -182,10 +184,10 @@ _verifier = ThreadPoolExecutor(2, "inkgrove-verifier")  # more of them only wait
 
 def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, Offer]:
     authenticate(node, token)  # nobody makes us verify thousands of signatures without a token
-    return _read_offer(node, body, media_type)
+    return _read_offer(body, media_type, node.signatures.are_signed)
 
 
-def _read_offer(node: Node, body: bytes, media_type: str) -> tuple[bool, Offer]:
+def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bool, Offer]:
     value = cbor.decode(body) if media_type == CBOR else read_json(body)
     if type(value) is not dict:
         raise BadRequest("the body is an object with entry and payload, or with entries")
@@ -194,7 +196,7 @@ def _read_offer(node: Node, body: bytes, media_type: str) -> tuple[bool, Offer]:
     if (not is_single and len(value) > 1) or type(items) is not list or not 1 <= len(items) <= MAX_BATCH:
         raise BadRequest(f"entries is a list of 1 to {MAX_BATCH} objects with entry and payload")
     read = _bytes_of if media_type == CBOR else _from_base64
-    return is_single, check_offer(node, [_read_item(item, read) for item in items])
+    return is_single, check_offer([_read_item(item, read) for item in items], are_signed)
 
 
 def _read_item(item: Any, read: Any) -> Item:

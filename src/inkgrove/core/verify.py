@@ -47,10 +47,12 @@ def verify_signed(entry: Entry) -> SignedEntry:
     return SignedEntry(entry, hash_like(encoded, entry.payload_hash))
 
 
-def verify_all_signed(
-    entries: Sequence[Entry], are_signed: Callable[[Sequence[bytes]], bytes]
-) -> Iterator[SignedEntry | BadSignature]:
-    """The same for each of many; `are_signed` checks their bytes, for each 1 if the signature holds."""
+AreSigned = Callable[[Sequence[bytes]], bytes]
+"""For each of some decoded entries 1 if its signature holds, else 0."""
+
+
+def verify_all_signed(entries: Sequence[Entry], are_signed: AreSigned) -> Iterator[SignedEntry | BadSignature]:
+    """The same for each of many; `are_signed` checks their bytes."""
     for entry, is_signed in zip(entries, are_signed([entry.encoded for entry in entries]), strict=True):
         if is_signed:
             yield SignedEntry(entry, hash_like(entry.encoded, entry.payload_hash))

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.signature_process import are_signed
+from inkgrove.core.verify import AreSigned
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.messages.replication import Entries, LogHeight, Want
 from inkgrove.node.errors import KeyRevoked
@@ -23,10 +24,10 @@ from inkgrove.node.node import Node
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.offers import count_places, lacking_ranges
-from inkgrove.store.prepare import AreSigned, Batch, LogKey, by_log, prepare
+from inkgrove.store.prepare import Batch, LogKey, by_log, prepare
 
 _VERIFIERS: Final = 2
-"""How many batches are verified at the same time: libsodium lets other threads run meanwhile."""
+"""How many batches are checked at the same time: one is read while the signatures of another are with their process."""
 _AHEAD: Final = 3
 """How many batches are fetched before they can be written: what is held in memory is bounded."""
 _RANGES_OF_LOG: Final = 1_000

@@ -9,6 +9,8 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.signature_process import are_signed
+from inkgrove.core.verify import AreSigned
 from inkgrove.messages.identity import KeyOf
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
@@ -17,7 +19,6 @@ from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import OutOfScope, PayloadNeeded
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
-from inkgrove.node.node import Node
 from inkgrove.node.writer import Finish, Reply
 from inkgrove.store.identities import put_key
 from inkgrove.store.prepare import Item, Prepared, Rejected, prepare
@@ -35,9 +36,9 @@ class Offer:
     rejected: Sequence[Rejected]
 
 
-def check_offer(node: Node, items: Collection[Item]) -> Offer:
+def check_offer(items: Collection[Item], are_signed: AreSigned = are_signed) -> Offer:
     """The first half of the work: all computing, done before the writer is asked."""
-    return Offer(*prepare(items, node.signatures.are_signed))
+    return Offer(*prepare(items, are_signed))
 
 
 @dataclass(slots=True)

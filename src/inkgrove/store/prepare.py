@@ -3,7 +3,7 @@
 docs/protocol.md sections 2 and 3. All of it is computing, done outside the transaction so that no writer waits for it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry
@@ -12,16 +12,13 @@ from inkgrove.core.fork import claims_of
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.signature_process import are_signed
-from inkgrove.core.verify import SignedEntry, verify_all_signed, verify_payload
+from inkgrove.core.verify import AreSigned, SignedEntry, verify_all_signed, verify_payload
 from inkgrove.messages.ids import InstanceRef, SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, decode_message
 
 Offered = bytes | Entry | SignedEntry
 """An entry that is offered to the store; the signature of a `SignedEntry` has been checked already."""
-
-AreSigned = Callable[[Sequence[bytes]], bytes]
-"""For each of some decoded entries 1 if its signature holds, else 0."""
 
 Item = tuple[Offered, bytes | None]
 """An entry with its payload, if that is at hand."""
