@@ -24,6 +24,7 @@ up: $(READY) ## The same, left running, with pages to look at
 	@$(BIN)/python -m examples.demo --stay
 
 test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
+	@$(BIN)/python scripts/archive_spark.py
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer

@@ -97,6 +97,12 @@ def test_no_java_is_told_by_doctor_and_by_the_pipeline(tmp_path: Path, monkeypat
     assert "[pipeline.no-java]" in done.stderr
 
 
+def test_java_is_known_by_its_version_whatever_else_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", '"-Dversion=1.8"')
+    _, found = examine("--home", str(tmp_path))
+    assert found["java"]["ok"], found["java"]
+
+
 def test_taken_port_is_told_with_the_way_out(tmp_path: Path, taken: int) -> None:
     done = inkgrove("--set", f"node.port={taken}", "doctor", "--json", "--home", str(tmp_path))
     (port,) = (item for item in json.loads(done.stdout)["checks"] if item["check"] == "port")

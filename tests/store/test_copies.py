@@ -237,21 +237,19 @@ def test_reads_add_up(notes: Notes) -> None:
 
 
 def test_reader_does_not_wait_for_a_full_counter(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as nothing can be written, what is beyond the limit is not counted; then it goes on."""
+    """What is beyond the limit is not counted until the rest is written; then it goes on."""
     monkeypatch.setattr(read_counter, "_MOST", 10)
     counter = ReadCounter(notes.store.database)
     reads = [(Hash(b"\x00\x40" + bytes([number]) * 64), key(3).public) for number in range(40)]
     with notes.store.database.writing():
         for read in reads[:30]:
             counter.add([read])
-        assert len(counter._counts) <= 10
     counter.flush()
     counter.add(reads[30:])
     counter.close()
     query = select(copy_reads.c.instance)
     written = notes.store.database.read(lambda connection: set(connection.scalars(query)))
-    assert {bytes(name) for name, _ in reads[:10] + reads[30:]} <= written
-    assert len(written) <= 30
+    assert written == {bytes(name) for name, _ in reads[:10] + reads[30:]}
 
 
 def test_own_reads_are_not_counted_however_many_authors_there_are(notes: Notes) -> None:

@@ -1,7 +1,7 @@
 """Counts reads of foreign copies in memory and writes them in batches: to read never costs a write.
 
-Rot asks how often a copy was read, not when exactly. A process that is killed loses what it counted since the last
-batch.
+Rot asks which copies are read more often than others, not for every read: of a busy time a sample tells as much. So
+what is written does not grow with what is read. A process that is killed loses what it counted since the last batch.
 """
 
 import logging
@@ -21,8 +21,11 @@ from inkgrove.store.database import Database, in_lists
 from inkgrove.store.node_tables import identities, identity_keys
 
 _SECONDS: Final = 5.0
-_MOST: Final = 100_000
-"""So many different copies are kept in memory; what is read beyond them before they are written is not counted."""
+_MOST: Final = 2_000
+"""Once so many different copies were read, nothing more is counted until they are written.
+
+Each goes to a random place of a table: to write 1,000 of them can mean to write 1,000 pages of the file.
+"""
 _AT_ONCE: Final = 1_000
 """How many are written in a transaction: others can write in between."""
 
@@ -37,8 +40,6 @@ class ReadCounter:
         self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
         self._lock = Lock()
         self._closing = Event()
-        self._due = Event()
-        """Set when something is to be written before its time."""
         self._writer: Thread | None = None
 
     def add(self, read: Iterable[tuple[Hash, PublicKey]]) -> None:
@@ -46,8 +47,6 @@ class ReadCounter:
         with self._lock:
             if len(self._counts) < _MOST:
                 self._counts.update(read)
-            if len(self._counts) >= _MOST:
-                self._due.set()  # whoever reads does not wait for it
             if self._writer is None and self._counts and not self._closing.is_set():
                 self._writer = Thread(target=self._write_now_and_then, name="reads", daemon=True)
                 self._writer.start()
@@ -64,15 +63,12 @@ class ReadCounter:
     def close(self) -> None:
         """Write the rest and stop."""
         self._closing.set()
-        self._due.set()
         if self._writer is not None:
             self._writer.join()
         self.flush()
 
     def _write_now_and_then(self) -> None:
-        while not self._closing.is_set():
-            self._due.wait(_SECONDS)
-            self._due.clear()
+        while not self._closing.wait(_SECONDS):
             try:
                 self.flush()
             except StoreError as error:  # these reads are lost, which does no harm

@@ -1,6 +1,7 @@
 """The Java that Spark needs: found, run and asked for its version."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,8 +23,9 @@ def find_java() -> tuple[str, int]:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError as err:
         raise NoJava(f"Spark needs Java and {java} cannot be run ({err.strerror or err}): {_ADVICE}") from err
-    words = (done.stderr + done.stdout).split('"')
-    version = words[1].split(".")[0] if len(words) > 1 else "0"
-    if not version.isdigit() or int(version) < OLDEST_JAVA:
+    # Other lines may come first: Java tells of options that it takes from the environment.
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    version = int(found[1]) if found else 0
+    if version < OLDEST_JAVA:
         raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, this is {version}: {_ADVICE}")
-    return java, int(version)
+    return java, version

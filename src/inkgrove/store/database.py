@@ -128,11 +128,16 @@ class Database:
             if connection is None or connection.closed:
                 connection = self._kept.connection = self._reader.connect()
                 self._all_kept.append(connection)
+                # For SQLAlchemy this is one long transaction: to begin and end one through it takes as long as a read.
+                connection.begin()
+                connection.connection.driver_connection.rollback()  # type: ignore[union-attr]
+            driver: Any = connection.connection.driver_connection
             try:
-                with connection.begin() as transaction:
-                    result = query(connection)
-                    transaction.rollback()
-                    return result
+                driver.execute("BEGIN")
+                try:
+                    return query(connection)
+                finally:
+                    driver.rollback()
             except self._driver.Error:
                 connection.close()
                 raise

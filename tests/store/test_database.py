@@ -1,0 +1,65 @@
+"""Reads on a connection that a thread keeps: each sees one state, the next one whatever was committed since."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from inkgrove.core.errors import StoreUnavailable, UnknownField
+from inkgrove.store.database import Database, parse_place
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    opened = Database(parse_place(tmp_path))
+    opened.write(lambda connection: connection.execute(text("CREATE TABLE numbers (number INTEGER)")))
+    return opened
+
+
+def add(database: Database) -> None:
+    database.write(lambda connection: connection.execute(text("INSERT INTO numbers VALUES (1)")))
+
+
+def count(database: Database) -> int:
+    return database.read_at_once(lambda connection: connection.scalar(text("SELECT count(*) FROM numbers")) or 0)
+
+
+def test_read_sees_one_state_and_the_next_read_a_newer_one(database: Database) -> None:
+    def look(connection: Connection) -> tuple[int, int]:
+        before = connection.scalar(text("SELECT count(*) FROM numbers"))
+        add(database)
+        return before, connection.scalar(text("SELECT count(*) FROM numbers"))
+
+    assert database.read_at_once(look) == (0, 0)
+    assert count(database) == 1
+    add(database)
+    assert count(database) == 2
+    database.close()
+
+
+def test_read_that_fails_leaves_nothing_behind(database: Database) -> None:
+    def refuse(connection: Connection) -> None:
+        connection.scalar(text("SELECT count(*) FROM numbers"))
+        raise UnknownField("no such field")
+
+    with pytest.raises(UnknownField):
+        database.read_at_once(refuse)
+    with pytest.raises(StoreUnavailable):
+        database.read_at_once(lambda connection: connection.scalar(text("SELECT nothing FROM nowhere")))
+    with pytest.raises(StoreUnavailable):
+        database.read_at_once(lambda connection: connection.connection.driver_connection.execute("no SQL"))
+    add(database)
+    assert count(database) == 1
+    # No reader is left in its transaction: the log of writes can be emptied.
+    with closing(sqlite3.connect(str(database.url.database), timeout=0)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    database.close()
+
+
+def test_reads_go_on_after_the_database_was_closed(database: Database) -> None:
+    assert count(database) == 0
+    database.close()
+    assert count(database) == 0
+    database.close()
