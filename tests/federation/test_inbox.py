@@ -177,6 +177,29 @@ def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(
     assert set(node.database.read(lambda c: shares_of(c, log.hash(1)))) == {alice, john}
 
 
+def test_change_for_one_who_has_nothing_of_it_asks_for_all_of_it(node: Node) -> None:
+    """Others on the node may have less than what the sender believes this recipient to have."""
+    john, alice = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("john", "alice"))
+    for me in (john, alice):
+        node.database.write(lambda c, me=me: put_state(c, me, JANE, "accepted", 0))  # type: ignore[misc]
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    for text in ("two", "three"):
+        log.append(encode_message(Update(SCHEMA, 1, {"subject": text})))
+    log.append(encode_message(Delete(1)))
+
+    def send(to: IdentityId, *seq_nums: int) -> tuple[Fate, str | None]:
+        (receipt,) = receive_parcel(node, JANE, part(log, to, *seq_nums))
+        return receipt.fate, receipt.code
+
+    assert send(alice, 1) == (Fate.ACCEPTED, None)
+    assert send(john, 3) == (Fate.REFUSED, LacksCreate.code)
+    assert node.database.read(lambda c: shares_of(c, log.hash(1))) == [alice]
+    assert send(alice, 2) == (Fate.ACCEPTED, None)
+    assert send(john, 1, 2, 3) == (Fate.ACCEPTED, None)
+    assert send(john, 4) == (Fate.ACCEPTED, None)
+
+
 def test_one_stranger_fills_no_box(node: Node) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
     eve, mallory = identity_of(key(2).public), identity_of(key(3).public)

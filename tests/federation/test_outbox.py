@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.outbox import PATH
@@ -355,6 +356,35 @@ def test_request_that_was_refused_waits_again_when_it_is_shared_again(template: 
         assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
         decide_request(there, john, jane, "accept")
         assert nodes.messages("b", mail) == 1
+
+
+def test_change_brings_what_was_refused_before_even_if_others_there_have_a_part(template: Path, tmp_path: Path) -> None:
+    """A refusal is told to nobody, and what a node holds for one identity need not be all that another should have."""
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        nodes.estrange("b", "refused")
+        jane, john, there = nodes.people["a"], nodes.people["b"], nodes.nodes["b"]
+        nodes.people["ann"] = ann = there.add_person("ann")
+
+        def put(me: IdentityId, state: State) -> None:
+            there.node.database.write(lambda c: put_state(c, jane.id, me, state, 0))
+
+        async def change(text: str) -> None:
+            nodes.publish(ChangeInstance(parse_hash(mail), lambda old: {**old, "fields": {"text": text}}))
+            await nodes.settled()
+
+        put(ann.id, "accepted")
+        play(nodes.nodes["a"].discovery.find(ann.fqdn))
+        mail = play(nodes.deliver("Hello", ["ann"]))
+        put(ann.id, "blocked")
+        play(change("Hello again"))
+        assert nodes.messages("b", mail) == 1
+        play(nodes.share(mail, "b"))
+        assert nodes.boxed("b") == [mail]
+        decide_request(there.node, john.id, jane.id, "refuse")
+        put(john.id, "accepted")
+        play(change("Hello for the third time"))
+        assert nodes.states(mail) == {"ann": "refused", "b": "delivered"}
+        assert nodes.messages("b", mail) == 3
 
 
 def test_share_is_not_lost_while_the_receipt_of_the_one_before_is_under_way(template: Path, tmp_path: Path) -> None:

@@ -186,6 +186,8 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
         if fate is Fate.HELD and via is not None:
             fate, refusal = _keep_request(connection, node, recipient, via, opened)
+        if fate is Fate.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
+            fate, refusal = Fate.REFUSED, LacksCreate("the recipient has nothing of the instance yet: send all of it")
         if fate is Fate.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
@@ -201,6 +203,13 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
         if via is not None:
             want_schemas(connection, _named_schemas(opened), node.clock(), via)
     return receipts
+
+
+def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:
+    """Whether the recipient has what a parcel without the create adds to; what is held for others may be less."""
+    if opened.has_create or opened.is_deletion or was_sent(connection, opened.parcel.instance, recipient):
+        return True
+    return find_request(connection, recipient, via, opened.parcel.instance) is not None
 
 
 def _named_schemas(opened: OpenedParcel) -> dict[SchemaId, int]:

@@ -62,7 +62,7 @@ def queue(
         for row in connection.execute(select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients))))
     }
     # Whoever refused what waited in their box did not say so: nothing of it counts as being there.
-    aside = [recipient for recipient, row in known.items() if recipient in again and row.state == "held"]
+    aside = [recipient for recipient, row in known.items() if row.state == "held"]
     if aside:
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(aside)).values(delivered=0))
     stale = [
