@@ -177,7 +177,8 @@ async def show_view_plainly(request: Request) -> Response | None:
     if question is None:
         return None
     node = get_node(request)
-    return await read_in_thread(_page, node, token_of(request, node), name, question)
+    at_once = not node.views.database.is_postgresql
+    return await read_in_thread(_page, node, token_of(request, node), name, question, at_once)
 
 
 def _plain_question(query: bytes) -> Question | None:
@@ -195,8 +196,8 @@ def _plain_question(query: bytes) -> Question | None:
     return get_question(where, sort, int(limit), cursor, fields, expand, count == "true")
 
 
-def _page(node: Node, asking: Caller | str | None, name: str, question: Question) -> Response:
-    answer = ask(node, asking, name, question)
+def _page(node: Node, asking: Caller | str | None, name: str, question: Question, at_once: bool = False) -> Response:
+    answer = ask(node, asking, name, question, at_once=at_once)
     return json_answer(
         {
             "schema": _schema(answer.view.schema_id),

@@ -11,6 +11,7 @@ _FORM = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?([Zz]|[+-]([01]\d|2[0-3]):?[0-5]\d)", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN_EPOCH = _EPOCH.replace(tzinfo=None)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -49,5 +50,4 @@ def timestamp_from_seconds(seconds: int | float) -> Timestamp:
 
 def render_timestamp(value: Timestamp) -> str:
     """`YYYY-MM-DDTHH:MM:SSZ`, with exactly six fraction digits if there are any."""
-    moment = _EPOCH.replace(tzinfo=None) + timedelta(microseconds=value.microseconds)
-    return f"{moment.isoformat()}Z"
+    return f"{(_PLAIN_EPOCH + timedelta(0, 0, value.microseconds)).isoformat()}Z"

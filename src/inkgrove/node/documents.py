@@ -1,17 +1,19 @@
 """Rows and what belongs to them as JSON: ids in hex, timestamps as RFC 3339 text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 
+_AS_IT_IS: Final = frozenset({str, bool, int, float, type(None)})
+
 
 def plain(value: Any) -> Any:
     """A value of a field as JSON holds it."""
-    if value is None or isinstance(value, str | bool | int | float):
+    if type(value) in _AS_IT_IS:
         return value
     if isinstance(value, bytes):
         return value.hex()

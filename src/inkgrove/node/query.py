@@ -91,8 +91,8 @@ def schemas_of(node: Node) -> Schemas:
     return _schemas.setdefault(node, Schemas(node))
 
 
-def ask(node: Node, asking: Caller | str | None, name: str, question: Question) -> Answer:
-    """A page of a view, by `AUTHOR/LOG` or name; `asking` is who asks, or their token."""
+def ask(node: Node, asking: Caller | str | None, name: str, question: Question, *, at_once: bool = False) -> Answer:
+    """A page of a view, by `AUTHOR/LOG` or name; `asking` is who asks, or their token. `at_once`: see `Database`."""
 
     def work(connection: Connection) -> Answer:
         caller = _caller(node, connection, asking)
@@ -115,7 +115,8 @@ def ask(node: Node, asking: Caller | str | None, name: str, question: Question) 
         authors = {row.author for row in chain(page.rows, *(found.values() for found in related.values()))}
         return Answer(view, page.rows, related, cursor, count, changes, owners_on(connection, authors))
 
-    answer = node.views.database.read(work)
+    database = node.views.database
+    answer = database.read_at_once(work) if at_once else database.read(work)
     node.reads.add((row.instance, row.author) for row in answer.rows)
     return answer
 
@@ -236,7 +237,7 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
 def show_instance(
     node: Node, asking: Caller | str | None, instance: Hash, *, at_once: bool = False
 ) -> tuple[View, ViewRow, Owner]:
-    """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database.read_at_once`."""
+    """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database`."""
 
     def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, _caller(node, connection, asking), instance)

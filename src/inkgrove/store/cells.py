@@ -72,8 +72,8 @@ def cell_encoder(type_name: str) -> Callable[[Any], Any] | None:
 
 
 @cache
-def cell_decoder(type_name: str) -> Callable[[Any], Any]:
-    """The function that makes a value of a cell that is not null."""
+def cell_decoder(type_name: str) -> Callable[[Any], Any] | None:
+    """The function that makes a value of a cell that is not null; None where the cell is the value."""
     element = element_of(type_name)
     from_json = _FROM_JSON.get(element, _keep)
     if is_array(type_name):
@@ -86,4 +86,10 @@ def cell_decoder(type_name: str) -> Callable[[Any], Any]:
         return float
     if type_name == "boolean":
         return bool
-    return Hash if type_name == "relation" else _keep
+    return Hash if type_name == "relation" else None
+
+
+def decode_cell(type_name: str, cell: Any) -> Any:
+    """The value of a cell."""
+    decode = cell_decoder(type_name)
+    return cell if cell is None or decode is None else decode(cell)

@@ -122,7 +122,7 @@ class Database:
             return query(connection)
 
     def read_at_once(self, query: Callable[[Connection], _Result]) -> _Result:
-        """SQLite: run a short query on a connection that this thread keeps, without waiting for one of the pool."""
+        """SQLite: the same on a connection that this thread keeps; for the few threads that read all the time."""
         with self.translated():
             connection: Connection | None = getattr(self._kept, "connection", None)
             if connection is None or connection.closed:

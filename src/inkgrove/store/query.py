@@ -336,11 +336,16 @@ def _decode(
 ) -> list[ViewRow]:
     """Rows from their cells: `ROW_COLUMNS`, then the chosen fields, then whatever else."""
     first = len(ROW_COLUMNS)
-    decoders = [(name, cell_decoder(kind), place) for place, (name, kind) in enumerate(chosen, first)]
+    end = first + len(chosen)
+    chosen_names = [name for name, _ in chosen]
+    decoders = [(name, decode) for name, kind in chosen if (decode := cell_decoder(kind)) is not None]
     names, rows = [name for name, _ in view.fields], []
     for row in found:
         instance, author, log_id, seq_num, last_seq_num, last_hash, access, expires, copied_from, seq_nums = row[:10]
-        fields = {name: None if row[place] is None else decode(row[place]) for name, decode, place in decoders}
+        fields = dict(zip(chosen_names, row[first:end], strict=True))
+        for name, decode in decoders:
+            if (cell := fields[name]) is not None:
+                fields[name] = decode(cell)
         if seq_nums is None:
             sources = dict.fromkeys(fields, seq_num)
         else:

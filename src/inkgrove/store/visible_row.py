@@ -8,7 +8,7 @@ from sqlalchemy import Connection, exists, not_, select
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.store.cells import cell_decoder
+from inkgrove.store.cells import decode_cell
 from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import gone
 from inkgrove.store.visibility import visible_rows
@@ -39,7 +39,4 @@ def find_visible_row(
     if row is None:
         return None
     cells = row._mapping
-    fields = {
-        name: None if cells[name] is None else cell_decoder(type_name)(cells[name]) for name, type_name in view.fields
-    }
-    return VisibleRow(view.schema_id, fields)
+    return VisibleRow(view.schema_id, {name: decode_cell(kind, cells[name]) for name, kind in view.fields})
