@@ -52,6 +52,13 @@ home, port = Path(sys.argv[1]), int(sys.argv[2])
 settings = NodeSettings(port=port, log_level="warning")
 uvicorn.Server(make_config(open_app(home, settings, home), settings)).run()
 """
+_SERVE_NOTHING = """
+import sys, uvicorn
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+uvicorn.run(app, port=int(sys.argv[2]), lifespan="off", log_level="warning", access_log=False)
+"""
 
 
 def make_home() -> Path:
@@ -103,27 +110,29 @@ def rows() -> Iterator[Row]:
         found = [Hash(view.execute(asked, (place,)).fetchone()[0]) for place in places]
     moments = [str(Timestamp(FIRST + rng.randrange(ENTRIES) * MINUTE)) for _ in range(ROUNDS)]
     questions = [Question(where=[f"created:gte:{moment}"], sort=["created"]) for moment in moments]
-    with _running(home.resolve()) as ask_node:
+    with _running(home.resolve(), _SERVE) as ask_node, _running(home, _SERVE_NOTHING) as ask_nobody:
         yield _compare(
             "GET /instances/{id}, p99",
             [partial(ask_node, f"/instances/{instance}") for instance in found],
             _statements(node, [partial(show_instance, node, None, instance) for instance in found]),
+            partial(ask_nobody, "/"),
             home,
         )
         yield _compare(
             "filtered page of 50, p99",
             [partial(ask_node, f"/views/{SCHEMA}?where=created:gte:{moment}&sort=created") for moment in moments],
             _statements(node, [partial(ask, node, None, str(SCHEMA), question) for question in questions]),
+            partial(ask_nobody, "/"),
             home,
         )
     node.close()
 
 
 @contextmanager
-def _running(home: Path) -> Iterator[Callable[[str], bytes]]:
-    """A node in a process of its own; what asks it over one connection and gives the body."""
+def _running(home: Path, program: str) -> Iterator[Callable[[str], bytes]]:
+    """A server in a process of its own; what asks it over one connection and gives the body."""
     port = free_port()
-    server = subprocess.Popen([sys.executable, "-c", _SERVE, str(home), str(port)])
+    server = subprocess.Popen([sys.executable, "-c", program, str(home), str(port)])
     try:
         connection = _connect(port)
 
@@ -189,12 +198,18 @@ def _statements(node: Node, reads: Sequence[Callable[[], object]]) -> list[State
     return result
 
 
-def _compare(name: str, requests: Sequence[Callable[[], bytes]], statements: list[Statements], home: Path) -> Row:
+def _compare(
+    name: str,
+    requests: Sequence[Callable[[], bytes]],
+    statements: list[Statements],
+    ask_nobody: Callable[[], bytes],
+    home: Path,
+) -> Row:
     """Requests and the same SQL in turn, so that noise falls on both alike.
 
     The SQL is run by a program that does what any reader of the database must do: takes a connection out of a pool,
     begins, runs the statements, fetches the rows and writes them as JSON. Bare: the statements and nothing else, on
-    a connection that is kept.
+    a connection that is kept. Nothing: a request to a server that reads nothing and answers with nothing.
     """
     pool = create_engine(URL.create("sqlite+pysqlite", database=str(home / "views.db")))
 
@@ -204,25 +219,28 @@ def _compare(name: str, requests: Sequence[Callable[[], bytes]], statements: lis
         connection.execute("ATTACH DATABASE ? AS node", (str(home / "node.db"),))
 
     bare = pool.raw_connection()
-    times: dict[str, list[float]] = {"request": [], "sql": [], "bare": []}
-    for request, sql in zip(requests, statements, strict=True):
-        start = perf_counter()
-        answer = request()
-        times["request"].append(perf_counter() - start)
-        start = perf_counter()
-        _read_plainly(pool, sql)
-        times["sql"].append(perf_counter() - start)
-        start = perf_counter()
-        for statement, parameters in sql:
-            bare.driver_connection.execute(statement, parameters).fetchall()  # type: ignore[union-attr]
-        times["bare"].append(perf_counter() - start)
+    times: dict[str, list[float]] = {"request": [], "sql": [], "bare": [], "nothing": []}
+    for number, (request, sql) in enumerate(zip(requests, statements, strict=True)):
+        work: dict[str, Callable[[], bytes | None]] = {
+            "request": request,
+            "sql": partial(_read_plainly, pool, sql),
+            "bare": partial(_read_bare, bare.driver_connection, sql),
+            "nothing": ask_nobody,
+        }
+        # Whoever comes first reads from the disk what the others find in memory.
+        for what in work if number % 2 else reversed(work):
+            start = perf_counter()
+            given = work[what]()
+            times[what].append(perf_counter() - start)
+            if what == "request":
+                answer = given
     bare.close()
     pool.dispose()
     p99 = {what: quantiles(found[WARM:], n=100)[98] * 1e3 for what, found in times.items()}
     middle = {what: median(found[WARM:]) * 1e3 for what, found in times.items()}
     ratio = p99["request"] / p99["sql"]
     note = ", ".join(f"{what} {p99[what]:.2f} ms (median {middle[what]:.2f})" for what in times)
-    note = f"{note}; {len(answer):,} bytes of JSON; {ENTRIES:,} rows on SQLite"
+    note = f"{note}; {len(answer or b''):,} bytes of JSON; {ENTRIES:,} rows on SQLite"
     return Row(name, 1e3 / p99["request"], "the same SQL", 1e3 / p99["sql"], ratio, "<= 3.00", ratio <= 3, note)
 
 
@@ -240,6 +258,11 @@ def _read_plainly(pool: Engine, sql: Statements) -> bytes:
     finally:
         connection.close()
     return json.dumps(found, default=bytes.hex).encode()
+
+
+def _read_bare(driver: Any, sql: Statements) -> None:
+    for statement, parameters in sql:
+        driver.execute(statement, parameters).fetchall()
 
 
 if __name__ == "__main__":
