@@ -211,7 +211,7 @@ def _port(patient: Patient) -> Iterator[Finding]:
 
 def _is_node(settings: NodeSettings) -> bool:
     try:
-        answer = httpx.get(f"http://{settings.host}:{settings.port}/healthz", timeout=10)
+        answer = httpx.get(f"http://{settings.host}:{settings.port}/healthz", timeout=5)
         return answer.status_code == 200 and answer.json() == {"status": "ok"}
     except (httpx.HTTPError, ValueError):
         return False

@@ -476,7 +476,7 @@ class BadParcel(ParcelError):
 
 
 class LacksCreate(ParcelError):
-    """Changes arrived of an instance whose create is not held: send all of it."""
+    """Changes arrived without the create of an instance that the recipient does not have: send all of it."""
 
     code = "parcel.lacks-create"
 
