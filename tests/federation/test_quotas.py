@@ -3,7 +3,7 @@
 import pytest
 
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.quotas import LookupQuota, Quotas
 from tests.federation.conftest import Clock
 from tests.support.logs import key
 
@@ -36,3 +36,22 @@ def test_first_request_may_be_larger_than_the_quota(clock: Clock) -> None:
     quotas.use(ONE, 50_000)
     with pytest.raises(QuotaUsedUp):
         quotas.use(ONE, 1)
+
+
+def test_look_ups_count_by_what_they_bring_and_by_domain(clock: Clock) -> None:
+    quota = LookupQuota(1_000_000, clock)
+    quota.use("one.evil.ink")
+    quota.add("one.evil.ink", 70_000)
+    with pytest.raises(QuotaUsedUp):
+        quota.use("two.evil.ink")
+    quota.use("john.haiku.ink")
+    clock.go_on(60)
+    quota.use("two.evil.ink")
+
+
+def test_look_ups_of_many_domains_have_a_limit_too(clock: Clock) -> None:
+    quota = LookupQuota(1_000_000, clock)
+    for number in range(244):
+        quota.use(f"a.evil{number}.ink")
+    with pytest.raises(QuotaUsedUp):
+        quota.use("john.haiku.ink")

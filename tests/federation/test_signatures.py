@@ -19,6 +19,7 @@ from inkgrove.federation.errors import (
     FederationError,
     FutureRequest,
     MisdirectedRequest,
+    QuotaUsedUp,
     ReplayedRequest,
     SenderUnproved,
     SenderUnreachable,
@@ -41,7 +42,9 @@ from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.identities import find_identity
 from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.relations import put_state
 from tests.federation.conftest import Clock
 from tests.support.logs import key
 from tests.support.peers import Elsewhere, VirtualNetwork, answering, run, serving
@@ -497,6 +500,42 @@ def test_stale_requests_and_those_for_others_cause_no_lookups(receiver: Receiver
         with pytest.raises(FederationError):
             receiver.admit(request)
     assert receiver.network.asked == []
+
+
+def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: Clock) -> None:
+    """Names under a domain cost its owner nothing: 64 of them are looked up in a minute, and others do not suffer."""
+    crowd = [Elsewhere(f"n{number}.evil.ink", 60 + number) for number in range(70)]
+    receiver.network.pages |= {item.fqdn: item.page() for item in crowd}
+
+    def request(sender: Elsewhere) -> Request:
+        nonce = receiver.node.random_bytes(16).hex()
+        return sign_request(REQUEST, sender.node_key, sender=sender.fqdn, now=clock.now, nonce=nonce)
+
+    async def send_all(senders: Senders) -> list[str]:
+        answers = []
+        for item in crowd:
+            try:
+                await senders.admit(request(item))
+                answers.append("admitted")
+            except QuotaUsedUp as error:
+                answers.append(f"after {error.data['retry_after']} s")
+        return answers
+
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        assert await send_all(senders) == ["admitted"] * 64 + ["after 61 s"] * 6
+        await senders.admit(request(crowd[0]))  # known by now
+        await senders.admit(receiver.sign())  # of another domain
+        # Much later all is to be found out again. Somebody here follows the last one that was found.
+        clock.go_on(2 * 3600)
+        friend = crowd[63]
+        receiver.node.database.write(lambda c: put_state(c, jane, friend.id, "accepted", 0))
+        crowd.remove(friend)
+        crowd.append(friend)
+        assert await send_all(senders) == ["admitted"] * 64 + ["after 61 s"] * 5 + ["admitted"]
+
+    jane = receiver.node.database.read(lambda c: find_identity(c, JANE)).id  # type: ignore[union-attr]
+    run(work())
 
 
 HERE = KnownIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)

@@ -23,6 +23,7 @@ from inkgrove.federation.errors import (
 )
 from inkgrove.federation.fetch import Request, Transport
 from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
+from inkgrove.federation.quotas import LookupQuota
 from inkgrove.federation.well_known import MAX_BYTES, PATH, WellKnown, parse_well_known
 from inkgrove.node.identities import parse_fqdn
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
@@ -71,10 +72,12 @@ class Discovery:
         self._answered = 0
         """How many questions have been answered."""
 
-    async def find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
+    async def find(
+        self, fqdn: str, *, fetched_since: int | None = None, quota: LookupQuota | None = None
+    ) -> KnownIdentity:
         """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
 
-        `fetched_since` (microseconds) asks again if it was last asked before that.
+        `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for.
         """
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
@@ -84,7 +87,7 @@ class Discovery:
             known = await self._run_blocking(lambda: self._look_up(fqdn))
         if known is not None and (fetched_since is None or known.fetched >= fetched_since):
             return known
-        return await self._fetch_once(fqdn)
+        return await self._fetch_once(fqdn, quota)
 
     async def find_by_id(self, identity: IdentityId) -> KnownIdentity:
         """An identity whose name was once known, asked for again there, or where it has moved, if that has expired."""
@@ -135,7 +138,7 @@ class Discovery:
 
     # Asking
 
-    async def _fetch_once(self, fqdn: str) -> KnownIdentity:
+    async def _fetch_once(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
         """Ask the node at a name, once for all who want to know at that time, and not again soon after a failure."""
         until, failure = self._failures.get(fqdn, (0, None))
         if failure is not None and self._node.clock() < until:
@@ -144,7 +147,9 @@ class Discovery:
         if task is None:
             if len(self._under_way) >= _MOST_WAITING:
                 raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
-            task = asyncio.create_task(self._fetch(fqdn))
+            if quota is not None:
+                quota.use(fqdn)
+            task = asyncio.create_task(self._fetch(fqdn, quota))
             self._under_way[fqdn] = task
             task.add_done_callback(lambda done: self._finish(fqdn, done))
         return await asyncio.shield(task)
@@ -160,12 +165,14 @@ class Discovery:
             self._answered += 1
             self._failures.pop(fqdn, None)
 
-    async def _fetch(self, fqdn: str) -> KnownIdentity:
+    async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
         async with self._slots:
             request = Request(
                 "GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=MAX_BYTES
             )
             answer = await self._transport.send(request)
+        if quota is not None:
+            quota.add(fqdn, len(answer.body))
         if answer.status == 404:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
         if answer.status != 200:

@@ -80,6 +80,10 @@ class NodeSettings:
     peer_bytes_per_minute: int = field(
         default=64 * 1024 * 1024, metadata={"about": "How much another node may deliver to this one in a minute."}
     )
+    stranger_bytes_per_minute: int = field(
+        default=4 * 1024 * 1024,
+        metadata={"about": "How much is fetched in a minute to find out who strangers are; of one domain a sixteenth."},
+    )
     peer_answer_bytes_per_minute: int = field(
         default=1024 * 1024 * 1024, metadata={"about": "How much another node may fetch from this one in a minute."}
     )

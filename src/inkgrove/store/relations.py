@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, or_, select, update
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.database import insert_new
@@ -44,6 +44,13 @@ def count_requested(connection: Connection, followee: IdentityId) -> int:
     """How many ask to follow somebody and have no answer yet."""
     is_open = and_(relations.c.followee == followee, relations.c.state == "requested")
     return connection.scalar(select(func.count()).select_from(relations).where(is_open)) or 0
+
+
+def has_accepted_relation(connection: Connection, identity: IdentityId) -> bool:
+    """Whether somebody follows an identity, or it follows somebody."""
+    is_side = or_(relations.c.follower == identity, relations.c.followee == identity)
+    query = select(relations.c.state).where(is_side, relations.c.state == "accepted").limit(1)
+    return connection.scalar(query) is not None
 
 
 def put_state(connection: Connection, follower: IdentityId, followee: IdentityId, state: State, now: int) -> None:
