@@ -223,7 +223,8 @@ class Oracle:
                 yield by, to, False
 
     def was_queued(self, instance: Hash, to: IdentityId) -> bool:
-        """Whether the owner had something of it to send to somebody, at any time."""
+        """Whether the owner had something of it to send to somebody, at any time; its end goes to those alone."""
         story = self.stories[instance]
-        triggers = [item.time for item in story.said] + [story.last_sent.get(to, 0), story.sent.get(to, 0)]
+        said = [item.time for item in story.said if not item.is_delete]
+        triggers = [*said, story.last_sent.get(to, 0), story.sent.get(to, 0)]
         return any(time and self._is_told(story, to, time) for time in triggers)
