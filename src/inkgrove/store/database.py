@@ -138,7 +138,7 @@ class Database:
                     return query(connection)
                 finally:
                     driver.rollback()
-            except self._driver.Error:
+            except (self._driver.Error, DBAPIError):
                 connection.close()
                 raise
 
