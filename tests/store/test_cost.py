@@ -14,9 +14,9 @@ from inkgrove.core.keys import SecretKey
 from inkgrove.messages import cbor
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.log_store import LogStore
+from inkgrove.store.messages import InstanceKey
 from inkgrove.store.opening import open_store
 from inkgrove.store.public_index import follow_logs
-from inkgrove.store.reading import InstanceKey
 from tests.support.logs import LogBuilder, key
 
 _FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")

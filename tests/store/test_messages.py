@@ -16,7 +16,7 @@ from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.decide import Status
 from inkgrove.store.ingests import START
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.reading import InstanceKey, Waiting
+from inkgrove.store.messages import InstanceKey, Waiting
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 

@@ -22,9 +22,9 @@ from inkgrove.reference import fold
 from inkgrove.store.blobs import Said, put_blob, put_references
 from inkgrove.store.copies import add_reads, find_copy
 from inkgrove.store.identities import HostedIdentity, add_identity
+from inkgrove.store.messages import InstanceKey
 from inkgrove.store.node_tables import shares
 from inkgrove.store.query import read_all
-from inkgrove.store.reading import InstanceKey
 from inkgrove.store.rot_tables import copies, summaries
 from tests.support.logs import LogBuilder, key
 from tests.support.views import held_by

@@ -35,6 +35,7 @@ from inkgrove.store.blobs import blobs_in
 from inkgrove.store.database import TryAgain
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.messages import InstanceKey, messages_of, payloads_of_schema
 from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
@@ -47,7 +48,7 @@ from inkgrove.store.publishing import (
     read_hashes,
     read_role,
 )
-from inkgrove.store.reading import InstanceKey, find_log, messages_of, payloads_of_schema
+from inkgrove.store.reading import find_log
 
 LogKey = tuple[PublicKey, int]
 _KEPT: Final = 20_000

@@ -23,8 +23,9 @@ from inkgrove.schema.field import carry_value, check_value
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.schema.schema import Schema
 from inkgrove.schema.types import MISFIT
+from inkgrove.store.messages import InstanceKey, messages_of
 from inkgrove.store.query import ViewRow, read_page
-from inkgrove.store.reading import InstanceKey, find_logs, messages_of
+from inkgrove.store.reading import find_logs
 from inkgrove.store.tables import name_of_log
 from inkgrove.store.visibility import reader_on
 

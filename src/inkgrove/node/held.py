@@ -15,7 +15,8 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.identities import identities_of
-from inkgrove.store.reading import InstanceKey, find_entry, find_log, messages_of, read_encoded
+from inkgrove.store.messages import InstanceKey, messages_of
+from inkgrove.store.reading import find_entry, find_log, read_encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from inkgrove.node.query import find_row, schemas_of
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Ruling
 from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
+from inkgrove.store.messages import InstanceKey, messages_of
 from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, drop_lost_elements
-from inkgrove.store.reading import InstanceKey, find_log, messages_of
+from inkgrove.store.reading import find_log
 from inkgrove.store.view_store import View, read_views
 
 

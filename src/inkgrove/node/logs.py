@@ -16,6 +16,7 @@ from inkgrove.node.errors import UnknownLog
 from inkgrove.node.names import names_on
 from inkgrove.node.node import Node
 from inkgrove.store.identities import keys_of
+from inkgrove.store.messages import schemas_of_logs
 from inkgrove.store.reading import (
     LogState,
     StoredEntry,
@@ -24,7 +25,6 @@ from inkgrove.store.reading import (
     find_log,
     read_entries,
     read_logs,
-    schemas_of_logs,
 )
 
 

@@ -16,7 +16,8 @@ from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, fold_schema
-from inkgrove.store.reading import LogState, find_log, payloads_of_schema
+from inkgrove.store.messages import payloads_of_schema
+from inkgrove.store.reading import LogState, find_log
 from inkgrove.store.view_store import View, view_of, views_called
 
 _KEPT: Final = 1000

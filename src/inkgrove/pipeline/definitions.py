@@ -10,7 +10,7 @@ from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import fold_schema
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.reading import SchemaLog
+from inkgrove.store.messages import SchemaLog
 from inkgrove.store.view_store import View
 
 

@@ -14,15 +14,16 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
-from inkgrove.store import bulk, reading, registry
+from inkgrove.store import bulk, messages, reading, registry
 from inkgrove.store.database import Database, place_of
 from inkgrove.store.decide import Status
 from inkgrove.store.facts import FoundClaim, read_claims
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.ingests import START, Ingest, Offset, has_schema_news, newest_offset, read_ingests
+from inkgrove.store.messages import InstanceKey, SchemaLog, Waiting
 from inkgrove.store.payloads import drop_payloads
 from inkgrove.store.prepare import Item, by_log, prepare
-from inkgrove.store.reading import InstanceKey, LogState, SchemaLog, StoredEntry, Waiting
+from inkgrove.store.reading import LogState, StoredEntry
 
 
 class LogStore:
@@ -157,32 +158,32 @@ class LogStore:
         `create_seq` itself, whatever it is and even if its payload is not held. Entries behind the end of a log are
         left out.
         """
-        return self.database.read(lambda connection: reading.messages_of(connection, instances))
+        return self.database.read(lambda connection: messages.messages_of(connection, instances))
 
     def whole_logs(self, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
         """The logs from one of the store's own numbers to another, each with all its messages in order."""
         with self.database.reading() as connection:
-            yield from reading.whole_logs(connection, first, last)
+            yield from messages.whole_logs(connection, first, last)
 
     def owners_of(self, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
         """For the entries at these places, which entry each is folded with."""
-        return self.database.read(lambda connection: reading.owners_of(connection, log, seq_nums))
+        return self.database.read(lambda connection: messages.owners_of(connection, log, seq_nums))
 
     def messages_between(self, log: int, first: int = 1, last: int = MAX_STORED_INTEGER) -> list[LogMessage]:
         """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
-        return self.database.read(lambda connection: reading.messages_between(connection, log, first, last))
+        return self.database.read(lambda connection: messages.messages_between(connection, log, first, last))
 
     def create_seqs_from(self, log: int, first: int) -> list[int]:
         """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
-        return self.database.read(lambda connection: reading.create_seqs_from(connection, log, first))
+        return self.database.read(lambda connection: messages.create_seqs_from(connection, log, first))
 
     def waiting_for(self, hashes: Collection[Hash]) -> list[Waiting]:
         """The messages of any log that name one of these hashes and do not belong to it."""
-        return self.database.read(lambda connection: reading.waiting_for(connection, hashes))
+        return self.database.read(lambda connection: messages.waiting_for(connection, hashes))
 
     def first_payloads(self, numbers: Collection[int]) -> dict[int, int]:
         """The place of the first payload that is held of each log, if any is."""
-        return self.database.read(lambda connection: reading.first_payloads(connection, numbers))
+        return self.database.read(lambda connection: messages.first_payloads(connection, numbers))
 
     def count_absent(self, log: int) -> int:
         """How many verified entries of a log have no payload."""
@@ -192,19 +193,19 @@ class LogStore:
 
     def payloads_of_schema(self, schema: SchemaId) -> SchemaLog:
         """The log that defines a schema."""
-        return self.database.read(lambda connection: reading.payloads_of_schema(connection, schema))
+        return self.database.read(lambda connection: messages.payloads_of_schema(connection, schema))
 
     def logs_of_schema(self, schema: SchemaId) -> list[int]:
         """The logs that hold, or held, a message which names the schema."""
-        return self.database.read(lambda connection: reading.logs_of_schema(connection, schema))
+        return self.database.read(lambda connection: messages.logs_of_schema(connection, schema))
 
     def logs_without_schema(self) -> list[int]:
         """The logs of which no message that counts names a schema."""
-        return self.database.read(reading.logs_without_schema)
+        return self.database.read(messages.logs_without_schema)
 
     def schemas_of_logs(self, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
         """The schemas that messages of each log name, or named."""
-        return self.database.read(lambda connection: reading.schemas_of_logs(connection, numbers))
+        return self.database.read(lambda connection: messages.schemas_of_logs(connection, numbers))
 
     def has_schema_news(self, after: Offset) -> bool:
         """Whether the list of registered schemas or the log of one of them changed after an offset."""
@@ -212,7 +213,7 @@ class LogStore:
 
     def schema_of_log(self, log: int) -> SchemaId | None:
         """The schema that the first message of the log's valid part names: that of messages which name none."""
-        return self.database.read(lambda connection: reading.schema_of_log(connection, log))
+        return self.database.read(lambda connection: messages.schema_of_log(connection, log))
 
     def register(self, schema: SchemaId) -> bool:
         """Put a schema on the list of those to materialise; whether that was news."""

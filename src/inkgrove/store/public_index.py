@@ -29,7 +29,8 @@ from inkgrove.messages.schema import SchemaMigration
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.federation_tables import index_progress, public_instances
 from inkgrove.store.ingests import START, Offset, What, end_of_page, is_after, is_up_to, newest_offset
-from inkgrove.store.reading import InstanceKey, create_seqs_from, read_logs
+from inkgrove.store.messages import InstanceKey, create_seqs_from
+from inkgrove.store.reading import read_logs
 from inkgrove.store.tables import entries, ingests, schemas
 from inkgrove.store.wanted import want_schemas
 

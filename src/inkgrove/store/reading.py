@@ -1,28 +1,23 @@
 """Reads logs, entries and the messages of instances (docs/protocol.md sections 2, 5 and 6)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
+from sqlalchemy import Connection, bindparam, func, or_, select
 
 from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.errors import AfterEndOfLog, LogEnded, MissingLink
+from inkgrove.core.errors import LogEnded, MissingLink
 from inkgrove.core.fork import ForkProof, verify_fork_proof
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId
-from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
+from inkgrove.store.database import in_lists
 from inkgrove.store.decide import Standing
-from inkgrove.store.registry import find_schema
-from inkgrove.store.tables import entries, fork_proofs, log_schemas, logs, name_of_log, schemas
+from inkgrove.store.tables import entries, fork_proofs, logs, name_of_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +63,6 @@ class HeldLine(NamedTuple):
     hash: bytes
     encoded: bytes
     payload: bytes | None
-
-
-class SchemaLog(NamedTuple):
-    """What `fold_schema` takes: the payloads held of a schema's verified entries, and where its log turns invalid."""
-
-    payloads: dict[int, bytes]
-    invalid_from: int | None
-
-
-class InstanceKey(NamedTuple):
-    """Where an instance is found: the store's own number of its log, and the entry its messages are folded with."""
-
-    log: int
-    create_seq: int
-
-
-class Waiting(NamedTuple):
-    """A message that names an instance by the hash of an entry that its own log does not hold."""
-
-    log: int
-    seq_num: int
-    ref_hash: Hash
 
 
 _STANDING: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
@@ -266,186 +239,6 @@ def find_fork_proof(connection: Connection, author: PublicKey, log_id: int) -> F
     witnesses = select(entries.c.encoded).where(entries.c.hash.in_([row.first, row.second])).order_by(entries.c.hash)
     first, second = (verify_signed(decode_entry(encoded)) for encoded in connection.scalars(witnesses))
     return verify_fork_proof(first, second)
-
-
-# Messages
-
-
-def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> dict[InstanceKey, list[LogMessage]]:
-    """All that is needed to fold instances, each in the order of its log.
-
-    Each list holds the messages of the instance, those of the invalid part with its code, and the entry at `create_seq`
-    itself, whatever it is and even if its payload is not held. Entries behind the end of a log are left out.
-    """
-    found: dict[InstanceKey, list[LogMessage]] = {InstanceKey(*instance): [] for instance in instances}
-    if not found:
-        return found
-    rows = _messages.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(found)))
-    standings = {number: state.standing for number, state in read_logs(connection, {row[0] for row in rows}).items()}
-    for log, create_seq, seq_num, entry_hash, payload in sorted(rows, key=itemgetter(0, 2, 3)):
-        message = _log_message(seq_num, entry_hash, payload, standings[log])
-        if message is not None:
-            found[InstanceKey(log, create_seq)].append(message)
-    return found
-
-
-def _select_messages(dialect: str) -> CompoundSelect[Any]:
-    wanted = table_of_pairs(dialect)
-    columns = (wanted.c.first, wanted.c.second, entries.c.seq_num, entries.c.hash, entries.c.payload)
-    is_of_log = entries.c.log == wanted.c.first
-    members = select(*columns).join_from(wanted, entries, is_of_log & (entries.c.create_seq == wanted.c.second))
-    heads = select(*columns).join_from(wanted, entries, is_of_log & (entries.c.seq_num == wanted.c.second))
-    is_member = entries.c.create_seq == entries.c.seq_num
-    return union_all(members, heads.where(is_member.is_not(True)))
-
-
-_messages: Final = Compiled(lambda connection: _select_messages(connection.dialect.name))
-
-
-def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
-    """The logs from one of the store's own numbers to another, each with all its messages in order."""
-    states = {row.id: log_state(row) for row in connection.execute(select(logs).where(logs.c.id.between(first, last)))}
-    query = (
-        select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
-        .where(entries.c.log.between(first, last))
-        .order_by(entries.c.log, entries.c.seq_num)
-        .execution_options(yield_per=2000)
-    )
-    for log, rows in groupby(connection.execute(query), key=itemgetter(0)):
-        state = states[log]
-        if state.standing == _SOUND:
-            yield state, [LogMessage(seq_num, Hash(entry_hash), payload) for _, seq_num, entry_hash, payload in rows]
-            continue
-        # Only a forked log has several entries at one place.
-        found = (_log_message(*row[1:], state.standing) for row in sorted(rows, key=itemgetter(1, 2)))
-        yield state, [message for message in found if message is not None]
-
-
-_SOUND = Standing()
-
-
-def owners_of(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
-    """For the entries at these places, which entry each is folded with; those whose payload never came are left out."""
-    return {
-        Hash(row.hash): row.create_seq
-        for some in in_lists(seq_nums)
-        for row in connection.execute(
-            select(entries.c.hash, entries.c.create_seq).where(
-                entries.c.log == log, entries.c.seq_num.in_(some), entries.c.create_seq.is_not(None)
-            )
-        )
-    }
-
-
-def messages_between(connection: Connection, log: int, first: int, last: int) -> list[LogMessage]:
-    """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
-    state = read_logs(connection, [log])[log]
-    query = (
-        select(entries.c.seq_num, entries.c.hash, entries.c.payload)
-        .where(entries.c.log == log, entries.c.seq_num.between(first, last))
-        .order_by(entries.c.seq_num, entries.c.hash)
-    )
-    messages = (_log_message(*row, state.standing) for row in connection.execute(query).all())
-    return [message for message in messages if message is not None]
-
-
-def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standing: Standing) -> LogMessage | None:
-    refusal = standing.refusal(seq_num)
-    if isinstance(refusal, AfterEndOfLog):
-        return None
-    return LogMessage(seq_num, Hash(entry_hash), payload, refusal.code if refusal is not None else None)
-
-
-def create_seqs_from(connection: Connection, log: int, first: int) -> list[int]:
-    """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
-    query = (
-        select(entries.c.create_seq)
-        .where(entries.c.log == log, entries.c.seq_num >= first, entries.c.create_seq.is_not(None))
-        .distinct()
-        .order_by(entries.c.create_seq)
-    )
-    return list(connection.scalars(query))
-
-
-def waiting_for(connection: Connection, hashes: Collection[Hash]) -> list[Waiting]:
-    """The messages of any log that name one of these hashes and do not belong to it."""
-    columns = (entries.c.log, entries.c.seq_num, entries.c.ref_hash)
-    return [
-        Waiting(row.log, row.seq_num, Hash(row.ref_hash))
-        for some in in_lists(hashes)
-        for row in connection.execute(select(*columns).where(entries.c.ref_hash.in_(some)).order_by(entries.c.id))
-    ]
-
-
-# Schemas
-
-
-def payloads_of_schema(connection: Connection, schema: SchemaId) -> SchemaLog:
-    """The log that defines a schema."""
-    log = find_log(connection, *schema)
-    if log is None:
-        return SchemaLog({}, None)
-    messages = messages_between(connection, log.id, 1, log.height)
-    payloads = {item.seq_num: item.payload for item in messages if item.payload is not None and not item.invalid_code}
-    return SchemaLog(payloads, log.invalid_from)
-
-
-def logs_of_schema(connection: Connection, schema: SchemaId) -> list[int]:
-    """The logs that hold, or held, a message which names the schema."""
-    number = find_schema(connection, schema)
-    query = select(log_schemas.c.log).where(log_schemas.c.schema == number).order_by(log_schemas.c.log)
-    return list(connection.scalars(query))
-
-
-def schemas_of_logs(connection: Connection, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
-    """The schemas that messages of each log name, or named."""
-    found: dict[int, list[SchemaId]] = {number: [] for number in numbers}
-    for some in in_lists(numbers):
-        query = select(log_schemas.c.log, schemas.c.author, schemas.c.log_id).join_from(log_schemas, schemas)
-        for log, author, log_id in connection.execute(query.where(log_schemas.c.log.in_(some))):
-            found[log].append(SchemaId(PublicKey(author), log_id))
-    return found
-
-
-def schema_of_log(connection: Connection, log: int) -> SchemaId | None:
-    """The schema that the first message of the log's valid part names: that of messages which name none."""
-    standing = read_logs(connection, [log])[log].standing
-    query = (
-        select(schemas.c.author, schemas.c.log_id, entries.c.seq_num)
-        .join_from(entries, schemas)
-        .where(entries.c.log == log, entries.c.schema.is_not(None), entries.c.payload.is_not(None))
-        .order_by(entries.c.seq_num)
-        .limit(1)
-    )
-    row = connection.execute(query).first()
-    if row is None or standing.refusal(row.seq_num) is not None:
-        return None
-    return SchemaId(PublicKey(row.author), row.log_id)
-
-
-def logs_without_schema(connection: Connection) -> list[int]:
-    """The logs of which no message that counts names a schema."""
-    named = (
-        select(entries.c.id)
-        .where(entries.c.log == logs.c.id, entries.c.schema.is_not(None), entries.c.payload.is_not(None))
-        .where(or_(logs.c.forked_at.is_(None), entries.c.seq_num < logs.c.forked_at))
-        .where(or_(logs.c.lied_at.is_(None), entries.c.seq_num < logs.c.lied_at))
-        .where(or_(logs.c.ended_at.is_(None), entries.c.seq_num <= logs.c.ended_at))
-    )
-    return list(connection.scalars(select(logs.c.id).where(~named.exists()).order_by(logs.c.id)))
-
-
-def first_payloads(connection: Connection, numbers: Collection[int]) -> dict[int, int]:
-    """The place of the first payload that is held of each log, if any is."""
-    return {
-        row.log: row.first
-        for some in in_lists(numbers)
-        for row in connection.execute(
-            select(entries.c.log, func.min(entries.c.seq_num).label("first"))
-            .where(entries.c.log.in_(some), entries.c.payload.is_not(None))
-            .group_by(entries.c.log)
-        )
-    }
 
 
 def count_absent(connection: Connection, log: int) -> int:
