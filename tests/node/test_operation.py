@@ -340,7 +340,8 @@ def test_request_id_is_taken_returned_and_logged(tmp_path: Path) -> None:
         answer = serving.client.get("/identities/a.ink", headers={"X-Request-Id": "trace-1.a_B"})
         assert answer.headers["x-request-id"] == "trace-1.a_B"
         made = serving.client.get("/identities/b.ink", headers={"X-Request-Id": "no good\tid"}).headers["x-request-id"]
-        assert re.fullmatch("[0-9a-f]{16}", made)
+        assert re.fullmatch("[0-9a-f]{10}-[0-9a-f]{6}", made)
+        assert serving.client.get("/identities/b.ink").headers["x-request-id"] != made
         serving.stop()
         lines = [json.loads(line) for line in serving.log().splitlines()]
         requests = {line["request_id"]: line for line in lines if line["event"] == "request"}

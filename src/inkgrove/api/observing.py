@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import count
 from secrets import token_hex
 from typing import Final
 
@@ -31,6 +32,9 @@ class Observing:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        # To ask the system for chance lets go of the interpreter, and a thread that computes keeps it for long.
+        self._prefix = token_hex(5)
+        self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; never raises."""
@@ -38,7 +42,7 @@ class Observing:
             await self._app(scope, receive, send)
             return
         given = first_headers(scope).get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if _REQUEST_ID.fullmatch(given) else token_hex(8)
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):06x}"
         answer = _Answer(send, request_id)
         # Not bound_contextvars, which looks through the whole context first.
         before = structlog.contextvars.bind_contextvars(request_id=request_id)
