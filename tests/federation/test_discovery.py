@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from inkgrove.core.entry import sign_entry
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
@@ -37,7 +37,7 @@ from inkgrove.federation.well_known import (
 )
 from inkgrove.messages.identity import FurtherKey
 from inkgrove.messages.message import encode_message
-from inkgrove.node.errors import BadName, KeyRevoked, UnknownIdentity
+from inkgrove.node.errors import BadName, UnknownIdentity
 from inkgrove.node.identities import change_identity, create_identity
 from inkgrove.node.identity_log import check_author, newest_document
 from inkgrove.node.node import Node

@@ -9,11 +9,11 @@ from urllib.parse import quote
 import pytest
 from httpx import Response
 
+from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.federation.well_known import claim_of
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message, encode_message
-from inkgrove.node.errors import KeyRevoked
 from inkgrove.node.identity_log import check_author, follow_identity_log
 from inkgrove.node.node_key import node_key
 from inkgrove.store.identities import keys_of

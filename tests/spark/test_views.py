@@ -21,6 +21,7 @@ from inkgrove.pipeline.tables import RELATIONS, RESULT, spark_schema
 from inkgrove.store.query import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
+from tests.support.revocations import Revoking
 from tests.support.views import expected, held_by, materialised
 from tests.support.world import differences, load_expected, load_world
 from tests.unit.schema.test_oracle import exact
@@ -234,6 +235,19 @@ def test_late_end_of_a_log_takes_away_what_stands_behind_it(materialiser: Materi
     materialiser.store.ingest(items[:1])
     shop.written()
     assert {row.seq_num for row in _outcomes(materialiser)} == {1, 2, 3}
+
+
+def test_late_revocation_of_a_key_takes_away_what_it_signed_since(materialiser: Materialiser) -> None:
+    shop = Shop(materialiser)
+    for text in ("one", "two", "three", "four"):
+        shop.create(text)
+    shop.written()
+    revoking = Revoking(40, 60)
+    for ends, places in ((((1, 2),), {1, 2}), (((1, 3),), {1, 2, 3}), (None, {1, 2, 3, 4})):
+        revoking.say(ends).tell(materialiser.store)
+        shop.written()
+        assert {row.seq_num for row in _outcomes(materialiser)} == places
+        assert exact(materialised(materialiser)) == exact(expected(materialiser))
 
 
 def _outcomes(materialiser: Materialiser) -> list[Any]:

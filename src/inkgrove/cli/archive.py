@@ -33,6 +33,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take an archive (columns entry and payload) into the store, fully verified; twice changes nothing."""
+    from inkgrove.node.identity_log import follow_since  # noqa: PLC0415
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     if not path.exists():
@@ -42,9 +43,12 @@ def import_(
         from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
 
         logs = open_store(store_place(home, store))
+        before = logs.newest_offset()
         try:
             report = import_archive(spark, logs, path.resolve(), rejects.resolve(), following(bar))
         finally:
+            # What came in counts, however the import ended: also what it says of keys.
+            logs.database.write(lambda connection: follow_since(connection, before))
             logs.close()
     facts = {"read": report.read, "appended": report.appended, "known": report.known}
     if as_json:

@@ -74,9 +74,11 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
+    from inkgrove.node.identity_log import follow_since  # noqa: PLC0415
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     logs = open_store(store_place(home, store))
+    before = logs.newest_offset()
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     with progress("reading ...", quiet=as_json, unit="entries") as bar:
@@ -94,6 +96,7 @@ def ingest(
                     refused[receipt.error.code] += 1
                 else:
                     counts[receipt.status.value] += 1
+    logs.database.write(lambda connection: follow_since(connection, before))
     logs.close()
     if as_json:
         print_json({**counts, "refused": dict(refused)})

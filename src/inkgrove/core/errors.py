@@ -238,6 +238,12 @@ class LogEnded(LogError):
     code = "log.ended"
 
 
+class KeyRevoked(LogError):
+    """The key was revoked, and the entry lies behind the last that still counts."""
+
+    code = "log.key-revoked"
+
+
 class StaleEntry(LogError):
     """The entry was signed for another place than the next one of its log; `next` has that place."""
 

@@ -16,11 +16,10 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.federation.errors import BadAnswer, ImportFailed
 from inkgrove.federation.replicating import Taken, check, last_counted, take_in
 from inkgrove.messages.replication import MAX_BYTES, Entries, Item
-from inkgrove.node.errors import KeyRevoked
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.store.prepare import LogKey

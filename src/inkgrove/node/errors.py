@@ -100,12 +100,6 @@ class BadDocument(IdentityError):
     code = "identity.bad-document"
 
 
-class KeyRevoked(IdentityError):
-    """The key was revoked, and the entry lies behind the last that still counts."""
-
-    code = "identity.key-revoked"
-
-
 class WeakPassword(IdentityError):
     """The password is too short."""
 

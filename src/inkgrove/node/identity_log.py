@@ -10,12 +10,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message
-from inkgrove.node.errors import BadDocument, IdentityExists, KeyRevoked, UnknownIdentity
+from inkgrove.node.errors import BadDocument, IdentityExists, UnknownIdentity
 from inkgrove.store.identities import (
     find_identity,
     key_standing,
@@ -23,9 +23,10 @@ from inkgrove.store.identities import (
     put_key,
     remove_keys,
     set_fqdn,
-    set_key_ends,
 )
+from inkgrove.store.ingests import Offset, authors_since
 from inkgrove.store.reading import StoredEntry, read_entries, read_newest_entries
+from inkgrove.store.revocations import set_key_ends
 
 IDENTITY_LOG: Final = 0
 _CHUNK: Final = 20
@@ -96,6 +97,12 @@ def follow_identity_log(connection: Connection, author: PublicKey) -> None:
     for first_key in keys_of(connection, claimed):
         if identity_of(first_key) == claimed:
             _follow_document(connection, first_key)
+
+
+def follow_since(connection: Connection, offset: Offset) -> None:
+    """The same for every log 0 of which entries came in after an offset, by whatever way."""
+    for author in authors_since(connection, IDENTITY_LOG, offset):
+        follow_identity_log(connection, author)
 
 
 def _follow_document(connection: Connection, first_key: PublicKey) -> None:

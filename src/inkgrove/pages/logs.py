@@ -79,6 +79,8 @@ def standing_words(state: LogState) -> str:
         return f"entry {standing.lied_at} lies about its payload: nothing counts from there on"
     if standing.ended_at is not None:
         return f"ended by its author at entry {standing.ended_at}"
+    if standing.revoked_after is not None:
+        return f"its key was revoked: entries up to {standing.revoked_after} count"
     return "whole" if state.is_whole else f"partial: {state.held:,} of {state.height:,} entries held"
 
 

@@ -187,8 +187,8 @@ class _Worker:
             self.buffers["messages"] += [(log, item.seq_num, bytes(item.hash)) for item in own]
         self.counts["groups"] += len(create_seqs)
         self.buffers["groups"] += [(log, create_seq) for create_seq in create_seqs]
-        if state.standing.ended_at is not None:
-            self.buffers["ends"].append((log, state.standing.ended_at))
+        if state.standing.last_counted is not None:
+            self.buffers["ends"].append((log, state.standing.last_counted))
         self._flush(_CHUNK)
 
     def _facts(self, log: int) -> LogFacts:

@@ -32,7 +32,7 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
         if item.what in _BREAKS:
             groups.update(Group(item.log, seq) for seq in store.create_seqs_from(item.log, item.seq_num))
             # What names an entry there by its hash is touched as well.
-            hashes += [m.hash for m in store.messages_between(item.log, item.seq_num)]
+            hashes += store.hashes_from(item.log, item.seq_num)
             continue
         if item.hash is not None:
             hashes.append(item.hash)

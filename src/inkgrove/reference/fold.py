@@ -21,6 +21,7 @@ from inkgrove.reference.logs import (
     schema_of_message,
     verified_by_hash,
 )
+from inkgrove.reference.revocations import without_revoked
 from inkgrove.reference.schemas import know_schema
 from inkgrove.reference.verdict import Verdict
 from inkgrove.reference.view import ReferenceOutcome, ReferenceRow, ReferenceView
@@ -32,7 +33,7 @@ def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = No
     None registers every schema that a held schema log defines, or that a well-formed instance message or a relation
     field names: nothing waits for an administrator.
     """
-    logs = gather_logs(held)
+    logs = without_revoked(gather_logs(held))
     by_hash = verified_by_hash(logs)
     names = _all_schemas(logs) if registered is None else set(registered)
     schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}

@@ -19,6 +19,7 @@ from inkgrove.store.facts import lock_logs
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content
 from inkgrove.store.registry import number_schemas
+from inkgrove.store.revocations import ends_of
 from inkgrove.store.tables import entries, logs, name_of_log
 from inkgrove.store.write import MESSAGE_COLUMNS, find_targets, message_values, move_waiting, note_schemas
 
@@ -102,18 +103,19 @@ def _name(run: Run) -> bytes:
 
 
 def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, int]:
-    """The numbers of the logs that are as they were seen; new ones begin."""
+    """The numbers of the logs that are as they were seen; new ones begin, if their key counts."""
     seen = {_name(run): run.log for run in runs}
     numbers, found = {}, set()
     for some in in_lists(sorted(seen)):
         for name, number, height, held, *standing in lock_logs.rows(connection, some):
             found.add(name)
-            if (height, held) == (seen[name].height, seen[name].held) and not any(standing):
+            if (height, held) == (seen[name].height, seen[name].held) and all(place is None for place in standing):
                 numbers[name] = number
+    revoked = ends_of(connection, {log.author for log in seen.values()})
     begun = [
         {"name": name, "author": log.author, "log_id": log.log_id, "height": 0, "held": 0}
         for name, log in sorted(seen.items())
-        if name not in found and not log.held
+        if name not in found and not log.held and log.author not in revoked
     ]
     if begun:
         made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), begun).all()

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from inkgrove.core.errors import AfterEndOfLog, Forked, InkgroveError, InvalidSince, LogEnded, NoPathToFirst
+from inkgrove.core.errors import (
+    AfterEndOfLog,
+    Forked,
+    InkgroveError,
+    InvalidSince,
+    KeyRevoked,
+    LogEnded,
+    NoPathToFirst,
+)
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.lipmaa import lipmaa
@@ -36,6 +44,13 @@ class Standing:
     forked_at: int | None = None
     lied_at: int | None = None
     ended_at: int | None = None
+    revoked_after: int | None = None
+    """The last sequence number that counts, if the identity has revoked the author's key; 0: none does."""
+
+    @property
+    def last_counted(self) -> int | None:
+        """The place behind which entries are no messages, if there is one: the log was ended or its key revoked."""
+        return _least(self.ended_at, self.revoked_after)
 
     @property
     def invalid_from(self) -> int | None:
@@ -54,6 +69,11 @@ class Standing:
             )
         if self.ended_at is not None and seq_num > self.ended_at:
             return AfterEndOfLog(f"entry {self.ended_at} ended the log", seq_num=seq_num)
+        if self.revoked_after is not None and seq_num > self.revoked_after:
+            last = self.revoked_after
+            return KeyRevoked(
+                f"the key was revoked: only what is up to entry {last} counts", seq_num=seq_num, last=last
+            )
         return None
 
 
@@ -198,6 +218,7 @@ def advance(facts: LogFacts, item: Prepared, decision: Decision) -> None:
             _least(standing.ended_at, entry.seq_num if decision.status is Status.STORED else None)
             if entry.is_end_of_log
             else standing.ended_at,
+            standing.revoked_after,
         )
 
 

@@ -15,12 +15,13 @@ from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing
 from inkgrove.store.prepare import Batch, LogKey, Prepared
+from inkgrove.store.revocations import ends_of
 from inkgrove.store.rot_tables import ROTTED, copies
-from inkgrove.store.tables import entries, logs, name_of_log
+from inkgrove.store.tables import STANDING, entries, logs, name_of_log
 
 lock_logs: Final = CompiledList(
     lambda names: (
-        select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
+        select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, *STANDING)
         .where(logs.c.name.in_(names))
         .order_by(logs.c.name)
         .with_for_update()
@@ -47,14 +48,20 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
     # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
     begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
     if begun:
+        ends = ends_of(connection, {author for author, _ in begun.values()})
+        standings = {
+            name: Standing(revoked_after=ends[author].get(log_id, 0) if log_id and author in ends else None)
+            for name, (author, log_id) in begun.items()
+        }
         rows = [
             {"name": name, "author": author, "log_id": log_id, "height": 0, "held": 0}
+            | {"revoked_after": standings[name].revoked_after}
             for name, (author, log_id) in sorted(begun.items())
         ]
         made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), rows).all()
         if len(made) < len(rows):
             raise TryAgain  # another writer has begun one of these logs meanwhile
-        facts |= {names[row.name]: LogFacts(*names[row.name], row.id) for row in made}
+        facts |= {names[row.name]: LogFacts(*names[row.name], row.id, standing=standings[row.name]) for row in made}
     return facts | {key: LogFacts(*key) for name, key in missing.items() if name not in begun}
 
 

@@ -1,6 +1,5 @@
 """Hosted identities, their keys and sign-ins, in the node's database (docs/protocol.md section 7)."""
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -11,6 +10,7 @@ from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.node_tables import identities, identity_keys, sessions
+from inkgrove.store.revocations import Ends, ends_of, parse_ends, set_key_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class KeyStanding(NamedTuple):
     """Whose key this is, and how far it counts."""
 
     identity: IdentityId
-    ends: dict[int, int] | None
-    """For a revoked key: the last sequence number that counts, by log id; no other log of it counts."""
+    ends: Ends | None
+    """For a revoked key: how far its logs count."""
 
 
 def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | None:
@@ -105,7 +105,7 @@ def key_standing(connection: Connection, author: PublicKey) -> KeyStanding | Non
     if row is None:
         return None
     identity, revoked = row
-    return KeyStanding(IdentityId(identity), None if revoked is None else dict(json.loads(revoked)))
+    return KeyStanding(IdentityId(identity), None if revoked is None else parse_ends(revoked))
 
 
 _standing: Final = Compiled(
@@ -115,14 +115,10 @@ _standing: Final = Compiled(
 )
 
 
-def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
-    """Revoke a key with the places up to which it still counts, or let it count again."""
-    revoked = None if ends is None else json.dumps(list(ends))
-    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
-
-
 def remove_keys(connection: Connection, authors: Collection[PublicKey]) -> None:
-    """Forget that these keys are anybody's."""
+    """Forget that these keys are anybody's, and so that anybody has revoked them."""
+    for author in sorted(ends_of(connection, authors)):
+        set_key_ends(connection, author, None)
     connection.execute(delete(identity_keys).where(identity_keys.c.author.in_(authors)))
 
 

@@ -45,7 +45,7 @@ class What(StrEnum):
     LIE = "lie"
     """The entry lies about the size of its payload; nothing counts from there on."""
     ENDED = "ended"
-    """This entry ended the log, and entries behind it were held: they count no more."""
+    """The log was ended here, or its key revoked or no longer so: entries from here on count otherwise than before."""
     REGISTERED = "registered"
     UNREGISTERED = "unregistered"
 
@@ -111,6 +111,12 @@ def newest_offset(connection: Connection) -> Offset:
     query = select(ingests.c.xid, ingests.c.position).where(_is_settled(connection)).order_by(*order).limit(1)
     row = connection.execute(query).first()
     return Offset(row.xid, row.position) if row is not None else START
+
+
+def authors_since(connection: Connection, log_id: int, after: Offset) -> list[PublicKey]:
+    """Whose logs with this id something happened to after an offset."""
+    query = select(logs.c.author).join_from(ingests, logs).where(is_after(connection, after), logs.c.log_id == log_id)
+    return [PublicKey(author) for author in connection.scalars(query.distinct().order_by(logs.c.author))]
 
 
 def has_schema_news(connection: Connection, after: Offset) -> bool:

@@ -173,6 +173,10 @@ class LogStore:
         """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
         return self.database.read(lambda connection: messages.messages_between(connection, log, first, last))
 
+    def hashes_from(self, log: int, first: int) -> list[Hash]:
+        """The entries of a log at or behind a place, whether they count or not."""
+        return self.database.read(lambda connection: messages.hashes_from(connection, log, first))
+
     def create_seqs_from(self, log: int, first: int) -> list[int]:
         """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
         return self.database.read(lambda connection: messages.create_seqs_from(connection, log, first))

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import CompoundSelect, Connection, func, or_, select, union_all
 
-from inkgrove.core.errors import AfterEndOfLog
+from inkgrove.core.errors import AfterEndOfLog, KeyRevoked
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -46,7 +46,7 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
     """All that is needed to fold instances, each in the order of its log.
 
     Each list holds the messages of the instance, those of the invalid part with its code, and the entry at `create_seq`
-    itself, whatever it is and even if its payload is not held. Entries behind the end of a log are left out.
+    itself, whatever it is and even if its payload is not held. Entries behind the end of a log or key are left out.
     """
     found: dict[InstanceKey, list[LogMessage]] = {InstanceKey(*instance): [] for instance in instances}
     if not found:
@@ -122,9 +122,15 @@ def messages_between(connection: Connection, log: int, first: int, last: int) ->
 
 def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standing: Standing) -> LogMessage | None:
     refusal = standing.refusal(seq_num)
-    if isinstance(refusal, AfterEndOfLog):
+    if isinstance(refusal, AfterEndOfLog | KeyRevoked):
         return None
     return LogMessage(seq_num, Hash(entry_hash), payload, refusal.code if refusal is not None else None)
+
+
+def hashes_from(connection: Connection, log: int, first: int) -> list[Hash]:
+    """The entries of a log at or behind a place, whether they count or not."""
+    query = select(entries.c.hash).where(entries.c.log == log, entries.c.seq_num >= first).order_by(entries.c.id)
+    return [Hash(found) for found in connection.scalars(query)]
 
 
 def create_seqs_from(connection: Connection, log: int, first: int) -> list[int]:
@@ -202,6 +208,7 @@ def logs_without_schema(connection: Connection) -> list[int]:
         .where(or_(logs.c.forked_at.is_(None), entries.c.seq_num < logs.c.forked_at))
         .where(or_(logs.c.lied_at.is_(None), entries.c.seq_num < logs.c.lied_at))
         .where(or_(logs.c.ended_at.is_(None), entries.c.seq_num <= logs.c.ended_at))
+        .where(or_(logs.c.revoked_after.is_(None), entries.c.seq_num <= logs.c.revoked_after))
     )
     return list(connection.scalars(select(logs.c.id).where(~named.exists()).order_by(logs.c.id)))
 

@@ -169,8 +169,8 @@ def _rows(
     standing = log.standing
     if standing.invalid_from is not None:
         last = min(last, standing.invalid_from - 1)
-    if standing.ended_at is not None:
-        last = min(last, standing.ended_at)
+    if standing.last_counted is not None:
+        last = min(last, standing.last_counted)
     is_public = and_(
         public_instances.c.log == entries.c.log,
         public_instances.c.create_seq == entries.c.create_seq,

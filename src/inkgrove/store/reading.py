@@ -17,7 +17,7 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists
 from inkgrove.store.decide import Standing
-from inkgrove.store.tables import entries, fork_proofs, logs, name_of_log
+from inkgrove.store.tables import STANDING, entries, fork_proofs, logs, name_of_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,7 @@ class HeldLine(NamedTuple):
     payload: bytes | None
 
 
-_STANDING: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at)
-_LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *_STANDING)
+_LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *STANDING)
 _log_called: Final = Compiled(lambda _: _LOG.where(logs.c.name == bindparam("name")))
 _logs_called: Final = CompiledList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
 _logs_numbered: Final = CompiledList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
@@ -105,7 +104,7 @@ def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
 
 def log_state(row: Any) -> LogState:
     """A row of the table `logs`."""
-    standing = Standing(row.forked_at, row.lied_at, row.ended_at)
+    standing = Standing(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
     return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
 
 
@@ -150,7 +149,7 @@ def read_newest_entries(
     return [_stored_entry(row) for row in rows]
 
 
-_STORED: Final = select(entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *_STANDING).join_from(
+_STORED: Final = select(entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *STANDING).join_from(
     entries, logs
 )
 _entry: Final = Compiled(lambda _: _STORED.where(entries.c.hash == bindparam("hash")))
@@ -217,10 +216,10 @@ def verified_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash
     """Those of the hashes that are of verified entries, of whatever log."""
     found: set[Hash] = set()
     for some in in_lists(hashes):
-        query = select(entries.c.hash, entries.c.seq_num, *_STANDING).join_from(entries, logs)
-        for row in connection.execute(query.where(entries.c.hash.in_(some))):
-            if Standing(row.forked_at, row.lied_at, row.ended_at).refusal(row.seq_num) is None:
-                found.add(Hash(row.hash))
+        query = select(entries.c.hash, entries.c.seq_num, *STANDING).join_from(entries, logs)
+        for entry_hash, seq_num, *standing in connection.execute(query.where(entries.c.hash.in_(some))):
+            if Standing(*standing).refusal(seq_num) is None:
+                found.add(Hash(entry_hash))
     return found
 
 
@@ -247,7 +246,7 @@ def count_absent(connection: Connection, log: int) -> int:
     bounds = []
     if standing.invalid_from is not None:
         bounds.append(entries.c.seq_num < standing.invalid_from)
-    if standing.ended_at is not None:
-        bounds.append(entries.c.seq_num <= standing.ended_at)
+    if standing.last_counted is not None:
+        bounds.append(entries.c.seq_num <= standing.last_counted)
     query = select(func.count()).where(entries.c.log == log, entries.c.payload.is_(None), *bounds)
     return connection.scalar(query) or 0

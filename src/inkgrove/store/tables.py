@@ -81,7 +81,10 @@ logs = Table(
     Column("forked_at", BigInteger),
     Column("lied_at", BigInteger),
     Column("ended_at", BigInteger),
+    Column("revoked_after", BigInteger),  # of a revoked key: the last that counts; derived from its identity's log 0
 )
+STANDING: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at, logs.c.revoked_after)
+"""What `decide.Standing` is made of, in its order."""
 
 schemas = Table(
     "schemas",

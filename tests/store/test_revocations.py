@@ -1,0 +1,109 @@
+"""What a revoked key has signed behind its end counts nowhere, whatever came first (docs/protocol.md section 7)."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.bulk import Line, LogAsSeen, Run
+from inkgrove.store.decide import Standing
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
+from tests.store.test_ingest import happened, items, said, standing
+from tests.support.logs import LogBuilder, key
+from tests.support.revocations import Revoking
+
+FIRST, FURTHER = 31, 32
+
+
+def messages(store: LogStore, log: LogBuilder) -> list[int]:
+    """The places whose messages count."""
+    state = store.log_state(log.secret.public, log.log_id)
+    assert state is not None
+    return [item.seq_num for item in store.messages_between(state.id)]
+
+
+@pytest.mark.parametrize("comes_first", ["log", "revocation"])
+def test_revocation_holds_in_either_order(store: LogStore, comes_first: str) -> None:
+    log, other = LogBuilder(key(FURTHER)).grow(6), LogBuilder(key(FURTHER), log_id=2).grow(3)
+    revoking = Revoking(FIRST, FURTHER).say(((1, 4),))
+    if comes_first == "revocation":
+        revoking.tell(store)
+        assert said(store.ingest(items(log))) == ["stored"] * 4 + ["log.key-revoked"] * 2
+        assert said(store.ingest(items(other))) == ["log.key-revoked"] * 3
+    else:
+        store.ingest([*items(log), *items(other)])
+        revoking.tell(store)
+        assert happened(store)[-2:] == [("ended", 5), ("ended", 1)]
+        assert messages(store, other) == []
+    assert messages(store, log) == [1, 2, 3, 4]
+    assert standing(store, log) == Standing(revoked_after=4)
+    # The log that says whose key it is stays as it was, and other keys are not touched.
+    assert standing(store, revoking.claim) == Standing()
+    untouched = LogBuilder(key(33)).grow(2)
+    assert said(store.ingest(items(untouched))) == ["stored", "stored"]
+
+
+def test_newest_word_on_a_key_counts(store: LogStore) -> None:
+    log = LogBuilder(key(FURTHER)).grow(6)
+    store.ingest(items(log))
+    revoking = Revoking(FIRST, FURTHER)
+    for ends, counted in ((((1, 4),), 4), (((1, 2),), 2), (((1, 5),), 5), (None, 6)):
+        revoking.say(ends).tell(store)
+        assert messages(store, log) == list(range(1, counted + 1))
+    assert [item for item in happened(store) if item[0] == "ended"] == [
+        ("ended", 5),
+        ("ended", 3),
+        ("ended", 3),
+        ("ended", 6),
+    ]
+    # Nothing happens if nothing changes, and a key that is nobody's any more is not revoked by anybody.
+    before = store.newest_offset()
+    revoking.tell(store)
+    assert store.newest_offset() == before
+    revoking.say(((1, 1),)).tell(store)
+    revoking.say(None, lists_it=False).tell(store)
+    assert messages(store, log) == [1, 2, 3, 4, 5, 6]
+
+
+def test_stranger_revokes_nobodys_key(store: LogStore) -> None:
+    log = LogBuilder(key(FURTHER)).grow(3)
+    store.ingest(items(log))
+    stranger = Revoking(34, FURTHER)
+    stranger.claim = Revoking(FIRST, FURTHER).claim  # the key says that it is somebody else's
+    stranger.say(((1, 1),)).tell(store)
+    assert messages(store, log) == [1, 2, 3]
+
+
+def test_bulk_appends_nothing_of_a_revoked_key_without_looking(store: LogStore) -> None:
+    Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
+    log = LogBuilder(key(FURTHER)).grow(4)
+    lines = [
+        Line(entry.seq_num, verify_signed(entry).hash, entry.encoded, payload, None, is_end=False)
+        for entry, payload in zip(log.entries, log.payloads, strict=True)
+    ]
+    run = Run(LogAsSeen(PublicKey(log.secret.public), 1, 0, 0), lines)
+    assert store.append_clean([run]) == [run]
+    assert store.log_state(log.secret.public, 1) is None
+    assert said(store.ingest(items(log))) == ["stored"] * 2 + ["log.key-revoked"] * 2
+    # One that counts up to no entry at all is not taken for one that was never revoked.
+    none = LogBuilder(key(FURTHER), log_id=7).grow(1)
+    assert said(store.ingest(items(none))) == ["log.key-revoked"]
+
+
+def test_store_from_before_hears_of_its_revocations(tmp_path: Path) -> None:
+    log = LogBuilder(key(FURTHER)).grow(3)
+    with open_store(tmp_path) as store:
+        store.ingest(items(log))
+        Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
+        with store.database.writing() as connection:
+            connection.execute(text("ALTER TABLE logs DROP COLUMN revoked_after"))
+            connection.execute(text("DELETE FROM ingests WHERE what = 'ended'"))
+            connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    with open_store(tmp_path) as store:
+        assert messages(store, log) == [1, 2]
+        assert happened(store)[-1] == ("ended", 3)
+        assert decode_entry(store.entries_of(log.secret.public, 1)[2].entry.encoded) == log.entry(3)

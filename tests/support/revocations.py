@@ -1,0 +1,32 @@
+"""An identity that revokes a further key of its own."""
+
+from inkgrove.core.keys import identity_of
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
+from inkgrove.messages.message import encode_message
+from inkgrove.node.identity_log import follow_since
+from inkgrove.store.ingests import START
+from inkgrove.store.log_store import LogStore
+from tests.support.logs import LogBuilder, key
+
+
+class Revoking:
+    """The first key, what the further key says of itself, and the documents, each with other ends of that key."""
+
+    def __init__(self, first: int, further: int) -> None:
+        self.key = key(further)
+        self.claim = LogBuilder(self.key, log_id=0)
+        self.claim.append(encode_message(KeyOf(identity_of(key(first).public))))
+        self.documents = LogBuilder(key(first), log_id=0)
+
+    def say(self, revoked: tuple[tuple[int, int], ...] | None, *, lists_it: bool = True) -> "Revoking":
+        """Sign a new document."""
+        keys = (FurtherKey(self.key.public, revoked),) if lists_it else ()
+        document = IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink", keys=keys)
+        self.documents.append(encode_message(document))
+        return self
+
+    def tell(self, store: LogStore) -> None:
+        """Take all of it into a store, and follow it as a node does."""
+        for log in (self.claim, self.documents):
+            store.ingest([(e.encoded, p) for e, p in zip(log.entries, log.payloads, strict=True)])
+        store.database.write(lambda connection: follow_since(connection, START))
