@@ -60,7 +60,7 @@ def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
         bulk = sync(b, "jane.a.ink", bulk=10)
 
         assert (batches.in_bulk, bulk.in_bulk) == (False, True)
-        assert batches.refused == bulk.refused == {"identity.key-revoked": 15}
+        assert batches.refused == bulk.refused == {"log.key-revoked": 15}
         assert (batches.received, batches.stored) == (bulk.received, bulk.stored)
         of_key = [{place: payload for place, payload in held(n.node).items() if place[0] == key(51).public.hex()}
                   for n in (b, c)]  # fmt: skip
