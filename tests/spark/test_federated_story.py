@@ -1,4 +1,6 @@
-"""Ink's own example, played by five real node processes: after each step everybody sees what they should see."""
+"""Ink's own example, played by five real node processes with a pipeline for each: after each step everybody sees what
+they should see, and every view is what the oracle makes of what its node holds.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,18 +10,20 @@ from typing import Any
 
 import httpx
 import pytest
+from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.reference import fold
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
-from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
-from tests.support.views import held_by
+from tests.support.views import expected, held_by, materialised
+from tests.unit.schema.test_oracle import exact
 
 HOMES = {"jane": "a", "john": "b", "mary": "b", "alice": "c", "bob": "d", "carol": "e"}
 
@@ -31,6 +35,7 @@ class Story:
     serving: dict[str, Serving]
     stores: dict[str, Node]
     """The same stores, opened by the test beside the processes that serve them."""
+    pipelines: dict[str, Materialiser]
     people: dict[str, httpx.Client] = field(default_factory=dict)
     ids: dict[str, IdentityId] = field(default_factory=dict)
     schema: str = ""
@@ -80,25 +85,22 @@ class Story:
         assert answer.status_code == 200, answer.text
         return {row["fields"]["subject"] for row in answer.json()["rows"]}
 
-    def compare(self, expected: dict[str, set[str]], anybody: dict[str, set[str]] | None = None) -> None:
+    def compare(self, wanted: dict[str, set[str]], anybody: dict[str, set[str]] | None = None) -> None:
         """The views of all nodes, each read by those who live there and by anybody, and what each node holds at all."""
-        for letter, node in self.stores.items():
-            build_views(node)
+        for letter, pipeline in self.pipelines.items():
+            pipeline.catch_up()
+            views = materialised(pipeline)
+            assert exact(views) == exact(expected(pipeline))
             here = [name for name, home in HOMES.items() if home == letter]
             seen = {name: self.sees(name, letter) for name in here}
-            assert seen == {name: expected[name] for name in here}
+            assert seen == {name: wanted[name] for name in here}
             assert self.sees(None, letter) == (anybody or {}).get(letter, set())
-            held = {
-                str(row.fields["subject"])
-                for view in fold(held_by(node.store))
-                if view.schema == schema_id(self.schema)
-                for row in view.rows
-            }
-            assert held == set().union(*seen.values())
+            rows = views[schema_id(self.schema)]["rows"].values() if schema_id(self.schema) in views else ()
+            assert {row["fields"]["subject"] for row in rows} == set().union(*seen.values())
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Iterator[Story]:
+def story(spark: SparkSession, tmp_path: Path) -> Iterator[Story]:
     letters = sorted(set(HOMES.values()))
     ports = {letter: free_port() for letter in letters}
     resolve = ",".join(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
@@ -109,11 +111,14 @@ def story(tmp_path: Path) -> Iterator[Story]:
             for letter, port in ports.items()
         }
         stores: dict[str, Node] = {}
+        pipelines: dict[str, Materialiser] = {}
         for letter in letters:
             home = tmp_path / letter
             stores[letter] = Node(home, NodeSettings(), home=home)
             stack.callback(stores[letter].close)
-        told = Story(serving, stores)
+            pipelines[letter] = Materialiser(spark, str(home))
+            stack.callback(pipelines[letter].close)
+        told = Story(serving, stores, pipelines)
         for name in HOMES:
             told.move_in(name)
             stack.callback(told.people[name].close)
