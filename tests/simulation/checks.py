@@ -131,6 +131,9 @@ class Check:
             whole = {item.entry for item in story.said}
             for identity, is_known in self.oracle.must_have(instance):
                 yield from self._compare(instance, whole, story.owner, identity, is_known=is_known)
+            for domain in self.oracle.must_replicate(instance):
+                if lacking := whole - self.holdings[domain].payloads:
+                    yield f"{domain} has not replicated {self._places(instance, lacking)}"
             for by, to, is_known in self.oracle.must_follow(instance):
                 held = self.holdings[self.oracle.domains[by]].payloads & whole
                 yield from self._compare(instance, held, by, to, is_known=is_known)
@@ -152,7 +155,10 @@ class Check:
             if not story.is_deleted:
                 continue
             end = story.said[-1].entry
-            told = {self.oracle.domains[story.owner]}
+            home = self.oracle.domains[story.owner]
+            told = {home}
+            if story.public():
+                told |= {node for node, peer in self.oracle.peers if peer == home}
             grows = True
             while grows:
                 grows = False

@@ -18,14 +18,17 @@ from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.fetch import Answer, Request, parse_url
 from inkgrove.federation.inbox import take_in
+from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
 from inkgrove.federation.outbox import PATH, Outbox
 from inkgrove.federation.quotas import Quotas
 from inkgrove.federation.relations import PATH as RELATIONS
 from inkgrove.federation.relations import hear, is_final, tell_waiting
+from inkgrove.federation.replicator import Replicator
 from inkgrove.federation.senders import Senders
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
 from inkgrove.federation.well_known import render_well_known
+from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
@@ -38,7 +41,7 @@ from inkgrove.store.peers import KnownIdentity
 from tests.simulation.virtual import Network, VirtualLoop
 
 _Result = TypeVar("_Result")
-SETTINGS = NodeSettings()
+SETTINGS = NodeSettings(replication_seconds=60)
 FOR_EVER = 10**18
 VAULT = Vault(b"simulated nodes share a passphrase")
 
@@ -94,6 +97,8 @@ class SimulatedNode:
         self.is_up = True
         self.network.handlers[self.domain] = self._handle
         self.begin(self.outbox.run(idle_seconds=15.0))
+        self.replicator = Replicator(self.node, self.transport, self.discovery, run_blocking=run)
+        self.begin(self.replicator.run(idle_seconds=15.0))
 
     def crash(self) -> None:
         """Fall over: whatever goes on is never finished."""
@@ -187,18 +192,25 @@ class SimulatedNode:
                 return Answer(200, (), body)
             sender = await self.senders.admit(request)
             self.quotas.use(sender.node_key, len(request.body))
-            if url.target == PATH:
-                body = await self._run_blocking(lambda: take_in(self.node, sender, request.body))
-                self.outbox.wake()
-            else:
-                assert url.target == RELATIONS
-                body = await self._run_blocking(lambda: hear(self.node, sender, request.body))
-                self.outbox.wake()
+            body = await self._run_blocking(lambda: self._answer_signed(url.target, sender, request.body))
+            self.outbox.wake()
             return Answer(200, (), body)
         except InkgroveError as error:
             retry = error.data.get("retry_after")
             headers = (("Retry-After", str(retry)),) if isinstance(retry, int) else ()
             return Answer(status_of(error), headers, error.code.encode())
+
+    def _answer_signed(self, path: str, sender: KnownIdentity, body: bytes) -> bytes:
+        match path:
+            case _ if path == HEIGHTS_PATH:
+                return encode_heights(tell_heights(self.node, decode_ask_heights(body)))
+            case _ if path == ENTRIES_PATH:
+                return encode_entries(tell_entries(self.node, decode_wants(body)))
+            case _ if path == RELATIONS:
+                return hear(self.node, sender, body)
+            case _:
+                assert path == PATH
+                return take_in(self.node, sender, body)
 
     def add_person(self, name: str) -> Person:
         identity = create_identity(self.node, f"{name}.{self.domain}", None)

@@ -48,6 +48,11 @@ class Story:
         words = [item.access for item in self.said if item.time <= time and item.access is not None]
         return (words[-1].mode, words[-1].to) if words else ("listed", ())
 
+    def public(self) -> set[Hash]:
+        """What anybody may have: all up to a word that makes it public; once it was, that it has ended."""
+        ends = [item.seq_num for item in self.said if self.mode_after(item.seq_num) == "public"]
+        return {item.entry for item in self.said if ends and (item.is_delete or item.seq_num <= ends[-1])}
+
     def mode_after(self, seq_num: int) -> str:
         """The newest word of somebody who has everything up to a message and nothing later."""
         words = [item.access for item in self.said if item.seq_num <= seq_num and item.access is not None]
@@ -60,6 +65,8 @@ class Oracle:
     def __init__(self) -> None:
         self.time: Time = 0
         self.domains: dict[IdentityId, str] = {}
+        self.peers: set[tuple[str, str]] = set()
+        """(node, the node that it replicates from)"""
         self.stories: dict[Hash, Story] = {}
         self.relations: dict[tuple[str, IdentityId, IdentityId], list[tuple[Time, str | None]]] = defaultdict(list)
         """(node, follower, followee): how it stood there, and since when."""
@@ -167,7 +174,7 @@ class Oracle:
             told = {item.entry for item in story.said if self._is_ever_told(story, identity, item.time)}
             if self._is_ever_told(story, identity, first):  # that it has ended is told to all who may have it
                 told |= {item.entry for item in story.said if item.is_delete}
-            found[identity] = told
+            found[identity] = told | story.public()
         grows = True
         while grows:
             grows = False
@@ -202,6 +209,12 @@ class Oracle:
                 yield identity, True
             elif self.refused.get((identity, story.owner), 0) < moved:
                 yield identity, False
+
+    def must_replicate(self, instance: Hash) -> Iterator[str]:
+        """The nodes that must have all of a living instance because it is public where they replicate from."""
+        story = self.stories[instance]
+        if not story.is_deleted and story.mode_at(self.time)[0] == "public":
+            yield from (node for node, peer in sorted(self.peers) if peer == self.domains[story.owner])
 
     def must_follow(self, instance: Hash) -> Iterator[tuple[IdentityId, IdentityId, bool]]:
         """(by, to, as above): who must have whatever those have who passed a living instance on to them."""

@@ -28,6 +28,7 @@ from inkgrove.node.relations import Move, move_relation
 from inkgrove.store.deliveries import count_waiting
 from inkgrove.store.node_tables import shares
 from inkgrove.store.notices import waiting_others
+from inkgrove.store.peer_list import add_peer
 from inkgrove.store.peers import KnownIdentity, find_known
 from inkgrove.store.relations import put_state
 from inkgrove.store.requests import list_requests
@@ -114,6 +115,7 @@ class World:
         """Everything, up to the point where nothing is left to be delivered."""
         self.entry_of = {}
         await self._acquaint()
+        self._choose_peers()
         self.network.weather = FOUL
         chaos = [asyncio.create_task(self._crashes()), asyncio.create_task(self._partitions())]
         asked: set[asyncio.Task[Any]] = set()
@@ -140,14 +142,21 @@ class World:
             if not node.is_up:
                 node.start()
         await asyncio.sleep(400)  # whatever is still on its way arrives
+        await self._wait_for_deliveries()
+        await asyncio.sleep(
+            200
+        )  # everybody has replicated what is the last word by now, and what that brings is sent on
+        await self._wait_for_deliveries()
+        await self._ask_again()
+        await asyncio.sleep(60)
+
+    async def _wait_for_deliveries(self) -> None:
         until = self.loop.time() + 6 * 3600
         while self.loop.time() < until and any(
             node.node.database.read(count_waiting) or node.node.database.read(waiting_others)
             for node in self.nodes.values()
         ):
             await asyncio.sleep(60)
-        await self._ask_again()
-        await asyncio.sleep(60)
 
     async def _ask_again(self) -> None:
         """Who follows asks again: that brings both sides in line."""
@@ -169,6 +178,13 @@ class World:
                         await node.discovery.find(they.fqdn)
                         node.node.database.write(lambda c: put_state(c, one.id, other.id, "accepted", 0))  # noqa: B023
                         node.notice_relations()
+
+    def _choose_peers(self) -> None:
+        for node in self.nodes.values():
+            for person in self.rng.sample(self.people, self.rng.choice((0, 1, 1, 2))):
+                if person.domain != node.domain:
+                    node.node.database.write(lambda c: add_peer(c, person.fqdn, 0))  # noqa: B023
+                    self.oracle.peers.add((node.domain, person.domain))
 
     async def _crashes(self) -> None:
         for node in self.nodes.values():
@@ -307,6 +323,10 @@ class World:
         query = select(shares.c.instance).where(shares.c.identity == person.id).order_by(shares.c.instance)
         received = [Hash(item) for item in node.node.database.read(lambda c: c.scalars(query).all())]
         received = [item for item in received if self.oracle.stories[item].owner != person.id]
+        if self.rng.random() < 0.3:  # what came by replication, or could have
+            now = self.oracle.time
+            public = (item for item, story in self.oracle.stories.items() if story.mode_at(now)[0] == "public")
+            received = [item for item in public if self.oracle.stories[item].owner != person.id]
         if received:
             instance = self.rng.choice(received)
             node.publish(person, PassOnInstance(instance, names))
