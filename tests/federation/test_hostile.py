@@ -33,9 +33,10 @@ from inkgrove.messages.delivery import (
     encode_delivery,
 )
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.messages.instance import Create, Delete
+from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
@@ -114,6 +115,66 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         assert texts(away) == {"Hello, all"}
     finally:
         away.close()
+
+
+def branches() -> dict[str, LogBuilder]:
+    """Histories that part after a note: one goes on, one deletes it at once, one says something else before that."""
+    trunk = LogBuilder()
+    trunk.append(encode_message(Create(SCHEMA, {"text": "I regret this"})))
+    said: dict[str, list[Message]] = {
+        "goes on": [Create(SCHEMA, {"text": "More"})],
+        "deletes": [Delete(trunk.hash(1), SCHEMA)],
+        "deletes later": [Create(SCHEMA, {"text": "Other"}), Delete(1)],
+    }
+    built = {name: LogBuilder() for name in said}
+    for name, log in built.items():
+        log.entries, log.payloads = trunk.entries[:], trunk.payloads[:]
+        for message in said[name]:
+            log.append(encode_message(message))
+    return built
+
+
+@pytest.mark.parametrize("other", ["deletes", "deletes later"])
+@pytest.mark.parametrize("is_delete_first", [True, False])
+@pytest.mark.parametrize("is_fork_known", [True, False])
+def test_delete_in_any_branch_counts_whatever_came_first(
+    node: Node, other: str, is_delete_first: bool, is_fork_known: bool
+) -> None:
+    john = create_identity(node, "john.b.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    one, ending = branches()["goes on"], branches()[other]
+    delete = parcel(ending, len(ending.entries), john)
+    parcels = [parcel(one, 2, john), Parcel(one.hash(1), delete.recipients, delete.entries)]
+    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].fate is Fate.ACCEPTED
+    if is_fork_known:  # as a proof tells it, without payloads
+        for log in (one, ending):
+            node.store.ingest([(entry.encoded, None) for entry in log.entries])
+    for item in reversed(parcels) if is_delete_first else parcels:
+        receive_parcel(node, JANE, item)
+    assert texts(node) == set()
+    # Both again: nothing of the branches is taken, and the second time no more than the first.
+    before = [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)]
+    for item in parcels:
+        assert receive_parcel(node, JANE, item)[0].code == "log.forked"
+    assert [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)] == before
+    held = node.database.read(lambda c: find_held(c, one.hash(1)))
+    assert held is not None
+    assert held.is_deleted  # so nobody gets it from here
+
+
+def test_one_delete_behind_a_fork_is_kept_of_an_instance(node: Node) -> None:
+    john = create_identity(node, "john.b.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    one, ending = branches()["goes on"], branches()["deletes"]
+    for seq_num in (1, 2):
+        receive_parcel(node, JANE, parcel(one, seq_num, john))
+    for _ in range(5):
+        ending.append(encode_message(Delete(1)))
+    for seq_num in range(2, 8):
+        delete = parcel(ending, seq_num, john)
+        receive_parcel(node, JANE, Parcel(one.hash(1), delete.recipients, delete.entries))
+    payloads = [item.payload for item in node.store.entries_of(key(1).public, 1) if item.payload is not None]
+    assert sorted(payloads) == sorted([*one.payloads, ending.payloads[1]])
 
 
 # Deliveries that are too large

@@ -86,6 +86,14 @@ def test_word_behind_a_fork_does_not_count(store: LogStore) -> None:
     assert public(store) == {}
 
 
+def test_end_behind_a_fork_counts(store: LogStore) -> None:
+    log = log_of(Create(SCHEMA, {}, PUBLIC), Create(SCHEMA, {}, PUBLIC))
+    take(store, log)
+    other = log_of(Create(SCHEMA, {}, PUBLIC), Delete(1))
+    take(store, other, 2)
+    assert public(store) == {1: True}
+
+
 def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store: LogStore) -> None:
     other = SchemaId(key(8).public, 1)
     definition = LogBuilder(key(9), log_id=3)

@@ -22,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 
+from inkgrove.core.errors import AfterEndOfLog
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
@@ -118,12 +119,13 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
         query, pairs_as_parameters(dialect, sorted(dirty))
     ):
         key = InstanceKey(log, create_seq)
-        if standings[log].refusal(seq_num) is not None:
+        refusal = standings[log].refusal(seq_num)
+        if kind == "delete" and not isinstance(refusal, AfterEndOfLog):
+            ended.add(key)  # in whatever branch of a forked log
+        if refusal is not None:
             continue
         if kind == "create" and seq_num == create_seq:
             begun.add(key)
-        elif kind == "delete":
-            ended.add(key)
         if access is not None and newest.get(key, (0, ""))[0] < seq_num:
             newest[key] = seq_num, access
     execute_many(connection, _FORGET, [{"of_log": log, "of_seq": create_seq} for log, create_seq in sorted(dirty)])
