@@ -21,7 +21,7 @@ from inkgrove.core.errors import (
     StoreUnavailable,
 )
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import NotAddressed, RequestBoxFull, SenderUnproved, UnknownRecipient
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
@@ -132,15 +132,21 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
     if isinstance(error, LacksCreate) and via is not None:
         error = _heed_end(node, via, parcel) or error
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
-        _keep_evidence(node, parcel)
+        _keep_evidence(node, via, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
-def _keep_evidence(node: Node, parcel: Parcel) -> None:
-    """What proves that an author cheats is kept; payloads only where they are the proof, or a delete."""
+def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
+    """What proves that an author cheats is kept; payloads only where they are the proof, or a delete.
+
+    Only about logs of which something is held, from those whom somebody here knows: else strangers could fill the disk.
+    """
     prepared, _ = prepare(parcel.entries)
 
     def work(connection: Connection) -> None:
+        for author, log_id in by_log(prepared):
+            if find_log(connection, author, log_id) is None or not _is_for_us(connection, via, author, parcel):
+                return
         held = find_held(connection, parcel.instance)
         # Nobody undeletes by forking; one delete of an instance is enough for that.
         can_end = held is not None and not held.is_deleted
@@ -151,6 +157,16 @@ def _keep_evidence(node: Node, parcel: Parcel) -> None:
         ingest_batch(connection, by_log(kept), must_be_next=False)
 
     node.database.write(work)
+
+
+def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey, parcel: Parcel) -> bool:
+    """Whether a parcel was handed over, or is for somebody of this node who knows whoever sends it."""
+    owner = owner_of(connection, author)
+    return via is None or any(
+        _standing(connection, recipient, via, owner, parcel.instance) is Standing.KNOWN
+        for recipient in parcel.recipients
+        if find_identity(connection, recipient) is not None
+    )
 
 
 def _heed_end(node: Node, via: IdentityId, parcel: Parcel) -> InkgroveError | None:
