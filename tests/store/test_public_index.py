@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
+from inkgrove.core.keys import IdentityId
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.offers import lacking_ranges
@@ -40,7 +42,7 @@ def take(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True
     numbers = seq_nums or range(1, len(log.entries) + 1)
     receipts = store.ingest((log.entry(n).encoded, log.payloads[n - 1] if payloads else None) for n in numbers)
     assert all(receipt.error is None or receipt.status == "evidence" for receipt in receipts), receipts
-    while store.database.write(lambda connection: follow_logs(connection, 5)):
+    while store.database.write(lambda connection: follow_logs(connection, 5)) is not None:
         pass
     assert not store.database.read(is_behind)
 
@@ -92,6 +94,19 @@ def test_end_behind_a_fork_counts(store: LogStore) -> None:
     other = log_of(Create(SCHEMA, {}, PUBLIC), Delete(1))
     take(store, other, 2)
     assert public(store) == {1: True}
+
+
+def test_news_are_found_of_what_was_sent_to_somebody_and_of_nothing_else(store: LogStore) -> None:
+    log = log_of(*(Create(SCHEMA, {}) for _ in range(3)), Update(SCHEMA, 1, {}), Delete(2), Update(SCHEMA, 3, {}))
+    take(store, log, 1, 2, 3)
+    john, jane = IdentityId(b"j" * 32), IdentityId(b"k" * 32)
+    for seq_num, wanted in ((1, 1), (2, 2), (3, 6)):
+        store.database.write(lambda c: queue(c, log.hash(seq_num), john, [jane], wanted=wanted, now=5))  # noqa: B023
+    store.ingest((log.entry(n).encoded, log.payloads[n - 1]) for n in (4, 5, 6))
+    found = store.database.write(lambda c: follow_logs(c, 5))
+    assert found is not None
+    assert set(found) == {log.hash(1), log.hash(2)}
+    assert store.database.write(lambda c: follow_logs(c, 5)) is None
 
 
 def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store: LogStore) -> None:

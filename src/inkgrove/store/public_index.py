@@ -1,7 +1,8 @@
 """Follows the logs and remembers what replication asks for: which instances are public, which schemas are unknown.
 
 docs/protocol.md section 8. All of it follows from the logs; a page of ingest positions is looked at once, and each
-instance whose access may have changed is judged anew.
+instance whose access may have changed is judged anew. What came by whatever way, and was sent to somebody elsewhere
+before it came, is found on the way.
 """
 
 from collections.abc import Collection
@@ -23,12 +24,13 @@ from sqlalchemy import (
 )
 
 from inkgrove.core.errors import AfterEndOfLog
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
-from inkgrove.store.federation_tables import index_progress, public_instances
+from inkgrove.store.federation_tables import deliveries, index_progress, public_instances
 from inkgrove.store.ingests import START, Offset, What, end_of_page, is_after, is_up_to, newest_offset
 from inkgrove.store.messages import InstanceKey, create_seqs_from
 from inkgrove.store.reading import read_logs
@@ -56,18 +58,30 @@ def is_behind(connection: Connection) -> bool:
     return indexed_offset(connection) != newest_offset(connection)
 
 
-def follow_logs(connection: Connection, now: int) -> bool:
-    """Look at the next page of what happened; whether there may be more."""
+def follow_logs(connection: Connection, now: int) -> list[Hash] | None:
+    """Look at the next page of what happened; None if nothing did.
+
+    Gives the instances of which something came that is newer than what is due to somebody elsewhere.
+    """
     before = _lock_progress(connection)
     end = end_of_page(connection, before, _PAGE)
     if end is None:
-        return False
+        return None
     # All that lies between two offsets is settled: every query about it sees the same.
     is_new = and_(is_after(connection, before), is_up_to(connection, end))
     _settle(connection, _dirty_instances(connection, is_new))
     want_schemas(connection, _named_schemas(connection, is_new), now)
     connection.execute(update(index_progress).values(xid=end.xid, position=end.position))
-    return True
+    return _newer_than_due(connection, is_new)
+
+
+def _newer_than_due(connection: Connection, is_new: ColumnElement[bool]) -> list[Hash]:
+    creates = entries.alias()
+    is_create = and_(creates.c.log == entries.c.log, creates.c.seq_num == entries.c.create_seq)
+    # As a condition, so that no database begins with all that was ever sent.
+    is_due = exists().where(deliveries.c.instance == creates.c.hash, deliveries.c.wanted < entries.c.seq_num)
+    query = select(creates.c.hash).distinct().join_from(ingests, entries, _IS_ENTRY).join(creates, is_create)
+    return [Hash(instance) for instance in connection.scalars(query.where(is_new, is_due))]
 
 
 def _lock_progress(connection: Connection) -> Offset:
