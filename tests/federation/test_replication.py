@@ -159,6 +159,21 @@ def test_of_a_public_instance_that_has_ended_only_the_end_is_offered(world: Worl
     assert world.payloads("b") == set()
 
 
+def test_end_of_what_was_public_and_then_narrowed_reaches_those_who_took_it(world: World) -> None:
+    opened = world.note("open", access=PUBLIC)
+    b, c = world.them.nodes["b"], world.them.nodes["c"]
+    sync(b, "jane.a.ink")
+    sync(c, "carol.b.ink")
+    assert world.change(opened, "secret", access={"mode": "listed"}).status_code == 200
+    sync(b, "jane.a.ink")
+    assert world.payloads("b") == {"open"}  # narrowing recalls nothing, and shows nothing more
+    assert world.jane.delete(f"/instances/{opened}").status_code == 200
+    sync(b, "jane.a.ink")
+    sync(c, "carol.b.ink")
+    assert (world.them.is_deleted("b", opened), world.them.is_deleted("c", opened)) == (True, True)
+    assert (world.payloads("b"), world.payloads("c")) == ({"open"}, {"open"})
+
+
 def test_what_one_node_took_another_takes_from_it(world: World) -> None:
     opened = world.note("open", access=PUBLIC)
     world.note("secret")

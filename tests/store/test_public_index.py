@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
@@ -14,7 +15,7 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.offers import lacking_ranges
+from inkgrove.store.offers import lacking_ranges, read_offered
 from inkgrove.store.opening import open_store
 from inkgrove.store.public_index import follow_logs, is_behind
 from inkgrove.store.wanted import due_schemas
@@ -68,6 +69,30 @@ def test_newest_word_decides(store: LogStore) -> None:
     assert public(store) == {1: False, 2: False}
     take(store, log, 6)
     assert public(store) == {1: True, 2: False}
+
+
+def test_end_of_what_was_public_once_is_remembered_and_nothing_else_of_it(store: LogStore) -> None:
+    log = log_of(
+        Create(SCHEMA, {}, PUBLIC),
+        Create(SCHEMA, {}, LISTED),
+        Update(SCHEMA, 1, access=LISTED),
+        Update(SCHEMA, 1, {"text": "not for all"}),
+        Delete(1),
+        Delete(2),
+    )
+
+    def offered() -> list[int]:
+        found = store.database.read(
+            lambda c: read_offered(c, key(1).public, 7, [(1, 10)], after=0, most=100, most_bytes=10_000)
+        )
+        return [decode_entry(entry).seq_num for entry, payload in found.entries if payload is not None]
+
+    take(store, log, 1, 2)
+    assert (public(store), offered()) == ({1: False}, [1])
+    take(store, log, 3, 4)
+    assert (public(store), offered()) == ({}, [])
+    take(store, log, 5, 6)
+    assert (public(store), offered()) == ({1: True}, [5])
 
 
 def test_create_that_comes_after_its_update_is_public_by_it(store: LogStore) -> None:

@@ -117,7 +117,7 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
 
 
 def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
-    """Write down anew which of these instances are public."""
+    """Write down anew which of these instances are public, or were so and have ended."""
     if not dirty:
         return
     standings = {number: log.standing for number, log in read_logs(connection, {key.log for key in dirty}).items()}
@@ -129,6 +129,7 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
     begun: set[InstanceKey] = set()
     ended: set[InstanceKey] = set()
     newest: dict[InstanceKey, tuple[int, str]] = {}
+    was_public: set[InstanceKey] = set()
     for log, create_seq, seq_num, kind, access in connection.execute(
         query, pairs_as_parameters(dialect, sorted(dirty))
     ):
@@ -142,8 +143,11 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
             begun.add(key)
         if access is not None and newest.get(key, (0, ""))[0] < seq_num:
             newest[key] = seq_num, access
+        if access == "public":
+            was_public.add(key)
     execute_many(connection, _FORGET, [{"of_log": log, "of_seq": create_seq} for log, create_seq in sorted(dirty)])
-    public = [key for key in begun if key in newest and newest[key][1] == "public"]
+    # Who took what was public then is to hear of its end, whatever was said of its access since.
+    public = [key for key in begun & was_public if key in ended or newest[key][1] == "public"]
     if public:
         rows = [{"log": key.log, "create_seq": key.create_seq, "is_deleted": key in ended} for key in sorted(public)]
         execute_many(connection, _REMEMBER, rows)
