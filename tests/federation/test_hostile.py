@@ -11,9 +11,11 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.core.certificate import certificate_pool
+from inkgrove.core.entry import decode_entry, hash_entry
 from inkgrove.core.errors import BadParcel
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
 from inkgrove.federation.inbox import receive_parcel
@@ -33,9 +35,10 @@ from inkgrove.messages.delivery import (
     encode_delivery,
 )
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.messages.instance import Create, Delete
+from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
@@ -43,9 +46,10 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold
 from inkgrove.store.relations import put_state
 from tests.support.federated import federation, until, wait_for
-from tests.support.logs import LogBuilder, key
+from tests.support.logs import LogBuilder, key, resign
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema
+from tests.support.replication import held
 from tests.support.views import held_by
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -114,6 +118,117 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         assert texts(away) == {"Hello, all"}
     finally:
         away.close()
+
+
+def branches() -> dict[str, LogBuilder]:
+    """Histories that part after a note: one goes on, one deletes it at once, one says something else before that."""
+    trunk = LogBuilder()
+    trunk.append(encode_message(Create(SCHEMA, {"text": "I regret this"})))
+    said: dict[str, list[Message]] = {
+        "goes on": [Create(SCHEMA, {"text": "More"})],
+        "deletes": [Delete(trunk.hash(1), SCHEMA)],
+        "deletes later": [Create(SCHEMA, {"text": "Other"}), Delete(1)],
+    }
+    built = {name: LogBuilder() for name in said}
+    for name, log in built.items():
+        log.entries, log.payloads = trunk.entries[:], trunk.payloads[:]
+        for message in said[name]:
+            log.append(encode_message(message))
+    return built
+
+
+@pytest.mark.parametrize("other", ["deletes", "deletes later"])
+@pytest.mark.parametrize("is_delete_first", [True, False])
+@pytest.mark.parametrize("is_fork_known", [True, False])
+def test_delete_in_any_branch_counts_whatever_came_first(
+    node: Node, other: str, is_delete_first: bool, is_fork_known: bool
+) -> None:
+    john = create_identity(node, "john.b.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    one, ending = branches()["goes on"], branches()[other]
+    delete = parcel(ending, len(ending.entries), john)
+    parcels = [parcel(one, 2, john), Parcel(one.hash(1), delete.recipients, delete.entries)]
+    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].fate is Fate.ACCEPTED
+    if is_fork_known:  # as a proof tells it, without payloads
+        for log in (one, ending):
+            node.store.ingest([(entry.encoded, None) for entry in log.entries])
+    for item in reversed(parcels) if is_delete_first else parcels:
+        receive_parcel(node, JANE, item)
+    assert texts(node) == set()
+    # Both again: nothing of the branches is taken, and the second time no more than the first.
+    before = [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)]
+    for item in parcels:
+        assert receive_parcel(node, JANE, item)[0].code == "log.forked"
+    assert [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)] == before
+    instance = node.database.read(lambda c: find_held(c, one.hash(1)))
+    assert instance is not None
+    assert instance.is_deleted  # so nobody gets it from here
+
+
+def test_one_delete_behind_a_fork_is_kept_of_an_instance(node: Node) -> None:
+    john = create_identity(node, "john.b.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    one, ending = branches()["goes on"], branches()["deletes"]
+    for seq_num in (1, 2):
+        receive_parcel(node, JANE, parcel(one, seq_num, john))
+    for _ in range(5):
+        ending.append(encode_message(Delete(1)))
+    for seq_num in range(2, 8):
+        delete = parcel(ending, seq_num, john)
+        receive_parcel(node, JANE, Parcel(one.hash(1), delete.recipients, delete.entries))
+    payloads = [item.payload for item in node.store.entries_of(key(1).public, 1) if item.payload is not None]
+    assert sorted(payloads) == sorted([*one.payloads, ending.payloads[1]])
+
+
+# Lies about sizes
+
+
+def lie_in(log: LogBuilder, payload: bytes, *, via: IdentityId, to: IdentityId, node: Node) -> str | None:
+    """Deliver an entry that says that its payload, of 64 KiB or more, has 5 bytes; the code of the receipt."""
+    unsigned = log.append(payload).encoded[:-64]
+    told = decode_entry(resign(log.secret, unsigned[:-70] + b"\x05" + unsigned[-66:] + bytes(64)))
+    assert (told.payload_size, len(payload) > 0xFFFF) == (5, True)
+    pool = [(entry.encoded, None) for entry in log.entries[:-1]]
+    (receipt,) = receive_parcel(node, via, Parcel(hash_entry(told), (to,), [*pool, (told.encoded, payload)]))
+    return receipt.code
+
+
+def test_lies_of_strangers_and_lies_to_nobody_leave_nothing(node: Node) -> None:
+    john, friend = create_identity(node, "john.b.ink", None).id, identity_of(key(30).public)
+    node.database.write(lambda c: put_state(c, john, friend, "accepted", 0))
+    known = LogBuilder(key(31))
+    known.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
+    node.store.ingest([(known.entry(1).encoded, known.payloads[0])])
+    before = held(node)
+    nobody = IdentityId(bytes(32))
+    for log, via, to in (
+        (LogBuilder(key(32)), JANE, john),
+        (LogBuilder(key(33)), friend, nobody),
+        (LogBuilder(key(34)), friend, john),  # nothing of the log is here that it could do harm to
+        (LogBuilder(key(31)), friend, nobody),
+        (known, JANE, john),
+    ):
+        assert lie_in(log, b"x" * 100_000, via=via, to=to, node=node) == "payload.size-mismatch"
+        assert held(node) == before
+    known.entries, known.payloads = known.entries[:1], known.payloads[:1]
+    assert lie_in(known, b"x" * 100_000, via=friend, to=john, node=node) == "payload.size-mismatch"
+    state = node.store.log_state(key(31).public, 1)
+    assert state is not None
+    assert state.standing.lied_at == 2
+
+
+def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> None:
+    john = create_identity(node, "john.b.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
+    assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is Fate.ACCEPTED
+    before = held(node)
+    too_large = b"x" * (MAX_PAYLOAD_BYTES + 1)
+    assert lie_in(log, too_large, via=JANE, to=john, node=node) == "message.too-large"
+    entries = [(log.entry(1).encoded, too_large)]  # it is not even asked whose payload it is
+    assert receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))[0].code == "message.too-large"
+    assert held(node) == before
 
 
 # Deliveries that are too large

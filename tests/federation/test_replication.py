@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from httpx import Response
 
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.errors import FederationError
-from inkgrove.federation.offering import tell_entries, tell_heights
+from inkgrove.federation.offering import catch_up, tell_entries, tell_heights
 from inkgrove.federation.replicator import next_turn
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import AskHeights, Want
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.node_key import node_key
+from inkgrove.store.deliveries import Trouble, note_failure, states_of
 from inkgrove.store.peer_list import list_peers
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
@@ -40,6 +43,19 @@ class World:
     def note(self, subject: str = "Hello", **facts: object) -> str:
         instance: str = create(self.jane, self.schema, fields={"subject": subject}, **facts)["instance"]
         return instance
+
+    def change(self, instance: str, subject: str, **facts: object) -> Response:
+        return self.jane.patch(
+            f"/instances/{instance}",
+            json={"fields": {"subject": subject}, **facts},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    def pass_on(self, instance: str) -> None:
+        """carol passes an instance on to dora, who gets it."""
+        answer = self.carol.post(f"/instances/{instance}/pass-on", json={"recipients": ["dora.c.ink"]})
+        assert answer.status_code == 200, answer.text
+        wait_for(self.carol, instance, dora_c="delivered")
 
     def payloads(self, letter: str) -> set[str]:
         """The subjects of jane's that a node holds."""
@@ -143,6 +159,21 @@ def test_of_a_public_instance_that_has_ended_only_the_end_is_offered(world: Worl
     assert world.payloads("b") == set()
 
 
+def test_end_of_what_was_public_and_then_narrowed_reaches_those_who_took_it(world: World) -> None:
+    opened = world.note("open", access=PUBLIC)
+    b, c = world.them.nodes["b"], world.them.nodes["c"]
+    sync(b, "jane.a.ink")
+    sync(c, "carol.b.ink")
+    assert world.change(opened, "secret", access={"mode": "listed"}).status_code == 200
+    sync(b, "jane.a.ink")
+    assert world.payloads("b") == {"open"}  # narrowing recalls nothing, and shows nothing more
+    assert world.jane.delete(f"/instances/{opened}").status_code == 200
+    sync(b, "jane.a.ink")
+    sync(c, "carol.b.ink")
+    assert (world.them.is_deleted("b", opened), world.them.is_deleted("c", opened)) == (True, True)
+    assert (world.payloads("b"), world.payloads("c")) == ({"open"}, {"open"})
+
+
 def test_what_one_node_took_another_takes_from_it(world: World) -> None:
     opened = world.note("open", access=PUBLIC)
     world.note("secret")
@@ -167,6 +198,63 @@ def test_delivery_and_replication_meet_without_conflict(world: World) -> None:
     later = world.note("later", recipients=["carol.b.ink"])
     wait_for(world.jane, later, carol_b="delivered")
     assert all(state.invalid_from is None for state in b.node.store.logs().values())
+
+
+def test_what_replication_brings_is_forwarded_to_those_whom_it_was_passed_on_to(world: World) -> None:
+    world.them.acquaint(world.carol, world.dora)
+    b = world.them.nodes["b"]
+    opened = world.note("open", access=PUBLIC)
+    sync(b, "jane.a.ink")
+    world.pass_on(opened)
+    assert world.change(opened, "later").status_code == 200
+    sync(b, "jane.a.ink")
+    until(lambda: world.them.payloads("c", opened) == 2)
+    assert world.jane.delete(f"/instances/{opened}").status_code == 200
+    sync(b, "jane.a.ink")
+    until(lambda: world.them.is_deleted("c", opened))
+
+
+def test_news_that_replication_brings_before_the_push_are_forwarded_too(world: World) -> None:
+    world.them.acquaint(world.carol, world.dora)
+    world.them.follow(world.carol, world.jane)
+    a, b = world.them.nodes["a"].node, world.them.nodes["b"]
+    sync(b, "jane.a.ink")  # whoever asks is looked up
+    opened = world.note("open", access=PUBLIC)
+    wait_for(world.jane, opened, carol_b="delivered")
+    world.pass_on(opened)
+    # The push has to wait, so that it is no news when it comes.
+    late = Trouble(1, a.clock() + 4_000_000, a.clock(), "late")
+    a.database.write(lambda c: note_failure(c, f"node {node_key(b.node).public.hex()}", late))
+    assert world.jane.delete(f"/instances/{opened}").status_code == 200
+    sync(b, "jane.a.ink")
+    assert world.them.is_deleted("b", opened)
+    wait_for(world.jane, opened, carol_b="delivered")
+    until(lambda: world.them.is_deleted("c", opened))
+
+
+def test_once_it_is_closed_nothing_but_its_end_is_forwarded(world: World) -> None:
+    """By whatever way the word came."""
+    world.them.acquaint(world.carol, world.dora)
+    b = world.them.nodes["b"]
+    opened = world.note("open", access=PUBLIC)
+    sync(b, "jane.a.ink")
+    world.pass_on(opened)
+    assert world.change(opened, "secret", access={"mode": "closed", "to": []}).status_code == 200
+
+    def give(count: int) -> None:
+        b.node.store.ingest(world.them.pack("a", opened).entries)
+        while catch_up(b.node):
+            pass
+        assert world.them.payloads("b", opened) == count
+
+    give(2)
+    (state,) = b.node.database.read(lambda c: states_of(c, parse_hash(opened)))
+    assert (state.state, state.wanted) == ("delivered", state.delivered)
+    assert world.them.payloads("c", opened) == 1
+    assert world.jane.delete(f"/instances/{opened}").status_code == 200
+    give(3)
+    until(lambda: world.them.is_deleted("c", opened))
+    assert world.payloads("c") == {"open"}
 
 
 def test_peer_that_cannot_be_reached_is_said_so(world: World) -> None:

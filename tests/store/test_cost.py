@@ -145,7 +145,7 @@ def test_following_a_page_of_one_log_costs_each_entry_the_same(tmp_path: Path) -
 
         with database.writing() as connection:
             connection.connection.driver_connection.set_progress_handler(step, 100)  # type: ignore[union-attr]
-            assert follow_logs(connection, 0)
+            assert follow_logs(connection, 0) is not None
         database.close()
         return steps
 

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.keys import IdentityId
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.offers import lacking_ranges
+from inkgrove.store.offers import lacking_ranges, read_offered
 from inkgrove.store.opening import open_store
 from inkgrove.store.public_index import follow_logs, is_behind
 from inkgrove.store.wanted import due_schemas
@@ -40,7 +43,7 @@ def take(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True
     numbers = seq_nums or range(1, len(log.entries) + 1)
     receipts = store.ingest((log.entry(n).encoded, log.payloads[n - 1] if payloads else None) for n in numbers)
     assert all(receipt.error is None or receipt.status == "evidence" for receipt in receipts), receipts
-    while store.database.write(lambda connection: follow_logs(connection, 5)):
+    while store.database.write(lambda connection: follow_logs(connection, 5)) is not None:
         pass
     assert not store.database.read(is_behind)
 
@@ -68,6 +71,30 @@ def test_newest_word_decides(store: LogStore) -> None:
     assert public(store) == {1: True, 2: False}
 
 
+def test_end_of_what_was_public_once_is_remembered_and_nothing_else_of_it(store: LogStore) -> None:
+    log = log_of(
+        Create(SCHEMA, {}, PUBLIC),
+        Create(SCHEMA, {}, LISTED),
+        Update(SCHEMA, 1, access=LISTED),
+        Update(SCHEMA, 1, {"text": "not for all"}),
+        Delete(1),
+        Delete(2),
+    )
+
+    def offered() -> list[int]:
+        found = store.database.read(
+            lambda c: read_offered(c, key(1).public, 7, [(1, 10)], after=0, most=100, most_bytes=10_000)
+        )
+        return [decode_entry(entry).seq_num for entry, payload in found.entries if payload is not None]
+
+    take(store, log, 1, 2)
+    assert (public(store), offered()) == ({1: False}, [1])
+    take(store, log, 3, 4)
+    assert (public(store), offered()) == ({}, [])
+    take(store, log, 5, 6)
+    assert (public(store), offered()) == ({1: True}, [5])
+
+
 def test_create_that_comes_after_its_update_is_public_by_it(store: LogStore) -> None:
     log = log_of(Create(SCHEMA, {}), Create(SCHEMA, {}))
     log.append(encode_message(Update(SCHEMA, log.hash(2), access=PUBLIC)))
@@ -84,6 +111,27 @@ def test_word_behind_a_fork_does_not_count(store: LogStore) -> None:
     assert public(store) == {1: False}
     take(store, log.fork_at(2), 2)
     assert public(store) == {}
+
+
+def test_end_behind_a_fork_counts(store: LogStore) -> None:
+    log = log_of(Create(SCHEMA, {}, PUBLIC), Create(SCHEMA, {}, PUBLIC))
+    take(store, log)
+    other = log_of(Create(SCHEMA, {}, PUBLIC), Delete(1))
+    take(store, other, 2)
+    assert public(store) == {1: True}
+
+
+def test_news_are_found_of_what_was_sent_to_somebody_and_of_nothing_else(store: LogStore) -> None:
+    log = log_of(*(Create(SCHEMA, {}) for _ in range(3)), Update(SCHEMA, 1, {}), Delete(2), Update(SCHEMA, 3, {}))
+    take(store, log, 1, 2, 3)
+    john, jane = IdentityId(b"j" * 32), IdentityId(b"k" * 32)
+    for seq_num, wanted in ((1, 1), (2, 2), (3, 6)):
+        store.database.write(lambda c: queue(c, log.hash(seq_num), john, [jane], wanted=wanted, now=5))  # noqa: B023
+    store.ingest((log.entry(n).encoded, log.payloads[n - 1]) for n in (4, 5, 6))
+    found = store.database.write(lambda c: follow_logs(c, 5))
+    assert found is not None
+    assert set(found) == {log.hash(1), log.hash(2)}
+    assert store.database.write(lambda c: follow_logs(c, 5)) is None
 
 
 def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store: LogStore) -> None:

@@ -15,12 +15,13 @@ from inkgrove.core.errors import (
     EndedBefore,
     Forked,
     InkgroveError,
+    InvalidSince,
     LacksCreate,
     PayloadSizeMismatch,
     StoreUnavailable,
 )
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import NotAddressed, RequestBoxFull, SenderUnproved, UnknownRecipient
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
@@ -52,7 +53,7 @@ from inkgrove.store.node_tables import relations
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares, held_among
-from inkgrove.store.reading import find_entry
+from inkgrove.store.reading import find_entry, find_log
 from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
 from inkgrove.store.wanted import want_schemas
 
@@ -130,15 +131,42 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
         error = err
     if isinstance(error, LacksCreate) and via is not None:
         error = _heed_end(node, via, parcel) or error
-    if isinstance(error, Forked | PayloadSizeMismatch):
-        _keep_evidence(node, parcel)
+    if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
+        _keep_evidence(node, via, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
-def _keep_evidence(node: Node, parcel: Parcel) -> None:
-    """What proves that an author cheats is kept, whoever brings it; payloads only where they are the proof."""
+def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
+    """What proves that an author cheats is kept; payloads only where they are the proof, or a delete.
+
+    Only about logs of which something is held, from those whom somebody here knows: else strangers could fill the disk.
+    """
     prepared, _ = prepare(parcel.entries)
-    node.store.ingest([(item.signed, item.payload if item.is_lie else None) for item in prepared])
+
+    def work(connection: Connection) -> None:
+        for author, log_id in by_log(prepared):
+            if find_log(connection, author, log_id) is None or not _is_for_us(connection, via, author, parcel):
+                return
+        held = find_held(connection, parcel.instance)
+        # Nobody undeletes by forking; one delete of an instance is enough for that.
+        can_end = held is not None and not held.is_deleted
+        kept = [
+            item if item.is_lie or (can_end and item.is_delete) else item._replace(payload=None, content=None)
+            for item in prepared
+        ]
+        ingest_batch(connection, by_log(kept), must_be_next=False)
+
+    node.database.write(work)
+
+
+def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey, parcel: Parcel) -> bool:
+    """Whether a parcel was handed over, or is for somebody of this node who knows whoever sends it."""
+    owner = owner_of(connection, author)
+    return via is None or any(
+        _standing(connection, recipient, via, owner, parcel.instance) is Standing.KNOWN
+        for recipient in parcel.recipients
+        if find_identity(connection, recipient) is not None
+    )
 
 
 def _heed_end(node: Node, via: IdentityId, parcel: Parcel) -> InkgroveError | None:
@@ -243,6 +271,11 @@ def take_parcel(
         if receipt.error is not None:
             raise _Refused(receipt.error)
         is_news |= receipt.status in (Status.STORED, Status.COMPLETED)
+    log = find_log(connection, opened.author, opened.log_id)
+    assert log is not None
+    for item in opened.messages:  # what is held already, as evidence, is refused like the first time
+        if (refusal := log.standing.refusal(item.seq_num)) is not None:
+            raise _Refused(refusal)
     if not opened.is_deletion:  # that it has ended lets nobody see it who did not
         add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
     if is_news:

@@ -19,6 +19,7 @@ from inkgrove.messages.replication import (
 )
 from inkgrove.node.node import Node
 from inkgrove.node.position import parse_position, render_position
+from inkgrove.node.sending import queue_news
 from inkgrove.store.ingests import Offset
 from inkgrove.store.offers import offered_logs, read_offered
 from inkgrove.store.public_index import follow_logs, indexed_offset, is_behind
@@ -30,10 +31,19 @@ _MOST_PAGES: Final = 10
 
 
 def catch_up(node: Node, pages: int = _MOST_PAGES) -> bool:
-    """Bring the index of what is public up to date; whether there is more to look at."""
+    """Bring the index of what is public up to date and queue what is to be sent on; whether there is more to look at.
+
+    Here all ways meet by which something comes: deliveries, replication and imports, also those of other processes.
+    """
     if not node.database.read(is_behind):
         return False
-    return all(node.database.write(lambda connection: follow_logs(connection, node.clock())) for _ in range(pages))
+    return all(node.database.write(lambda connection: _follow(connection, node.clock())) for _ in range(pages))
+
+
+def _follow(connection: Connection, now: int) -> bool:
+    newer = follow_logs(connection, now)
+    queue_news(connection, newer or (), now)
+    return newer is not None
 
 
 def tell_heights(node: Node, question: AskHeights) -> Heights:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
 from inkgrove.core.entry import Entry, decode_entry, hash_entry
-from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate
+from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate, PayloadTooLarge
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
@@ -143,6 +144,9 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
 
     `held`: hashes of entries that were verified before. The same bytes come often, in pools or after a lost receipt.
     """
+    for _, payload in parcel.entries:
+        if payload is not None and len(payload) > MAX_PAYLOAD_BYTES:  # not worth to be hashed
+            raise PayloadTooLarge(f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     signed = [_verify_unless(held, decode_entry(entry)) for entry, _ in parcel.entries]
     places = {(item.entry.author, item.entry.log_id) for item in signed}
     if len(places) != 1:

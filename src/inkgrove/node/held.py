@@ -61,11 +61,14 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
     if not isinstance(create, Create):
         return None
     for item in messages_of(connection, [key])[key]:
-        if item.invalid_code is not None or item.payload is None:
+        if item.payload is None:
             continue
         try:
             message = decode_message(item.payload)
         except InkgroveError:
+            continue
+        if item.invalid_code is not None:
+            is_deleted |= isinstance(message, Delete)  # in whatever branch of a forked log
             continue
         if isinstance(message, Create | Update) and message.access is not None:
             access, access_seq = message.access, item.seq_num

@@ -71,6 +71,15 @@ def queue_forwards(
             queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
 
 
+def queue_news(connection: Connection, instances: Collection[Hash], now: int) -> None:
+    """The same for instances of which something came by whatever way; once one is closed, only its end."""
+    for instance in instances:
+        held = find_held(connection, instance)
+        if held is not None and (held.is_deleted or may_pass_on(held.access)):
+            besides = owner_of(connection, held.author)  # who publishes queues by themselves
+            queue_forwards(connection, instance, held.last_seq, now, besides=besides)
+
+
 def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recipient: IdentityId) -> bool:
     """Whether what was said last may still go to a recipient: it may have waited, and the word may be another now."""
     if owner_of(connection, held.author) != via:

@@ -2,7 +2,8 @@
 
 The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
 what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
-to judge the next entry by. What is kept is worth exactly what `core.log.verify_log` says of the same set.
+to judge the next entry by. Of what lies in the invalid part of a log, deletes are kept too. What is kept is worth
+exactly what `core.log.verify_log` says of the same set.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Status(StrEnum):
     COMPLETED = "completed"
     """The entry was held already, its payload was not."""
     EVIDENCE = "evidence"
-    """Kept as proof that its author forked the log or lied about a size."""
+    """Kept as proof that its author forked the log or lied about a size, or as a delete behind that."""
     REFUSED = "refused"
 
 
@@ -147,7 +148,9 @@ def decide(facts: LogFacts, item: Prepared, *, must_be_next: bool = False) -> De
         return Decision(Status.EVIDENCE, error, True, has_payload, at, witness)
     refusal_by_log = facts.standing.refusal(seq_num)
     if refusal_by_log is not None:
-        return Decision(Status.REFUSED, refusal_by_log)
+        # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
+        is_kept = item.is_delete and not isinstance(refusal_by_log, AfterEndOfLog)
+        return Decision(Status.EVIDENCE if is_kept else Status.REFUSED, refusal_by_log, is_kept, is_kept)
     if seq_num > 1 and not _has_path(facts, item):
         error_of_path = NoPathToFirst(f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num)
         return Decision(Status.REFUSED, error_of_path)

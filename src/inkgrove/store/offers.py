@@ -1,8 +1,9 @@
 """What this node offers to any other: schema logs and log 0 whole, public instances with the pools that prove them.
 
-docs/protocol.md section 8. Of an instance that has ended only its end is offered. Payloads of anything else never
-leave by this way, and logs that hold nothing to offer are not even named. Log 0 is offered of identities that are
-hosted here and of authors who have something else to offer: not of everybody whom somebody here writes to.
+docs/protocol.md section 8. Of an instance that has ended only its end is offered, if it was ever public. Payloads of
+anything else never leave by this way, and logs that hold nothing to offer are not even named. Log 0 is offered of
+identities that are hosted here and of authors who have something else to offer: not of everybody whom somebody here
+writes to.
 """
 
 from collections.abc import Collection, Iterator, Sequence

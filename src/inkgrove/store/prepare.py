@@ -55,6 +55,11 @@ class Prepared(NamedTuple):
         """Whether the payload proves that the entry claims a wrong size."""
         return isinstance(self.payload_error, PayloadSizeMismatch)
 
+    @property
+    def is_delete(self) -> bool:
+        """Whether the payload is here and ends an instance."""
+        return self.content is not None and self.content.kind == "delete"
+
 
 class Rejected(NamedTuple):
     """An item that no log would take."""

@@ -1,7 +1,8 @@
 """Follows the logs and remembers what replication asks for: which instances are public, which schemas are unknown.
 
 docs/protocol.md section 8. All of it follows from the logs; a page of ingest positions is looked at once, and each
-instance whose access may have changed is judged anew.
+instance whose access may have changed is judged anew. What came by whatever way, and was sent to somebody elsewhere
+before it came, is found on the way.
 """
 
 from collections.abc import Collection
@@ -22,12 +23,14 @@ from sqlalchemy import (
     update,
 )
 
+from inkgrove.core.errors import AfterEndOfLog
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
-from inkgrove.store.federation_tables import index_progress, public_instances
+from inkgrove.store.federation_tables import deliveries, index_progress, public_instances
 from inkgrove.store.ingests import START, Offset, What, end_of_page, is_after, is_up_to, newest_offset
 from inkgrove.store.messages import InstanceKey, create_seqs_from
 from inkgrove.store.reading import read_logs
@@ -55,18 +58,30 @@ def is_behind(connection: Connection) -> bool:
     return indexed_offset(connection) != newest_offset(connection)
 
 
-def follow_logs(connection: Connection, now: int) -> bool:
-    """Look at the next page of what happened; whether there may be more."""
+def follow_logs(connection: Connection, now: int) -> list[Hash] | None:
+    """Look at the next page of what happened; None if nothing did.
+
+    Gives the instances of which something came that is newer than what is due to somebody elsewhere.
+    """
     before = _lock_progress(connection)
     end = end_of_page(connection, before, _PAGE)
     if end is None:
-        return False
+        return None
     # All that lies between two offsets is settled: every query about it sees the same.
     is_new = and_(is_after(connection, before), is_up_to(connection, end))
     _settle(connection, _dirty_instances(connection, is_new))
     want_schemas(connection, _named_schemas(connection, is_new), now)
     connection.execute(update(index_progress).values(xid=end.xid, position=end.position))
-    return True
+    return _newer_than_due(connection, is_new)
+
+
+def _newer_than_due(connection: Connection, is_new: ColumnElement[bool]) -> list[Hash]:
+    creates = entries.alias()
+    is_create = and_(creates.c.log == entries.c.log, creates.c.seq_num == entries.c.create_seq)
+    # As a condition, so that no database begins with all that was ever sent.
+    is_due = exists().where(deliveries.c.instance == creates.c.hash, deliveries.c.wanted < entries.c.seq_num)
+    query = select(creates.c.hash).distinct().join_from(ingests, entries, _IS_ENTRY).join(creates, is_create)
+    return [Hash(instance) for instance in connection.scalars(query.where(is_new, is_due))]
 
 
 def _lock_progress(connection: Connection) -> Offset:
@@ -102,7 +117,7 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
 
 
 def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
-    """Write down anew which of these instances are public."""
+    """Write down anew which of these instances are public, or were so and have ended."""
     if not dirty:
         return
     standings = {number: log.standing for number, log in read_logs(connection, {key.log for key in dirty}).items()}
@@ -114,20 +129,25 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
     begun: set[InstanceKey] = set()
     ended: set[InstanceKey] = set()
     newest: dict[InstanceKey, tuple[int, str]] = {}
+    was_public: set[InstanceKey] = set()
     for log, create_seq, seq_num, kind, access in connection.execute(
         query, pairs_as_parameters(dialect, sorted(dirty))
     ):
         key = InstanceKey(log, create_seq)
-        if standings[log].refusal(seq_num) is not None:
+        refusal = standings[log].refusal(seq_num)
+        if kind == "delete" and not isinstance(refusal, AfterEndOfLog):
+            ended.add(key)  # in whatever branch of a forked log
+        if refusal is not None:
             continue
         if kind == "create" and seq_num == create_seq:
             begun.add(key)
-        elif kind == "delete":
-            ended.add(key)
         if access is not None and newest.get(key, (0, ""))[0] < seq_num:
             newest[key] = seq_num, access
+        if access == "public":
+            was_public.add(key)
     execute_many(connection, _FORGET, [{"of_log": log, "of_seq": create_seq} for log, create_seq in sorted(dirty)])
-    public = [key for key in begun if key in newest and newest[key][1] == "public"]
+    # Who took what was public then is to hear of its end, whatever was said of its access since.
+    public = [key for key in begun & was_public if key in ended or newest[key][1] == "public"]
     if public:
         rows = [{"log": key.log, "create_seq": key.create_seq, "is_deleted": key in ended} for key in sorted(public)]
         execute_many(connection, _REMEMBER, rows)
