@@ -98,7 +98,7 @@ class SimulatedNode:
         self.network.handlers[self.domain] = self._handle
         self.begin(self.outbox.run(idle_seconds=15.0))
         self.replicator = Replicator(self.node, self.transport, self.discovery, run_blocking=run)
-        self.begin(self.replicator.run(idle_seconds=15.0))
+        self.begin(self.replicator.run(idle_seconds=60.0))
 
     def crash(self) -> None:
         """Fall over: whatever goes on is never finished."""
