@@ -24,7 +24,7 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
-from inkgrove.store.deliveries import count_waiting, states_of, troubles
+from inkgrove.store.deliveries import count_waiting, note_failure, states_of, troubles
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import State, put_state
 from inkgrove.store.requests import list_requests
@@ -300,6 +300,54 @@ def test_what_waits_too_long_is_given_up_by_its_own_age(template: Path, tmp_path
             assert (nodes.states(early), nodes.messages("z", early)) == ({"z": "delivered"}, 1)
 
         play(deliver())
+
+
+def test_node_that_is_dead_for_months_is_still_tried_and_given_up(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender = nodes.nodes["a"].node
+        nodes.nodes["z"].crash()
+
+        async def deliver() -> None:
+            mail = nodes.send("Hello", "z")
+            await asyncio.sleep(60)
+            for target, trouble in sender.database.read(troubles).items():
+                old = replace(trouble, failures=5000, next_try=0)
+                sender.database.write(lambda c, target=target, old=old: note_failure(c, target, old))  # type: ignore[misc]
+            before = nodes.network.tried
+            await asyncio.sleep(20_000)
+            failures = [trouble.failures for trouble in sender.database.read(troubles).values()]
+            assert 5000 < max(failures) < 5020
+            assert nodes.network.tried - before < 40
+            sender.settings = replace(sender.settings, give_up_seconds=1000)
+            await asyncio.sleep(6_000)
+            assert nodes.states(mail) == {"z": "given-up"}
+
+        play(deliver())
+
+
+def test_what_nobody_expected_stops_one_node_for_a_while_and_no_other(template: Path, tmp_path: Path) -> None:
+    tried: list[float] = []
+    with playing(template, tmp_path, "abz") as (nodes, play):
+        send = nodes.network.send
+
+        async def stumble(sender: str, request: Request) -> Answer:
+            if request.url == f"https://john.z.ink{PATH}":
+                tried.append(nodes.loop.time())
+                if len(tried) < 4:
+                    raise ZeroDivisionError("what nobody expected")
+            return await send(sender, request)
+
+        async def deliver() -> None:
+            nodes.network.send = stumble  # type: ignore[method-assign]
+            mail = nodes.send("Hello", "bz")
+            await asyncio.sleep(20)
+            assert nodes.states(mail) == {"b": "delivered", "z": "waiting"}
+            await nodes.settled()
+            assert nodes.states(mail) == {"b": "delivered", "z": "delivered"}
+
+        play(deliver())
+    assert len(tried) == 4
+    assert all(30 <= later - earlier < 60 for earlier, later in pairwise(tried))
 
 
 def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp_path: Path) -> None:

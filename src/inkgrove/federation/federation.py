@@ -5,6 +5,8 @@ import fcntl
 import os
 from typing import Final
 
+import structlog
+
 from inkgrove.federation.blobs import BlobFetcher
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
@@ -15,6 +17,8 @@ from inkgrove.federation.senders import Senders
 from inkgrove.node.node import Node
 
 _LOOK_AGAIN_SECONDS: Final = 5.0
+
+log = structlog.get_logger("inkgrove.federation")
 
 
 class Federation:
@@ -33,17 +37,22 @@ class Federation:
 
     async def run(self) -> None:
         """Deliver and replicate until the task is cancelled, while no other process of this home does."""
+        while True:
+            try:
+                await self._run()
+            except Exception:  # such as a home that cannot be written to: nobody else would begin again
+                log.exception("nothing is delivered or replicated at the moment")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _run(self) -> None:
         self._node.home.mkdir(parents=True, exist_ok=True)
         file = os.open(self._node.home / "outbox.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while not _try_lock(file):
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            replicating = asyncio.create_task(self.replicator.run())
-            try:
-                await self.outbox.run()
-            finally:
-                replicating.cancel()
-                await asyncio.gather(replicating, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.outbox.run())
+                tasks.create_task(self.replicator.run())
         finally:
             os.close(file)
 

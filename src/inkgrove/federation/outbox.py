@@ -6,7 +6,8 @@ steps the process may end, and the next one goes on: the receiver recognises wha
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import random
 from typing import Any, Final
@@ -55,6 +56,8 @@ _AT_ONCE: Final = 32
 _BREATH_SECONDS: Final = 0.05
 """A node that publishes without a pause does not look for deliveries after each."""
 _SUSPECT_SECONDS: Final = 30
+_PAUSE_SECONDS: Final = 30
+"""How long a queue rests after something went wrong here."""
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
@@ -92,6 +95,8 @@ class Outbox:
         self._run_blocking = run_blocking
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._busy: set[str] = set()
+        self._paused: dict[str, int] = {}
+        """Queues in which something went wrong here, each with when it goes on."""
         self._located: dict[IdentityId, KnownIdentity] = {}
         self._suspects: set[IdentityId] = set()
         """Those whose node did not answer as it should: it may be elsewhere by now."""
@@ -117,9 +122,11 @@ class Outbox:
             lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c)))
         )
         now = self.node.clock()
+        self._paused = {target: until for target, until in self._paused.items() if until > now}
 
         def is_free(target: str) -> bool:
-            return target not in self._busy and not (target in stopped and stopped[target].next_try > now)
+            is_stopped = target in stopped and stopped[target].next_try > now
+            return not (is_stopped or target in self._busy or target in self._paused)
 
         work: list[Coroutine[Any, Any, None]] = []
         nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
@@ -136,25 +143,24 @@ class Outbox:
 
     async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
         """Find the node of a recipient: whoever takes long to be found delays nobody else."""
-        try:
-            known = await self._discovery.find_by_id(recipient)
-            if recipient in self._suspects:
-                since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
-                known = await self._discovery.find(known.fqdn, fetched_since=since)
-                self._suspects.discard(recipient)
-            self._located[recipient] = known
-            if before is not None:
-                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
-        except FederationError as error:
-            await self._fail(alone, [recipient], error, before)
-        finally:
-            self._busy.discard(alone)
-            self.wake()
+        with self._pausing(alone):
+            try:
+                known = await self._discovery.find_by_id(recipient)
+                if recipient in self._suspects:
+                    since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
+                    known = await self._discovery.find(known.fqdn, fetched_since=since)
+                    self._suspects.discard(recipient)
+                self._located[recipient] = known
+                if before is not None:
+                    await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
+            except FederationError as error:
+                await self._fail(alone, [recipient], error, before)
+        self.wake()
 
     async def _serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
         """Send one node what is due, request after request, until nothing is or one fails."""
         ids = [known.id for known in recipients]
-        try:
+        with self._pausing(target):
             async with self._slots:
                 # First what they hear of relations: it can decide what becomes of the rest.
                 if not await self._tell(target, recipients):
@@ -162,8 +168,18 @@ class Outbox:
                 while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
                     if letter.body and not await self._send(target, recipients, letter):
                         return
+
+    @contextmanager
+    def _pausing(self, target: str) -> Iterator[None]:
+        """Let a queue be free again afterwards, and rest if something went wrong that is no word of its node."""
+        try:
+            yield
         except InkgroveError as error:
             log.warning("a delivery was interrupted", target=target, code=error.code, reason=error.message)
+            self._paused[target] = self.node.clock() + _PAUSE_SECONDS * _SECOND
+        except Exception:
+            log.exception("a delivery failed", target=target)
+            self._paused[target] = self.node.clock() + _PAUSE_SECONDS * _SECOND
         finally:
             self._busy.discard(target)
 
@@ -306,7 +322,8 @@ class Outbox:
         failures = (before.failures if before is not None else 0) + 1
         since = before.failing_since if before is not None else now
         asked = error.data.get("retry_after")
-        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (failures - 1)) * (0.5 + self._random())
+        # However often it failed: a power of a thousand is no float any more.
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20)) * (0.5 + self._random())
         if isinstance(asked, int | float):
             wait = max(wait, float(asked))
         trouble = Trouble(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
