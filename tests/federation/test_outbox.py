@@ -29,7 +29,7 @@ from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import State, put_state
 from inkgrove.store.requests import list_requests
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
-from tests.simulation.virtual import Network, VirtualLoop
+from tests.simulation.virtual import Handler, Network, VirtualLoop
 from tests.simulation.world import SCHEMA
 from tests.support.logs import LogBuilder, key
 
@@ -45,7 +45,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Nodes:
     """jane on node a and somebody on each other node, who all know her."""
 
-    def __init__(self, loop: VirtualLoop, template: Path, home: Path, letters: str) -> None:
+    def __init__(self, loop: VirtualLoop, template: Path, home: Path, letters: Sequence[str]) -> None:
         self.loop = loop
         self.network = Network(loop, Random(1))
         self.nodes: dict[str, SimulatedNode] = {}
@@ -129,7 +129,7 @@ class Nodes:
 
 @contextmanager
 def playing(
-    template: Path, home: Path, letters: str
+    template: Path, home: Path, letters: Sequence[str]
 ) -> Iterator[tuple[Nodes, Callable[[Coroutine[Any, Any, Any]], Any]]]:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
@@ -218,6 +218,42 @@ def test_dead_and_slow_nodes_delay_nobody(template: Path, tmp_path: Path) -> Non
         beside = play(measure(nodes, f"yz{honest}"))
         assert beside < 1.1 * alone
         assert beside < 15
+
+
+def test_more_slow_nodes_than_are_served_at_once_delay_nobody(template: Path, tmp_path: Path) -> None:
+    slow = [f"s{number}" for number in range(40)]
+    with playing(template, tmp_path, ["a", "b", *slow]) as (nodes, play):
+
+        async def measure() -> float:
+            begun, mail = nodes.loop.time(), nodes.send("Hello", "b")
+            async with asyncio.timeout(600):
+                while nodes.states(mail)["b"] != "delivered":
+                    await asyncio.sleep(0.1)
+            return nodes.loop.time() - begun
+
+        def slowed(handle: Handler) -> Handler:
+            async def slowly(request: Request) -> Answer:
+                if request.url.endswith(PATH):
+                    await asyncio.sleep(19)
+                return await handle(request)
+
+            return slowly
+
+        async def deliver() -> None:
+            alone = await measure()
+            for letter in slow:
+                nodes.network.handlers[f"{letter}.ink"] = slowed(nodes.network.handlers[f"{letter}.ink"])
+            mail = nodes.send("Hello, slow ones", slow)
+            await asyncio.sleep(0.5)
+            assert await measure() < 6, "it is not known yet who is slow"
+            for _ in range(5):
+                nodes.send("Hello again", slow)
+                await asyncio.sleep(30)
+                assert await measure() < 1.5 * alone
+            await nodes.settled()
+            assert set(nodes.states(mail).values()) == {"delivered"}
+
+        play(deliver())
 
 
 def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_path: Path) -> None:

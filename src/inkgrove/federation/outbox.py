@@ -22,6 +22,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError, NoReceipt, NotAddressed, NothingHeld
 from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.messages import cbor
@@ -51,8 +52,6 @@ _SECOND: Final = 1_000_000
 _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
 _MAX_BYTES: Final = 4 * 1024 * 1024
-_AT_ONCE: Final = 32
-"""How many nodes are served at the same time."""
 _BREATH_SECONDS: Final = 0.05
 """A node that publishes without a pause does not look for deliveries after each."""
 _SUSPECT_SECONDS: Final = 30
@@ -89,11 +88,10 @@ class Outbox:
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
-        self._transport = transport
+        self._lanes = Lanes(transport)
         self._discovery = discovery
         self._random = random
         self._run_blocking = run_blocking
-        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._busy: set[str] = set()
         self._paused: dict[str, int] = {}
         """Queues in which something went wrong here, each with when it goes on."""
@@ -161,13 +159,15 @@ class Outbox:
         """Send one node what is due, request after request, until nothing is or one fails."""
         ids = [known.id for known in recipients]
         with self._pausing(target):
-            async with self._slots:
-                # First what they hear of relations: it can decide what becomes of the rest.
-                if not await self._tell(target, recipients):
-                    return
-                while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
-                    if letter.body and not await self._send(target, recipients, letter):
+            # First what they hear of relations: it can decide what becomes of the rest.
+            goes_on = await self._tell(target, recipients)
+            while goes_on:
+                # A place for each request, and nothing is written before there is one: letters are large.
+                async with self._lanes.enter(target) as transport:
+                    letter = await self._run_blocking(lambda: self._write_letter(ids))
+                    if letter is None:
                         return
+                    goes_on = not letter.body or await self._send(transport, target, recipients, letter)
 
     @contextmanager
     def _pausing(self, target: str) -> Iterator[None]:
@@ -191,7 +191,8 @@ class Outbox:
             due = [notice for notice in waiting if notice.other == known.id]
             for me in dict.fromkeys(notice.me for notice in due):
                 try:
-                    await tell_waiting(self.node, self._transport, me, known, run_blocking=self._run_blocking)
+                    async with self._lanes.enter(target) as transport:
+                        await tell_waiting(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
                     if not is_final(error):
                         await self._lose(target, recipients, error)
@@ -209,7 +210,9 @@ class Outbox:
         stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
-    async def _send(self, target: str, recipients: Sequence[KnownIdentity], letter: Letter) -> bool:
+    async def _send(
+        self, transport: Transport, target: str, recipients: Sequence[KnownIdentity], letter: Letter
+    ) -> bool:
         try:
             request = await self._run_blocking(
                 lambda: signed_call(
@@ -222,7 +225,7 @@ class Outbox:
                     content_type=MEDIA_TYPE,
                 )
             )
-            answer = await self._transport.send(request)
+            answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
                 return True
