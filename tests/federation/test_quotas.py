@@ -55,3 +55,19 @@ def test_look_ups_of_many_domains_have_a_limit_too(clock: Clock) -> None:
         quota.use(f"a.evil{number}.ink")
     with pytest.raises(QuotaUsedUp):
         quota.use("john.haiku.ink")
+
+
+def test_answer_may_be_as_large_as_what_is_left_for_its_domain_and_for_all(clock: Clock) -> None:
+    quota = LookupQuota(1_600_000, clock)
+    quota.use("one.evil.ink")
+    assert quota.left("one.evil.ink") == 100_000
+    quota.use("two.evil.ink")
+    assert quota.left("one.evil.ink") == 100_000 - 4096
+    quota.add("one.evil.ink", 90_000)
+    assert quota.left("two.evil.ink") == 10_000
+    for number in range(16):
+        quota.use(f"a.evil{number}.ink")
+        quota.add(f"a.evil{number}.ink", 90_000)
+    assert 0 < quota.left("john.haiku.ink") < 100_000
+    clock.go_on(60)
+    assert quota.left("two.evil.ink") == 100_000 + 4096

@@ -538,6 +538,80 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
     run(work())
 
 
+def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock: Clock) -> None:
+    """Anybody can name anybody in a request: names that never answer stand in the way of strangers alone."""
+    node, network, tarpits = receiver.node, receiver.network, VirtualNetwork()
+    jane = node.database.read(lambda c: find_identity(c, JANE)).id  # type: ignore[union-attr]
+    stranger = Elsewhere("mary.elsewhere.ink", 7)
+    network.pages["alice.haiku.ink"] = Elsewhere("alice.haiku.ink", 8).page()
+    network.pages[stranger.fqdn] = tarpits.pages[stranger.fqdn] = stranger.page()
+
+    def forged(name: str) -> Request:
+        nonce = node.random_bytes(16).hex()
+        return sign_request(REQUEST, key(9), sender=name, now=clock.now, nonce=nonce)
+
+    async def work() -> None:
+        discovery = Discovery(node, network, strangers=tarpits)
+        senders = Senders(node, discovery)
+        known = await discovery.find(JOHN)
+        node.database.write(lambda c: put_state(c, known.id, jane, "accepted", 0))
+        clock.go_on(2 * 3600)  # all is to be found out again
+        tarpits.gate.clear()
+        names = [JOHN, *(f"x{number}.evil{domain}.ink" for number in range(10) for domain in range(40))]
+        crowd = [asyncio.create_task(senders.admit(forged(name))) for name in names]
+        await asyncio.sleep(0.5)
+        assert (await senders.admit(receiver.sign())).id == receiver.john.id
+        assert (await discovery.find("alice.haiku.ink")).fqdn == "alice.haiku.ink", "for somebody here"
+        assert (await discovery.find(stranger.fqdn)).id == stranger.id, "whatever strangers are waiting for"
+        assert len(tarpits.asked) == 32
+        tarpits.gate.set()
+        refused = await asyncio.gather(*crowd, return_exceptions=True)
+        assert {type(item) for item in refused} == {BadRequestSignature, SenderUnreachable, SenderUnproved}
+        assert sum(isinstance(item, SenderUnreachable) for item in refused) == 400 - 256
+
+    run(work())
+
+
+def test_names_of_one_domain_are_looked_up_one_after_the_other(receiver: Receiver) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        receiver.network.gate.clear()
+        requests = [
+            sign_request(REQUEST, key(9), sender=f"x{n}.evil.ink", now=receiver.node.clock(), nonce=f"{n:032}")
+            for n in range(20)
+        ]
+        crowd = [asyncio.create_task(senders.admit(request)) for request in requests]
+        await asyncio.sleep(0.5)
+        assert len(receiver.network.asked) == 1
+        receiver.network.gate.set()
+        refused = await asyncio.gather(*crowd, return_exceptions=True)
+        assert sum(isinstance(item, SenderUnproved) for item in refused) == 16
+        assert sum(isinstance(item, SenderUnreachable) for item in refused) == 4
+        assert len(receiver.network.asked) == 16
+
+    run(work())
+
+
+def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Receiver, clock: Clock) -> None:
+    """The quota of a domain is 256 KiB; each of these documents has about 90."""
+    crowd = [Elsewhere(f"n{number}.evil.ink", 60 + number) for number in range(16)]
+    for item in crowd:
+        item.publish(profile={"about": "x" * 67_000})
+        receiver.network.pages[item.fqdn] = item.page()
+
+    async def work() -> list[KnownIdentity | BaseException]:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        requests = [
+            sign_request(REQUEST, item.node_key, sender=item.fqdn, now=clock.now, nonce=f"{number:032}")
+            for number, item in enumerate(crowd)
+        ]
+        return await asyncio.gather(*map(senders.admit, requests), return_exceptions=True)
+
+    results = run(work())
+    assert sum(isinstance(item, KnownIdentity) for item in results) == 2
+    assert sum(isinstance(item, QuotaUsedUp) for item in results) == 14
+
+
 HERE = KnownIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)
 
 

@@ -27,7 +27,8 @@ class Federation:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.transport = HttpTransport(node.settings)
-        self.discovery = Discovery(node, self.transport)
+        self._for_strangers = HttpTransport(node.settings)
+        self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
         self.senders = Senders(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery)
@@ -59,6 +60,7 @@ class Federation:
     async def close(self) -> None:
         """Close what is open to other nodes."""
         await self.transport.close()
+        await self._for_strangers.close()
 
 
 def _try_lock(file: int) -> bool:

@@ -5,8 +5,6 @@ The key comes from discovery, never from the message at hand: a request can only
 
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
     BadRequestSignature,
@@ -24,8 +22,7 @@ from inkgrove.federation.quotas import LookupQuota
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.node.node import Node
-from inkgrove.store.peers import KnownIdentity, find_known, use_nonce
-from inkgrove.store.relations import has_accepted_relation
+from inkgrove.store.peers import KnownIdentity, use_nonce
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
@@ -72,13 +69,7 @@ class Senders:
 
     async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
         try:
-            try:
-                return await self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
-            except QuotaUsedUp:
-                # Whatever strangers do, those who have to do with somebody here are found.
-                if not await self._run_blocking(lambda: self._is_related(fqdn)):
-                    raise
-                return await self._discovery.find(fqdn, fetched_since=fetched_since)
+            return await self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
         except QuotaUsedUp:
             raise
         except (Unreachable, PeerTimeout) as err:
@@ -87,13 +78,6 @@ class Senders:
             ) from err
         except FederationError as err:
             raise SenderUnproved(f"{fqdn} is not proved: {err.message}", sender=fqdn, reason=err.code) from err
-
-    def _is_related(self, fqdn: str) -> bool:
-        def work(connection: Connection) -> bool:
-            known = find_known(connection, fqdn)
-            return known is not None and has_accepted_relation(connection, known.id)
-
-        return self._node.database.read(work)
 
 
 def received_request(method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes) -> Request:
