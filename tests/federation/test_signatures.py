@@ -43,7 +43,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import find_identity
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.peers import KnownIdentity, find_known
 from inkgrove.store.relations import put_state
 from tests.federation.conftest import Clock
 from tests.support.logs import key
@@ -610,6 +610,59 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
     results = run(work())
     assert sum(isinstance(item, KnownIdentity) for item in results) == 2
     assert sum(isinstance(item, QuotaUsedUp) for item in results) == 14
+
+
+def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        for _ in range(3):
+            with pytest.raises(BadRequestSignature):
+                await senders.admit(receiver.sign(secret=key(9)))
+        assert receiver.network.asked == [JOHN], "what was found is not asked for again at once"
+        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is None
+        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) is None
+        sender = await senders.admit(receiver.sign())
+        assert receiver.network.asked == [JOHN]
+        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is not None
+        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) == sender
+
+    run(work())
+
+
+def test_new_key_of_a_stranger_is_found_though_nothing_is_kept_yet(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        with pytest.raises(BadRequestSignature):
+            await senders.admit(receiver.sign(secret=key(9)))
+        receiver.john.node_key = key(55)
+        receiver.network.pages[JOHN] = receiver.john.page()
+        clock.go_on(31)
+        assert (await senders.admit(receiver.sign())).node_key == key(55).public
+        assert receiver.network.asked == [JOHN, JOHN]
+
+    run(work())
+
+
+def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Receiver, clock: Clock) -> None:
+    john = receiver.john
+    honest, other = john.page(), Elsewhere(JOHN)
+    other.publish(name="Other")
+    john.publish(name="John")
+    forked = john.page(log=(*john.well_known().log, other.well_known().log[-1]))
+
+    async def refuse() -> None:
+        with pytest.raises(SenderUnproved):
+            await Senders(receiver.node, Discovery(receiver.node, receiver.network)).admit(receiver.sign())
+
+    receiver.network.pages[JOHN] = forked
+    run(refuse())
+    assert receiver.node.store.log_state(john.log.secret.public, 0) is None
+    receiver.network.pages[JOHN] = honest
+    receiver.admit(receiver.sign())
+    receiver.network.pages[JOHN] = forked
+    clock.go_on(2 * 3600)
+    run(refuse())
+    assert receiver.node.store.fork_proof(john.log.secret.public, 0) is not None
 
 
 HERE = KnownIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)

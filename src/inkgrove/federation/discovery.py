@@ -6,6 +6,7 @@ host. A document that was once seen is never replaced by an older one, since its
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -44,6 +45,8 @@ _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
 """How long a name that failed is not tried again."""
 _FAILURES_KEPT: Final = 10_000
+_ASIDE_SECONDS: Final = 30
+"""How long what was found for a stranger is not asked for again, though nothing of it is kept yet."""
 _MOST_WAITING: Final = 256
 """How many names are asked or wait for it."""
 _MOST_OF_DOMAIN: Final = 16
@@ -62,6 +65,30 @@ class RunBlocking(Protocol):
 async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Run work in a thread, so that the event loop goes on meanwhile."""
     return await asyncio.to_thread(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a node said of an identity, proved as far as it goes."""
+
+    offered: WellKnown
+    proved: ProvedIdentity
+    fetched: int
+    expires: int
+
+    @property
+    def known(self) -> KnownIdentity:
+        log, document = self.proved.log, self.proved.document
+        return KnownIdentity(
+            log.id,
+            document.fqdn,
+            document.endpoint,
+            log.author,
+            self.proved.document_seq,
+            self.offered.node_key,
+            fetched=self.fetched,
+            expires=self.expires,
+        )
 
 
 class _Lookups:
@@ -92,6 +119,8 @@ class Discovery:
         self._run_blocking = run_blocking
         self._ours = _Lookups(transport)
         self._strangers = _Lookups(strangers or transport)
+        self._aside: dict[str, _Found] = {}
+        """Found for strangers who are new here; as many as their quota lets in."""
         self._domains: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answered = 0
         """How many questions have been answered."""
@@ -102,7 +131,8 @@ class Discovery:
         """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
 
         `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for,
-        unless it is of somebody with an accepted relation to an identity of this node.
+        unless it is of somebody with an accepted relation to an identity of this node. Nothing of a stranger who is new
+        here is kept before `keep` is called: the request that names them may be anybody's.
         """
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
@@ -112,9 +142,24 @@ class Discovery:
             known = await self._run_blocking(lambda: self._look_up(fqdn))
         if known is not None and (fetched_since is None or known.fetched >= fetched_since):
             return known
+        found = self._aside.get(fqdn) if quota is not None else None
+        fresh = max(fetched_since or 0, self._node.clock() - _ASIDE_SECONDS * _SECOND)
+        if found is not None and found.fetched >= fresh:
+            return found.known
         if quota is not None and await self._run_blocking(lambda: self._is_related(fqdn)):
             quota = None
         return await self._fetch_once(fqdn, quota)
+
+    async def keep(self, known: KnownIdentity) -> KnownIdentity:
+        """Keep what was found for a stranger: the request that named them turned out to be theirs."""
+        found = self._aside.get(known.fqdn)
+        if found is None:
+            return known
+        kept = await self._run_blocking(lambda: self._keep(found))
+        self._aside.pop(known.fqdn, None)
+        if kept.id != known.id:
+            raise WrongIdentity(f"{known.fqdn} has become the name of {kept.id}", fqdn=known.fqdn, id=known.id)
+        return kept
 
     async def find_by_id(self, identity: IdentityId) -> KnownIdentity:
         """An identity whose name was once known, asked for again there, or where it has moved, if that has expired."""
@@ -215,7 +260,12 @@ class Discovery:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
-        return await self._run_blocking(lambda: self._take_in(fqdn, answer.body))
+        taken = await self._run_blocking(lambda: self._take_in(fqdn, answer.body, is_stranger=quota is not None))
+        if isinstance(taken, KnownIdentity):
+            return taken
+        old = taken.fetched - 2 * _ASIDE_SECONDS * _SECOND
+        self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
+        return taken.known
 
     async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> Answer:
         """Names under one domain are asked one after the other, each for no more than what the others left."""
@@ -232,18 +282,23 @@ class Discovery:
             quota.add(fqdn, len(answer.body))
             return answer
 
-    def _take_in(self, fqdn: str, body: bytes) -> KnownIdentity:
+    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> KnownIdentity | _Found:
         offered = parse_well_known(body)
         log = read_log(offered)
+        is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
         try:
             proved = prove(offered, log, fqdn)
         except ForkedIdentity:
             # Signed contradictions are kept: they are the proof.
-            self._node.database.write(lambda connection: _take_in_forked(connection, log))
+            if not (is_stranger and is_new):
+                self._node.database.write(lambda connection: _take_in_forked(connection, log))
             raise
         now = self._node.clock()
-        expires = now + self._node.settings.discovery_seconds * _SECOND
-        taken = self._node.database.write(lambda connection: _remember(connection, offered, proved, now, expires))
+        found = _Found(offered, proved, now, now + self._node.settings.discovery_seconds * _SECOND)
+        return found if is_stranger and is_new else self._keep(found)
+
+    def _keep(self, found: _Found) -> KnownIdentity:
+        taken = self._node.database.write(lambda connection: _remember(connection, found))
         if isinstance(taken, FederationError):
             raise taken
         return taken
@@ -253,10 +308,9 @@ def _request(fqdn: str, most: int) -> Request:
     return Request("GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=most)
 
 
-def _remember(
-    connection: Connection, offered: WellKnown, proved: ProvedIdentity, now: int, expires: int
-) -> KnownIdentity | FederationError:
+def _remember(connection: Connection, found: _Found) -> KnownIdentity | FederationError:
     """Put what was proved beside what is held and believe the newest of both; an error is for after the commit."""
+    proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
     _ingest(connection, (*proved.log.entries, *proved.key_entries))
     log = find_log(connection, author, IDENTITY_LOG)
@@ -268,9 +322,7 @@ def _remember(
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     follow_identity_log(connection, author)
-    known = KnownIdentity(
-        identity, fqdn, document.endpoint, author, document_seq, offered.node_key, fetched=now, expires=expires
-    )
+    known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
     put_known(connection, known)
     return known
 

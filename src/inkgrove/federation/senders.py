@@ -3,6 +3,7 @@
 The key comes from discovery, never from the message at hand: a request can only name somebody, who is then looked up.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
@@ -57,6 +58,7 @@ class Senders:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
+        sender = await self._proving(found.sender, self._discovery.keep(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
             raise ReplayedRequest("this very request has been received before", sender=found.sender)
         return sender
@@ -68,8 +70,12 @@ class Senders:
         )
 
     async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
+        find = self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
+        return await self._proving(fqdn, find)
+
+    async def _proving(self, fqdn: str, work: Awaitable[KnownIdentity]) -> KnownIdentity:
         try:
-            return await self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
+            return await work
         except QuotaUsedUp:
             raise
         except (Unreachable, PeerTimeout) as err:
