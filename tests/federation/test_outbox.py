@@ -338,6 +338,59 @@ def test_what_waits_too_long_is_given_up_by_its_own_age(template: Path, tmp_path
         play(deliver())
 
 
+def test_instance_that_changes_all_the_time_keeps_nobody_else_out(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        here, john = nodes.nodes["a"], nodes.people["b"]
+        ben = here.add_person("ben")
+
+        async def deliver() -> None:
+            await nodes.nodes["b"].discovery.find(ben.fqdn)
+            ticker = await nodes.deliver("0", "b")
+
+            async def tick() -> None:
+                for number in range(1, 500):
+                    new = {"fields": {"text": str(number)}}
+                    nodes.publish(ChangeInstance(parse_hash(ticker), lambda old, new=new: {**old, **new}))  # type: ignore[misc]
+                    await asyncio.sleep(0.02)
+
+            ticking = asyncio.create_task(tick())
+            await asyncio.sleep(0.5)
+            create = CreateInstance(str(SCHEMA), {"text": "from ben"}, None, None, [john.fqdn])
+            letter = here.publish(ben, create).body["instance"]
+            await asyncio.sleep(2)
+            assert not ticking.done()
+            assert nodes.states(letter) == {"b": "held"}
+            await ticking
+            await nodes.settled()
+            assert (nodes.states(ticker), nodes.messages("b", ticker)) == ({"b": "delivered"}, 500)
+
+        play(deliver())
+
+
+def test_what_changes_often_is_given_up_all_the_same(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender = nodes.nodes["a"].node
+        sender.settings = replace(sender.settings, give_up_seconds=20_000)
+        nodes.nodes["z"].crash()
+
+        async def change() -> None:
+            mail = nodes.send("Hello", "z")
+            number = 0
+            for number in range(12):
+                await asyncio.sleep(3_000)
+                if nodes.states(mail) == {"z": "given-up"}:
+                    break
+                new = {"fields": {"text": str(number)}}
+                nodes.publish(ChangeInstance(parse_hash(mail), lambda old, new=new: {**old, **new}))  # type: ignore[misc]
+            assert 6 <= number <= 9
+            nodes.publish(ChangeInstance(parse_hash(mail), lambda old: {**old, "fields": {"text": "at last"}}))
+            assert nodes.states(mail) == {"z": "waiting"}, "a new message tries again"
+            await nodes.settled()
+            assert (nodes.states(mail), nodes.messages("z", mail)) == ({"z": "delivered"}, number + 2)
+
+        play(change())
+
+
 def test_node_that_is_dead_for_months_is_still_tried_and_given_up(template: Path, tmp_path: Path) -> None:
     with playing(template, tmp_path, "az") as (nodes, play):
         sender = nodes.nodes["a"].node
