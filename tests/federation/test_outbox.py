@@ -24,9 +24,11 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
+from inkgrove.node.relations import move_relation
 from inkgrove.store.deliveries import count_waiting, note_failure, states_of, troubles
+from inkgrove.store.notices import waiting_others
 from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import State, put_state
+from inkgrove.store.relations import State, find_state, put_state
 from inkgrove.store.requests import list_requests
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Handler, Network, VirtualLoop
@@ -463,6 +465,31 @@ def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp
         held = nodes.nodes["b"].node.store.log_state(nodes.people["a"].key, 1)
         assert held is not None
         assert held.held == 1
+
+
+def test_move_is_not_lost_when_a_proxy_fails_for_a_moment(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        here, there = nodes.nodes["a"], nodes.nodes["b"]
+        jane, john = nodes.people["a"], nodes.people["b"]
+        here.node.database.write(lambda c: put_state(c, john.id, jane.id, "accepted", 0))
+        handle = nodes.network.handlers["a.ink"]
+
+        async def fail(request: Request) -> Answer:
+            return Answer(502, (), b"Bad Gateway")
+
+        async def move() -> None:
+            await asyncio.sleep(3700)  # what john's node knows of jane has expired
+            nodes.network.handlers["a.ink"] = fail
+            move_relation(here.node, john.id, jane.id, "remove", tells=True)
+            here.outbox.wake()
+            await asyncio.sleep(20)
+            assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) == "accepted"
+            nodes.network.handlers["a.ink"] = handle
+            await asyncio.sleep(600)
+
+        play(move())
+        assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) is None
+        assert here.node.database.read(waiting_others) == []
 
 
 # Sent again

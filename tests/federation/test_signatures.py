@@ -14,12 +14,16 @@ from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.federation.calls import call, signed_call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
+    BadAnswer,
     BadDigest,
     BadRequestSignature,
     FederationError,
+    ForbiddenAddress,
     FutureRequest,
     MisdirectedRequest,
+    PeerTimeout,
     QuotaUsedUp,
+    Redirected,
     ReplayedRequest,
     SenderUnproved,
     SenderUnreachable,
@@ -479,8 +483,22 @@ def test_old_key_of_a_node_is_not_taken_once_the_new_one_is_known(receiver: Rece
         receiver.admit(receiver.sign(secret=old))
 
 
-def test_sender_that_cannot_be_asked_is_refused_for_the_moment(receiver: Receiver) -> None:
-    receiver.network.pages[JOHN] = Unreachable("nobody answers")
+@pytest.mark.parametrize(
+    "page",
+    [
+        Unreachable("nobody answers"),
+        PeerTimeout("nobody answers in time"),
+        ForbiddenAddress("the name leads astray"),
+        Redirected("a proxy sends elsewhere"),
+        BadAnswer("a proxy answers with status 502"),
+        b"<html>Bad Gateway</html>",
+    ],
+    ids=lambda page: type(page).__name__,
+)
+def test_sender_that_cannot_be_asked_is_refused_for_the_moment(
+    receiver: Receiver, page: FederationError | bytes
+) -> None:
+    receiver.network.pages[JOHN] = page
     with pytest.raises(SenderUnreachable) as caught:
         receiver.admit(receiver.sign())
     assert caught.value.data["retry_after"] == 60

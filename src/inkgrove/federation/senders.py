@@ -8,11 +8,15 @@ from typing import Final
 
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
+    AnswerTooLarge,
+    BadAnswer,
     BadRequestSignature,
     FederationError,
+    ForbiddenAddress,
     MisdirectedRequest,
     PeerTimeout,
     QuotaUsedUp,
+    Redirected,
     ReplayedRequest,
     SenderUnproved,
     SenderUnreachable,
@@ -27,6 +31,9 @@ from inkgrove.store.peers import KnownIdentity, use_nonce
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
+
+_NO_WORD: Final = (Unreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
+"""What says nothing about an identity: a proxy before its node may answer so for a moment."""
 
 
 class Senders:
@@ -78,7 +85,7 @@ class Senders:
             return await work
         except QuotaUsedUp:
             raise
-        except (Unreachable, PeerTimeout) as err:
+        except _NO_WORD as err:
             raise SenderUnreachable(
                 f"the node of {fqdn} cannot be asked for its key: {err.message}", sender=fqdn, retry_after=60
             ) from err
