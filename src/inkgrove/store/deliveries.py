@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
@@ -179,7 +179,7 @@ def settle(
 
 
 _IS_AT: Final = deliveries.c.place == bindparam("of_place")
-_PROGRESS: Final = {
+_PROGRESS: Final[dict[str, Any]] = {
     "delivered": bindparam("reached"),
     "code": bindparam("new_code"),
     "changed": bindparam("now"),
