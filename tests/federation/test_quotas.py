@@ -38,6 +38,20 @@ def test_first_request_may_be_larger_than_the_quota(clock: Clock) -> None:
         quotas.use(ONE, 1)
 
 
+def test_answers_count_when_they_are_made_and_are_not_sent_if_nothing_is_left(clock: Clock) -> None:
+    quotas = Quotas(10_000, clock)
+    for _ in range(2):  # two requests at once
+        quotas.use(ONE, 0)
+    quotas.spend(ONE, 50_000)
+    with pytest.raises(QuotaUsedUp):
+        quotas.spend(ONE, 50_000)
+    with pytest.raises(QuotaUsedUp):
+        quotas.use(ONE, 0)
+    clock.go_on(60)
+    quotas.use(ONE, 0)
+    quotas.spend(ONE, 1)
+
+
 def test_look_ups_count_by_what_they_bring_and_by_domain(clock: Clock) -> None:
     quota = LookupQuota(1_000_000, clock)
     quota.use("one.evil.ink")

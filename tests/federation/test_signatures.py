@@ -450,6 +450,14 @@ def test_nonces_are_forgotten_when_their_signatures_have_expired(receiver: Recei
         assert connection.exec_driver_sql("SELECT count(*) FROM nonces").scalar_one() == 1
 
 
+def test_node_that_has_sent_enough_makes_this_one_write_nothing(receiver: Receiver, clock: Clock) -> None:
+    receiver.node.settings = replace(receiver.node.settings, peer_bytes_per_minute=5_000)
+    with pytest.raises(QuotaUsedUp):
+        receiver.admit(*(receiver.sign() for _ in range(3)))
+    with receiver.node.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM nonces").scalar_one() == 2
+
+
 def test_request_for_another_node_is_not_taken(receiver: Receiver) -> None:
     for host in ("alice.haiku.ink", "haiku.ink"):
         with pytest.raises(MisdirectedRequest):

@@ -33,7 +33,6 @@ class Federation:
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
-        self.quotas = Quotas(node.settings.peer_bytes_per_minute, node.clock)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:

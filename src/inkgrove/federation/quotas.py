@@ -51,6 +51,13 @@ class Quotas:
         """Count what a request was found to cost besides: the next one is refused if that was too much."""
         self._used[who] = self._used.get(who, 0) + max(0, size - _FLOOR)
 
+    def spend(self, who: Hashable, size: int) -> None:
+        """The same for what they would get: raises if others of their requests have left nothing meanwhile."""
+        is_left = self.left(who) > 0
+        self.add(who, size)
+        if not is_left:
+            raise self.refusal()
+
 
 class LookupQuota:
     """How much strangers can make this node fetch and keep: whoever sends a request names an identity to be looked up.

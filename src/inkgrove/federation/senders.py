@@ -23,7 +23,7 @@ from inkgrove.federation.errors import (
     Unreachable,
 )
 from inkgrove.federation.fetch import Headers, Request, parse_url
-from inkgrove.federation.quotas import LookupQuota
+from inkgrove.federation.quotas import LookupQuota, Quotas
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.node.node import Node
@@ -44,11 +44,12 @@ class Senders:
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
+        self._sent = Quotas(node.settings.peer_bytes_per_minute, node.clock)
 
     async def admit(self, request: Request) -> KnownIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
-        A request is admitted once: the second time it is a replay.
+        A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
         """
         found = read_signature(request)
         check_times(found, self._node.clock())
@@ -65,6 +66,7 @@ class Senders:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
+        self._sent.use(sender.node_key, len(request.body))
         sender = await self._proving(found.sender, self._discovery.keep(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
             raise ReplayedRequest("this very request has been received before", sender=found.sender)
