@@ -14,6 +14,7 @@ from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.federation.calls import call, signed_call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
+    AnswerTooLarge,
     BadAnswer,
     BadDigest,
     BadRequestSignature,
@@ -498,6 +499,7 @@ def test_old_key_of_a_node_is_not_taken_once_the_new_one_is_known(receiver: Rece
         PeerTimeout("nobody answers in time"),
         ForbiddenAddress("the name leads astray"),
         Redirected("a proxy sends elsewhere"),
+        AnswerTooLarge("a proxy has much to say"),
         BadAnswer("a proxy answers with status 502"),
         b"<html>Bad Gateway</html>",
     ],
@@ -635,7 +637,8 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
 
     results = run(work())
     assert sum(isinstance(item, KnownIdentity) for item in results) == 2
-    assert sum(isinstance(item, QuotaUsedUp) for item in results) == 14
+    # What is too large now may not be so later.
+    assert sum(isinstance(item, QuotaUsedUp | SenderUnreachable) for item in results) == 14
 
 
 def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: Receiver, clock: Clock) -> None:

@@ -274,11 +274,9 @@ class Discovery:
             most = min(MAX_BYTES, quota.left(fqdn))
             try:
                 answer = await transport.send(_request(fqdn, most))
-            except AnswerTooLarge as err:
+            except AnswerTooLarge:
                 quota.add(fqdn, most)
-                if most == MAX_BYTES:
-                    raise
-                raise quota.refusal() from err
+                raise
             quota.add(fqdn, len(answer.body))
             return answer
 

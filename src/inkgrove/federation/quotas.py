@@ -83,10 +83,6 @@ class LookupQuota:
         self._domains.add(domain_of(fqdn), size)
         self._all.add(None, size)
 
-    def refusal(self) -> QuotaUsedUp:
-        """What is raised when the answer is larger than what is left."""
-        return self._all.refusal()
-
 
 def domain_of(fqdn: str) -> str:
     """Whoever has a name has all those below: the last two labels."""
