@@ -412,6 +412,9 @@ def test_node_that_is_dead_for_months_is_still_tried_and_given_up(template: Path
             sender.settings = replace(sender.settings, give_up_seconds=1000)
             await asyncio.sleep(6_000)
             assert nodes.states(mail) == {"z": "given-up"}
+            assert sender.database.read(troubles)
+            await asyncio.sleep(2 * 86_400)
+            assert not sender.database.read(troubles), "nothing waits for it any more"
 
         play(deliver())
 

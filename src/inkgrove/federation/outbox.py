@@ -37,6 +37,7 @@ from inkgrove.store.deliveries import (
     clear_trouble,
     due_to,
     forget_progress,
+    forget_troubles,
     give_up,
     note_failure,
     settle,
@@ -45,7 +46,7 @@ from inkgrove.store.deliveries import (
 )
 from inkgrove.store.identities import find_identity
 from inkgrove.store.notices import due_notices, forget_old_notices, waiting_others
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.peers import KnownIdentity, forget_strangers
 
 PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
@@ -57,6 +58,9 @@ _BREATH_SECONDS: Final = 0.05
 _SUSPECT_SECONDS: Final = 30
 _PAUSE_SECONDS: Final = 30
 """How long a queue rests after something went wrong here."""
+_TIDY_SECONDS: Final = 3600
+_FORGET_SECONDS: Final = 86_400
+"""How long something that nobody needs is remembered of others."""
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
@@ -99,6 +103,7 @@ class Outbox:
         self._suspects: set[IdentityId] = set()
         """Those whose node did not answer as it should: it may be elsewhere by now."""
         self._wake = asyncio.Event()
+        self._next_tidying = 0
 
     def wake(self) -> None:
         """Something was queued: look now."""
@@ -115,7 +120,7 @@ class Outbox:
                 await work
 
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
-        """What is to be done now and not under way: recipients to be located, nodes to be served."""
+        """What is to be done now and not under way: recipients to be located, nodes to be served, tidying."""
         waiting, stopped = await self._run_blocking(
             lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c)))
         )
@@ -127,6 +132,9 @@ class Outbox:
             return not (is_stopped or target in self._busy or target in self._paused)
 
         work: list[Coroutine[Any, Any, None]] = []
+        if now >= self._next_tidying:
+            self._next_tidying = now + _TIDY_SECONDS * _SECOND
+            work.append(self._tidy())
         nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
         for recipient in waiting:
             known = self._located.get(recipient)
@@ -138,6 +146,16 @@ class Outbox:
                 nodes[target].append(known)
         self._busy |= nodes.keys()
         return work + [self._serve(target, known) for target, known in nodes.items()]
+
+    async def _tidy(self) -> None:
+        """Forget what is remembered of others and nobody needs."""
+        before = self.node.clock() - _FORGET_SECONDS * _SECOND
+
+        def work(connection: Connection) -> None:
+            forget_troubles(connection, before)
+            forget_strangers(connection, before)
+
+        await self._run_blocking(lambda: self.node.database.write(work))
 
     async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
         """Find the node of a recipient: whoever takes long to be found delays nobody else."""

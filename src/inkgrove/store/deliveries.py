@@ -287,6 +287,11 @@ def clear_trouble(connection: Connection, target: str) -> None:
 _clear: Final = Compiled(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
 
 
+def forget_troubles(connection: Connection, due_before: int) -> None:
+    """Forget the failures of queues that should have been tried long ago: nothing waits in them any more."""
+    connection.execute(delete(targets).where(targets.c.next_try < due_before))
+
+
 def give_up(
     connection: Connection, recipients: Collection[IdentityId], queued_before: int, code: str, now: int
 ) -> None:
