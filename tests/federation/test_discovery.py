@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import Connection, insert
 
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
@@ -35,7 +36,9 @@ from inkgrove.federation.well_known import (
     parse_well_known,
     render_well_known,
 )
+from inkgrove.messages import cbor
 from inkgrove.messages.identity import FurtherKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import BadName, UnknownIdentity
 from inkgrove.node.identities import change_identity, create_identity
@@ -43,8 +46,15 @@ from inkgrove.node.identity_log import check_author, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.deliveries import queue
+from inkgrove.store.federation_tables import request_box
 from inkgrove.store.identities import keys_of
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.notices import queue_notice
+from inkgrove.store.peer_list import add_peer
+from inkgrove.store.peers import KnownIdentity, find_known, forget_strangers
+from inkgrove.store.publishing import add_shares
+from inkgrove.store.relations import put_state
+from inkgrove.store.wanted import want_schemas
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, VirtualNetwork, answering, further_key, run, serving
@@ -470,6 +480,63 @@ def test_key_that_the_newest_document_does_not_list_is_forgotten(
     clock.go_on(HOUR)
     find(node, network)
     assert node.database.read(lambda connection: keys_of(connection, john.id)) == [first]
+
+
+# Tidying
+
+
+def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network: VirtualNetwork, clock: Clock) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None)
+    reasons = (
+        "nothing",
+        "follower",
+        "followee",
+        "share",
+        "delivery",
+        "box",
+        "notice",
+        "want",
+        "peer",
+        "log",
+        "key",
+        "schema",
+    )
+    them = {reason: Elsewhere(f"{reason}.haiku.ink", 20 + number) for number, reason in enumerate(reasons)}
+    further, entry = further_key(50, them["key"].id)
+    them["key"].publish(keys=(FurtherKey(further.public),))
+    network.pages |= {item.fqdn: item.page() for item in them.values()}
+    network.pages["key.haiku.ink"] = them["key"].page(keys=(entry,))
+    for item in them.values():
+        find(node, network, item.fqdn)
+    log, of_key = LogBuilder(them["log"].log.secret), LogBuilder(further)
+    for builder in (log, of_key):
+        builder.append(b"something")
+        node.store.ingest([(builder.entry(1).encoded, builder.payloads[0])])
+    wanted = SchemaId(them["schema"].log.secret.public, 1)
+    naming = LogBuilder(node.secret_key(jane.key))
+    naming.append(cbor.encode({"kind": "create", "schema": [bytes(wanted.author), 1, 2], "fields": []}))
+    node.store.ingest([(naming.entry(1).encoded, naming.payloads[0])])
+    instance = naming.hash(1)
+
+    def mention(connection: Connection) -> None:
+        put_state(connection, them["follower"].id, jane.id, "refused", 0)
+        put_state(connection, jane.id, them["followee"].id, "requested", 0)
+        add_shares(connection, [(instance, them["share"].id)], 0)
+        queue(connection, instance, jane.id, [them["delivery"].id], wanted=1, now=0)
+        row = {"recipient": jane.id, "via": them["box"].id, "instance": instance, "parcel": b"", "arrived": 0}
+        connection.execute(insert(request_box), row)
+        queue_notice(connection, jane.id, them["notice"].id, "end", as_follower=True, now=0)
+        want_schemas(connection, {wanted: 2}, 0, them["want"].id)
+        add_peer(connection, "peer.haiku.ink", 0)
+
+    node.database.write(mention)
+    expiry = clock.now + HOUR * 1_000_000
+    assert node.database.write(lambda c: forget_strangers(c, expiry)) == 0
+    assert node.database.write(lambda c: forget_strangers(c, expiry + 1)) == 1
+    left = [reason for reason, item in them.items() if node.database.read(lambda c, of=item.id: find_known(c, of))]  # type: ignore[misc]
+    assert left == list(reasons[1:])
+    held = node.store.log_state(them["nothing"].log.secret.public, 0)
+    assert held is not None, "entries are never dropped"
 
 
 # Failures and crowds

@@ -24,12 +24,14 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
-from inkgrove.store.deliveries import count_waiting, states_of, troubles
+from inkgrove.node.relations import move_relation
+from inkgrove.store.deliveries import count_waiting, note_failure, states_of, troubles
+from inkgrove.store.notices import waiting_others
 from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import State, put_state
+from inkgrove.store.relations import State, find_state, put_state
 from inkgrove.store.requests import list_requests
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
-from tests.simulation.virtual import Network, VirtualLoop
+from tests.simulation.virtual import Handler, Network, VirtualLoop
 from tests.simulation.world import SCHEMA
 from tests.support.logs import LogBuilder, key
 
@@ -45,7 +47,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Nodes:
     """jane on node a and somebody on each other node, who all know her."""
 
-    def __init__(self, loop: VirtualLoop, template: Path, home: Path, letters: str) -> None:
+    def __init__(self, loop: VirtualLoop, template: Path, home: Path, letters: Sequence[str]) -> None:
         self.loop = loop
         self.network = Network(loop, Random(1))
         self.nodes: dict[str, SimulatedNode] = {}
@@ -129,7 +131,7 @@ class Nodes:
 
 @contextmanager
 def playing(
-    template: Path, home: Path, letters: str
+    template: Path, home: Path, letters: Sequence[str]
 ) -> Iterator[tuple[Nodes, Callable[[Coroutine[Any, Any, Any]], Any]]]:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
@@ -220,6 +222,42 @@ def test_dead_and_slow_nodes_delay_nobody(template: Path, tmp_path: Path) -> Non
         assert beside < 15
 
 
+def test_more_slow_nodes_than_are_served_at_once_delay_nobody(template: Path, tmp_path: Path) -> None:
+    slow = [f"s{number}" for number in range(40)]
+    with playing(template, tmp_path, ["a", "b", *slow]) as (nodes, play):
+
+        async def measure() -> float:
+            begun, mail = nodes.loop.time(), nodes.send("Hello", "b")
+            async with asyncio.timeout(600):
+                while nodes.states(mail)["b"] != "delivered":
+                    await asyncio.sleep(0.1)
+            return nodes.loop.time() - begun
+
+        def slowed(handle: Handler) -> Handler:
+            async def slowly(request: Request) -> Answer:
+                if request.url.endswith(PATH):
+                    await asyncio.sleep(19)
+                return await handle(request)
+
+            return slowly
+
+        async def deliver() -> None:
+            alone = await measure()
+            for letter in slow:
+                nodes.network.handlers[f"{letter}.ink"] = slowed(nodes.network.handlers[f"{letter}.ink"])
+            mail = nodes.send("Hello, slow ones", slow)
+            await asyncio.sleep(0.5)
+            assert await measure() < 6, "it is not known yet who is slow"
+            for _ in range(5):
+                nodes.send("Hello again", slow)
+                await asyncio.sleep(30)
+                assert await measure() < 1.5 * alone
+            await nodes.settled()
+            assert set(nodes.states(mail).values()) == {"delivered"}
+
+        play(deliver())
+
+
 def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_path: Path) -> None:
     answers = [
         Answer(200, (), b"\xff\xff"),
@@ -302,6 +340,110 @@ def test_what_waits_too_long_is_given_up_by_its_own_age(template: Path, tmp_path
         play(deliver())
 
 
+def test_instance_that_changes_all_the_time_keeps_nobody_else_out(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        here, john = nodes.nodes["a"], nodes.people["b"]
+        ben = here.add_person("ben")
+
+        async def deliver() -> None:
+            await nodes.nodes["b"].discovery.find(ben.fqdn)
+            ticker = await nodes.deliver("0", "b")
+
+            async def tick() -> None:
+                for number in range(1, 500):
+                    new = {"fields": {"text": str(number)}}
+                    nodes.publish(ChangeInstance(parse_hash(ticker), lambda old, new=new: {**old, **new}))  # type: ignore[misc]
+                    await asyncio.sleep(0.02)
+
+            ticking = asyncio.create_task(tick())
+            await asyncio.sleep(0.5)
+            create = CreateInstance(str(SCHEMA), {"text": "from ben"}, None, None, [john.fqdn])
+            letter = here.publish(ben, create).body["instance"]
+            await asyncio.sleep(2)
+            assert not ticking.done()
+            assert nodes.states(letter) == {"b": "held"}
+            await ticking
+            await nodes.settled()
+            assert (nodes.states(ticker), nodes.messages("b", ticker)) == ({"b": "delivered"}, 500)
+
+        play(deliver())
+
+
+def test_what_changes_often_is_given_up_all_the_same(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender = nodes.nodes["a"].node
+        sender.settings = replace(sender.settings, give_up_seconds=20_000)
+        nodes.nodes["z"].crash()
+
+        async def change() -> None:
+            mail = nodes.send("Hello", "z")
+            number = 0
+            for number in range(12):
+                await asyncio.sleep(3_000)
+                if nodes.states(mail) == {"z": "given-up"}:
+                    break
+                new = {"fields": {"text": str(number)}}
+                nodes.publish(ChangeInstance(parse_hash(mail), lambda old, new=new: {**old, **new}))  # type: ignore[misc]
+            assert 6 <= number <= 9
+            nodes.publish(ChangeInstance(parse_hash(mail), lambda old: {**old, "fields": {"text": "at last"}}))
+            assert nodes.states(mail) == {"z": "waiting"}, "a new message tries again"
+            await nodes.settled()
+            assert (nodes.states(mail), nodes.messages("z", mail)) == ({"z": "delivered"}, number + 2)
+
+        play(change())
+
+
+def test_node_that_is_dead_for_months_is_still_tried_and_given_up(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender = nodes.nodes["a"].node
+        nodes.nodes["z"].crash()
+
+        async def deliver() -> None:
+            mail = nodes.send("Hello", "z")
+            await asyncio.sleep(60)
+            for target, trouble in sender.database.read(troubles).items():
+                old = replace(trouble, failures=5000, next_try=0)
+                sender.database.write(lambda c, target=target, old=old: note_failure(c, target, old))  # type: ignore[misc]
+            before = nodes.network.tried
+            await asyncio.sleep(20_000)
+            failures = [trouble.failures for trouble in sender.database.read(troubles).values()]
+            assert 5000 < max(failures) < 5020
+            assert nodes.network.tried - before < 40
+            sender.settings = replace(sender.settings, give_up_seconds=1000)
+            await asyncio.sleep(6_000)
+            assert nodes.states(mail) == {"z": "given-up"}
+            assert sender.database.read(troubles)
+            await asyncio.sleep(2 * 86_400)
+            assert not sender.database.read(troubles), "nothing waits for it any more"
+
+        play(deliver())
+
+
+def test_what_nobody_expected_stops_one_node_for_a_while_and_no_other(template: Path, tmp_path: Path) -> None:
+    tried: list[float] = []
+    with playing(template, tmp_path, "abz") as (nodes, play):
+        send = nodes.network.send
+
+        async def stumble(sender: str, request: Request) -> Answer:
+            if request.url == f"https://john.z.ink{PATH}":
+                tried.append(nodes.loop.time())
+                if len(tried) < 4:
+                    raise ZeroDivisionError("what nobody expected")
+            return await send(sender, request)
+
+        async def deliver() -> None:
+            nodes.network.send = stumble  # type: ignore[method-assign]
+            mail = nodes.send("Hello", "bz")
+            await asyncio.sleep(20)
+            assert nodes.states(mail) == {"b": "delivered", "z": "waiting"}
+            await nodes.settled()
+            assert nodes.states(mail) == {"b": "delivered", "z": "delivered"}
+
+        play(deliver())
+    assert len(tried) == 4
+    assert all(30 <= later - earlier < 60 for earlier, later in pairwise(tried))
+
+
 def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp_path: Path) -> None:
     with playing(template, tmp_path, "ab") as (nodes, play):
         handle = nodes.network.handlers["b.ink"]
@@ -326,6 +468,31 @@ def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp
         held = nodes.nodes["b"].node.store.log_state(nodes.people["a"].key, 1)
         assert held is not None
         assert held.held == 1
+
+
+def test_move_is_not_lost_when_a_proxy_fails_for_a_moment(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        here, there = nodes.nodes["a"], nodes.nodes["b"]
+        jane, john = nodes.people["a"], nodes.people["b"]
+        here.node.database.write(lambda c: put_state(c, john.id, jane.id, "accepted", 0))
+        handle = nodes.network.handlers["a.ink"]
+
+        async def fail(request: Request) -> Answer:
+            return Answer(502, (), b"Bad Gateway")
+
+        async def move() -> None:
+            await asyncio.sleep(3700)  # what john's node knows of jane has expired
+            nodes.network.handlers["a.ink"] = fail
+            move_relation(here.node, john.id, jane.id, "remove", tells=True)
+            here.outbox.wake()
+            await asyncio.sleep(20)
+            assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) == "accepted"
+            nodes.network.handlers["a.ink"] = handle
+            await asyncio.sleep(600)
+
+        play(move())
+        assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) is None
+        assert here.node.database.read(waiting_others) == []
 
 
 # Sent again

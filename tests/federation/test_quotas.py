@@ -38,6 +38,20 @@ def test_first_request_may_be_larger_than_the_quota(clock: Clock) -> None:
         quotas.use(ONE, 1)
 
 
+def test_answers_count_when_they_are_made_and_are_not_sent_if_nothing_is_left(clock: Clock) -> None:
+    quotas = Quotas(10_000, clock)
+    for _ in range(2):  # two requests at once
+        quotas.use(ONE, 0)
+    quotas.spend(ONE, 50_000)
+    with pytest.raises(QuotaUsedUp):
+        quotas.spend(ONE, 50_000)
+    with pytest.raises(QuotaUsedUp):
+        quotas.use(ONE, 0)
+    clock.go_on(60)
+    quotas.use(ONE, 0)
+    quotas.spend(ONE, 1)
+
+
 def test_look_ups_count_by_what_they_bring_and_by_domain(clock: Clock) -> None:
     quota = LookupQuota(1_000_000, clock)
     quota.use("one.evil.ink")
@@ -55,3 +69,19 @@ def test_look_ups_of_many_domains_have_a_limit_too(clock: Clock) -> None:
         quota.use(f"a.evil{number}.ink")
     with pytest.raises(QuotaUsedUp):
         quota.use("john.haiku.ink")
+
+
+def test_answer_may_be_as_large_as_what_is_left_for_its_domain_and_for_all(clock: Clock) -> None:
+    quota = LookupQuota(1_600_000, clock)
+    quota.use("one.evil.ink")
+    assert quota.left("one.evil.ink") == 100_000
+    quota.use("two.evil.ink")
+    assert quota.left("one.evil.ink") == 100_000 - 4096
+    quota.add("one.evil.ink", 90_000)
+    assert quota.left("two.evil.ink") == 10_000
+    for number in range(16):
+        quota.use(f"a.evil{number}.ink")
+        quota.add(f"a.evil{number}.ink", 90_000)
+    assert 0 < quota.left("john.haiku.ink") < 100_000
+    clock.go_on(60)
+    assert quota.left("two.evil.ink") == 100_000 + 4096

@@ -9,7 +9,7 @@ import pytest
 from inkgrove.core.keys import identity_of
 from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.errors import BadAnswer, BadMove
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell
 from inkgrove.messages import cbor
@@ -122,12 +122,18 @@ def test_nobody_is_buried_under_requests(world: World, monkeypatch: pytest.Monke
     until(lambda: at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) == "requested")
 
 
+CAROL = KnownIdentity(identity_of(key(2).public), "carol.b.ink", "https://b.ink", key(2).public, 1, key(3).public, 0, 1)
+
+
 def test_request_is_heard_on_either_database(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
-    key_of_carol = key(2).public
-    carol = KnownIdentity(
-        identity_of(key_of_carol), "carol.b.ink", "https://b.ink", key_of_carol, 1, key(3).public, 0, 1
-    )
-    answer = cbor.decode(hear(node, carol, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
+    answer = cbor.decode(hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
     assert answer == {"form": FORM, "state": "requested"}
-    assert node.database.read(lambda c: find_state(c, carol.id, jane)) == "requested"
+    assert node.database.read(lambda c: find_state(c, CAROL.id, jane)) == "requested"
+
+
+@pytest.mark.parametrize("move", [[], {}, None, 7, b"request", "block", ""])
+def test_move_that_is_none_is_refused(node: Node, move: object) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    with pytest.raises(BadMove):
+        hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": move}))

@@ -1,6 +1,7 @@
 """Blobs of shared instances: fetched from the owner's node for those who may see them, and believed by their hash."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,13 @@ from typing import Any
 import pytest
 
 from inkgrove.core.hashing import parse_hash
+from inkgrove.federation.blobs import PART_BYTES, BlobFetcher
+from inkgrove.federation.discovery import Discovery
+from inkgrove.federation.fetch import Answer, HttpTransport, Request
+from inkgrove.node.caller import Caller
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
+from tests.support.peers import run
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id
 
@@ -85,3 +91,77 @@ def test_bytes_with_another_hash_are_thrown_away(world: World) -> None:
     a.blobs.path_of(parse_hash(blob["hash"])).write_bytes(PICTURE.replace(b"sloth", b"mouse"))
     assert refusal(world.carol.get(f"/blobs/{blob['hash']}")) == (404, "blob.unknown")
     assert not [path for path in b.blobs.directory.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+# Owners who play tricks
+
+
+class Owner:
+    """Answers for the owner's node: each time the next of some sizes and parts, the last one for good."""
+
+    def __init__(self, *answers: tuple[int, bytes], seconds: float = 0.0) -> None:
+        self.answers = list(answers)
+        self.seconds = seconds
+        self.asked: list[str] = []
+        self.under_way = self.most = 0
+
+    async def send(self, request: Request) -> Answer:
+        self.asked.append(request.url.rpartition("=")[2])
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.under_way -= 1
+        size, part = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        return Answer(200, (("X-Blob-Size", str(size)),), part)
+
+
+def fetch_from(world: World, owner: Owner, blobs: Sequence[dict[str, Any]], **options: Any) -> list[bool]:
+    """Whether carol's node has the blobs after it asked for all of them at once."""
+    node = world.them.nodes["b"].node
+
+    async def work() -> list[bool]:
+        async with HttpTransport(node.settings) as transport:
+            fetcher = BlobFetcher(node, owner, Discovery(node, transport), **options)
+            return await asyncio.gather(*(fetcher.fetch(Caller(world.carol.id), blob["hash"]) for blob in blobs))
+
+    found = run(work())
+    assert not list(node.blobs.directory.rglob("draft-*")), "drafts are thrown away"
+    return found
+
+
+def test_blob_that_comes_byte_by_byte_is_not_waited_for(world: World) -> None:
+    blob = world.upload()
+    world.send(blob)
+    owner = Owner((len(PICTURE), b"a"))
+    assert fetch_from(world, owner, [blob]) == [False]
+    assert owner.asked == ["0"]
+
+
+def test_blob_whose_size_changes_on_the_way_is_refused(world: World) -> None:
+    blob = world.upload()
+    world.send(blob)
+    part = bytes(PART_BYTES)
+    owner = Owner((2 * PART_BYTES, part), (3 * PART_BYTES, part), (4 * PART_BYTES, part))
+    assert fetch_from(world, owner, [blob]) == [False]
+    assert owner.asked == ["0", str(PART_BYTES)]
+
+
+def test_blob_of_several_parts_and_one_of_none_are_fetched_whole(world: World) -> None:
+    large, empty = world.upload(bytes(PART_BYTES) + b"the end"), world.upload(b"")
+    world.send(large)
+    world.send(empty)
+    owner = Owner((PART_BYTES + 7, bytes(PART_BYTES)), (PART_BYTES + 7, b"the end"), (0, b""))
+    assert fetch_from(world, owner, [large]) == [True]
+    assert fetch_from(world, owner, [empty]) == [True]
+    assert owner.asked == ["0", str(PART_BYTES), "0"]
+
+
+def test_blobs_of_a_slow_owner_are_fetched_a_few_at_a_time_and_not_for_ever(world: World) -> None:
+    blobs = [world.upload(bytes([number])) for number in range(9)]
+    for blob in blobs:
+        world.send(blob)
+    owner = Owner((1, b"?"), seconds=60)
+    assert fetch_from(world, owner, blobs, seconds=2.0) == [False] * 9
+    assert owner.most == 4

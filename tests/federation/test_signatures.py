@@ -14,12 +14,17 @@ from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.federation.calls import call, signed_call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
+    AnswerTooLarge,
+    BadAnswer,
     BadDigest,
     BadRequestSignature,
     FederationError,
+    ForbiddenAddress,
     FutureRequest,
     MisdirectedRequest,
+    PeerTimeout,
     QuotaUsedUp,
+    Redirected,
     ReplayedRequest,
     SenderUnproved,
     SenderUnreachable,
@@ -43,7 +48,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import find_identity
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.peers import KnownIdentity, find_known
 from inkgrove.store.relations import put_state
 from tests.federation.conftest import Clock
 from tests.support.logs import key
@@ -446,6 +451,14 @@ def test_nonces_are_forgotten_when_their_signatures_have_expired(receiver: Recei
         assert connection.exec_driver_sql("SELECT count(*) FROM nonces").scalar_one() == 1
 
 
+def test_node_that_has_sent_enough_makes_this_one_write_nothing(receiver: Receiver, clock: Clock) -> None:
+    receiver.node.settings = replace(receiver.node.settings, peer_bytes_per_minute=5_000)
+    with pytest.raises(QuotaUsedUp):
+        receiver.admit(*(receiver.sign() for _ in range(3)))
+    with receiver.node.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM nonces").scalar_one() == 2
+
+
 def test_request_for_another_node_is_not_taken(receiver: Receiver) -> None:
     for host in ("alice.haiku.ink", "haiku.ink"):
         with pytest.raises(MisdirectedRequest):
@@ -479,8 +492,23 @@ def test_old_key_of_a_node_is_not_taken_once_the_new_one_is_known(receiver: Rece
         receiver.admit(receiver.sign(secret=old))
 
 
-def test_sender_that_cannot_be_asked_is_refused_for_the_moment(receiver: Receiver) -> None:
-    receiver.network.pages[JOHN] = Unreachable("nobody answers")
+@pytest.mark.parametrize(
+    "page",
+    [
+        Unreachable("nobody answers"),
+        PeerTimeout("nobody answers in time"),
+        ForbiddenAddress("the name leads astray"),
+        Redirected("a proxy sends elsewhere"),
+        AnswerTooLarge("a proxy has much to say"),
+        BadAnswer("a proxy answers with status 502"),
+        b"<html>Bad Gateway</html>",
+    ],
+    ids=lambda page: type(page).__name__,
+)
+def test_sender_that_cannot_be_asked_is_refused_for_the_moment(
+    receiver: Receiver, page: FederationError | bytes
+) -> None:
+    receiver.network.pages[JOHN] = page
     with pytest.raises(SenderUnreachable) as caught:
         receiver.admit(receiver.sign())
     assert caught.value.data["retry_after"] == 60
@@ -536,6 +564,134 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
 
     jane = receiver.node.database.read(lambda c: find_identity(c, JANE)).id  # type: ignore[union-attr]
     run(work())
+
+
+def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock: Clock) -> None:
+    """Anybody can name anybody in a request: names that never answer stand in the way of strangers alone."""
+    node, network, tarpits = receiver.node, receiver.network, VirtualNetwork()
+    jane = node.database.read(lambda c: find_identity(c, JANE)).id  # type: ignore[union-attr]
+    stranger = Elsewhere("mary.elsewhere.ink", 7)
+    network.pages["alice.haiku.ink"] = Elsewhere("alice.haiku.ink", 8).page()
+    network.pages[stranger.fqdn] = tarpits.pages[stranger.fqdn] = stranger.page()
+
+    def forged(name: str) -> Request:
+        nonce = node.random_bytes(16).hex()
+        return sign_request(REQUEST, key(9), sender=name, now=clock.now, nonce=nonce)
+
+    async def work() -> None:
+        discovery = Discovery(node, network, strangers=tarpits)
+        senders = Senders(node, discovery)
+        known = await discovery.find(JOHN)
+        node.database.write(lambda c: put_state(c, known.id, jane, "accepted", 0))
+        clock.go_on(2 * 3600)  # all is to be found out again
+        tarpits.gate.clear()
+        names = [JOHN, *(f"x{number}.evil{domain}.ink" for number in range(10) for domain in range(40))]
+        crowd = [asyncio.create_task(senders.admit(forged(name))) for name in names]
+        await asyncio.sleep(0.5)
+        assert (await senders.admit(receiver.sign())).id == receiver.john.id
+        assert (await discovery.find("alice.haiku.ink")).fqdn == "alice.haiku.ink", "for somebody here"
+        assert (await discovery.find(stranger.fqdn)).id == stranger.id, "whatever strangers are waiting for"
+        assert len(tarpits.asked) == 32
+        tarpits.gate.set()
+        refused = await asyncio.gather(*crowd, return_exceptions=True)
+        assert {type(item) for item in refused} == {BadRequestSignature, SenderUnreachable, SenderUnproved}
+        assert sum(isinstance(item, SenderUnreachable) for item in refused) == 400 - 256
+
+    run(work())
+
+
+def test_names_of_one_domain_are_looked_up_one_after_the_other(receiver: Receiver) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        receiver.network.gate.clear()
+        requests = [
+            sign_request(REQUEST, key(9), sender=f"x{n}.evil.ink", now=receiver.node.clock(), nonce=f"{n:032}")
+            for n in range(20)
+        ]
+        crowd = [asyncio.create_task(senders.admit(request)) for request in requests]
+        await asyncio.sleep(0.5)
+        assert len(receiver.network.asked) == 1
+        receiver.network.gate.set()
+        refused = await asyncio.gather(*crowd, return_exceptions=True)
+        assert sum(isinstance(item, SenderUnproved) for item in refused) == 16
+        assert sum(isinstance(item, SenderUnreachable) for item in refused) == 4
+        assert len(receiver.network.asked) == 16
+
+    run(work())
+
+
+def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Receiver, clock: Clock) -> None:
+    """The quota of a domain is 256 KiB; each of these documents has about 90."""
+    crowd = [Elsewhere(f"n{number}.evil.ink", 60 + number) for number in range(16)]
+    for item in crowd:
+        item.publish(profile={"about": "x" * 67_000})
+        receiver.network.pages[item.fqdn] = item.page()
+
+    async def work() -> list[KnownIdentity | BaseException]:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        requests = [
+            sign_request(REQUEST, item.node_key, sender=item.fqdn, now=clock.now, nonce=f"{number:032}")
+            for number, item in enumerate(crowd)
+        ]
+        return await asyncio.gather(*map(senders.admit, requests), return_exceptions=True)
+
+    results = run(work())
+    assert sum(isinstance(item, KnownIdentity) for item in results) == 2
+    # What is too large now may not be so later.
+    assert sum(isinstance(item, QuotaUsedUp | SenderUnreachable) for item in results) == 14
+
+
+def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        for _ in range(3):
+            with pytest.raises(BadRequestSignature):
+                await senders.admit(receiver.sign(secret=key(9)))
+        assert receiver.network.asked == [JOHN], "what was found is not asked for again at once"
+        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is None
+        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) is None
+        sender = await senders.admit(receiver.sign())
+        assert receiver.network.asked == [JOHN]
+        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is not None
+        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) == sender
+
+    run(work())
+
+
+def test_new_key_of_a_stranger_is_found_though_nothing_is_kept_yet(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        with pytest.raises(BadRequestSignature):
+            await senders.admit(receiver.sign(secret=key(9)))
+        receiver.john.node_key = key(55)
+        receiver.network.pages[JOHN] = receiver.john.page()
+        clock.go_on(31)
+        assert (await senders.admit(receiver.sign())).node_key == key(55).public
+        assert receiver.network.asked == [JOHN, JOHN]
+
+    run(work())
+
+
+def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Receiver, clock: Clock) -> None:
+    john = receiver.john
+    honest, other = john.page(), Elsewhere(JOHN)
+    other.publish(name="Other")
+    john.publish(name="John")
+    forked = john.page(log=(*john.well_known().log, other.well_known().log[-1]))
+
+    async def refuse() -> None:
+        with pytest.raises(SenderUnproved):
+            await Senders(receiver.node, Discovery(receiver.node, receiver.network)).admit(receiver.sign())
+
+    receiver.network.pages[JOHN] = forked
+    run(refuse())
+    assert receiver.node.store.log_state(john.log.secret.public, 0) is None
+    receiver.network.pages[JOHN] = honest
+    receiver.admit(receiver.sign())
+    receiver.network.pages[JOHN] = forked
+    clock.go_on(2 * 3600)
+    run(refuse())
+    assert receiver.node.store.fork_proof(john.log.secret.public, 0) is not None
 
 
 HERE = KnownIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)

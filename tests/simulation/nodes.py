@@ -20,7 +20,6 @@ from inkgrove.federation.fetch import Answer, Request, parse_url
 from inkgrove.federation.inbox import take_in
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
 from inkgrove.federation.outbox import PATH, Outbox
-from inkgrove.federation.quotas import Quotas
 from inkgrove.federation.relations import PATH as RELATIONS
 from inkgrove.federation.relations import hear, is_final, tell_waiting
 from inkgrove.federation.replicator import Replicator
@@ -93,7 +92,6 @@ class SimulatedNode:
         self.discovery = Discovery(self.node, self.transport, run_blocking=run)
         self.senders = Senders(self.node, self.discovery, run_blocking=run)
         self.outbox = Outbox(self.node, self.transport, self.discovery, random=self.rng.random, run_blocking=run)
-        self.quotas = Quotas(SETTINGS.peer_bytes_per_minute, self.node.clock)
         self.is_up = True
         self.network.handlers[self.domain] = self._handle
         self.begin(self.outbox.run(idle_seconds=15.0))
@@ -191,7 +189,6 @@ class SimulatedNode:
                 body = json.dumps(render_well_known(well_known_of(self.node, url.host))).encode()
                 return Answer(200, (), body)
             sender = await self.senders.admit(request)
-            self.quotas.use(sender.node_key, len(request.body))
             body = await self._run_blocking(lambda: self._answer_signed(url.target, sender, request.body))
             self.outbox.wake()
             return Answer(200, (), body)

@@ -77,6 +77,7 @@ class Network:
         self.islands: list[set[str]] = []
         """Domains that reach only each other."""
         self.arrived: Callable[[str, str, Request], None] = lambda sender, receiver, request: None
+        self.tried = 0
         self.carried = 0
         self._under_way: set[asyncio.Task[Any]] = set()
 
@@ -105,6 +106,7 @@ class Network:
             self._loop.call_exception_handler({"message": "a node failed", "exception": error, "task": task})
 
     async def _carry(self, sender: str, receiver: str, request: Request) -> Answer:
+        self.tried += 1
         await self._travel()
         handler = self.handlers.get(receiver)
         if handler is None or self._are_apart(sender, receiver):

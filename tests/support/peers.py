@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.federation.addresses import Address
-from inkgrove.federation.errors import FederationError
+from inkgrove.federation.errors import AnswerTooLarge, FederationError
 from inkgrove.federation.fetch import Answer, Request, parse_url
 from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, claim_of, render_well_known
 from inkgrove.messages.identity import IdentityDocument, KeyOf
@@ -168,6 +168,8 @@ class VirtualNetwork:
         page = self.pages.get(url.host) if url.target == PATH else None
         if isinstance(page, FederationError):
             raise page
+        if page is not None and len(page) > (request.max_answer_bytes or len(page)):
+            raise AnswerTooLarge("more than was wanted")
         return Answer(404, (), b"") if page is None else Answer(200, (), page)
 
 

@@ -45,12 +45,9 @@ async def admit(request: Request, body: bytes) -> KnownIdentity:
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
     host = request.headers.get("host", "")
     scope = request.scope
-    federation = federation_of(request)
-    sender = await federation.senders.admit(
+    return await federation_of(request).senders.admit(
         received_request(request.method, host, scope["raw_path"], scope["query_string"], headers, body)
     )
-    federation.quotas.use(sender.node_key, len(body))
-    return sender
 
 
 @router.post(

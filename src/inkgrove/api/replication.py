@@ -65,8 +65,10 @@ async def send_entries(request: Request) -> Response:
     """Send entries that another node lacks, as far as anybody may have them; bounded, and it says where to go on."""
     body = await request.body()
     sender = await admit(request, body)
+    quotas = federation_of(request).answer_quotas
+    quotas.use(sender.node_key, 0)  # who has had enough causes no work
     answer = await run_in_threadpool(_entries, get_node(request), body)
-    federation_of(request).answer_quotas.use(sender.node_key, len(answer))
+    quotas.spend(sender.node_key, len(answer))
     return Response(answer, media_type=MEDIA_TYPE)
 
 
@@ -85,8 +87,10 @@ async def send_blob(
 ) -> Response:
     """Send a part of a blob to the node of an identity that may read it: that sees an instance here that lends it."""
     sender = await admit(request, b"")
+    quotas = federation_of(request).answer_quotas
+    quotas.use(sender.node_key, 0)
     part, size = await run_in_threadpool(_part, get_node(request), sender.id, hash, first)
-    federation_of(request).answer_quotas.use(sender.node_key, len(part))
+    quotas.spend(sender.node_key, len(part))
     return Response(part, headers={"X-Blob-Size": str(size)}, media_type="application/octet-stream")
 
 

@@ -178,6 +178,8 @@ async def fetch_copy(
 async def give_copy(request: Request, node: NodeDependency, instance: InstancePath) -> Response:
     """Give another node an instance again, whole, in the name of an identity that may have it."""
     sender = await admit(request, b"")
+    quotas = federation_of(request).answer_quotas
+    quotas.use(sender.node_key, 0)
     given = await run_in_threadpool(offer, node, sender, parse_instance(instance))
-    federation_of(request).answer_quotas.use(sender.node_key, len(given))
+    quotas.spend(sender.node_key, len(given))
     return Response(given, media_type=MEDIA_TYPE)

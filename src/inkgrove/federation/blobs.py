@@ -5,8 +5,10 @@ its own rules whether that identity may read it there. What arrives counts only 
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
@@ -17,6 +19,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.sources import sender_of
 from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import Caller
@@ -34,6 +37,10 @@ PART_BYTES: Final = 8 * 1024 * 1024
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
 _MOST_FAILURES: Final = 10_000
+_LONGEST_SECONDS: Final = 300.0
+"""How long a blob is fetched, with all the waiting for others."""
+_OF_OWNER: Final = 4
+"""How many blobs of one owner are fetched at the same time: who has a slow node keeps nobody else waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,20 @@ class BlobFetcher:
     """Fetches each blob once, however many ask for it; belongs to one event loop."""
 
     def __init__(
-        self, node: Node, transport: Transport, discovery: Discovery, *, run_blocking: RunBlocking = in_thread
+        self,
+        node: Node,
+        transport: Transport,
+        discovery: Discovery,
+        *,
+        run_blocking: RunBlocking = in_thread,
+        seconds: float = _LONGEST_SECONDS,
     ) -> None:
         self._node = node
-        self._transport = transport
+        self._lanes = Lanes(transport)
         self._discovery = discovery
         self._run_blocking = run_blocking
+        self._seconds = seconds
+        self._owners: WeakValueDictionary[IdentityId, asyncio.Semaphore] = WeakValueDictionary()
         self._under_way: dict[tuple[Hash, IdentityId | None], asyncio.Task[bool]] = {}
         self._failures: dict[tuple[Hash, IdentityId | None], int] = {}
 
@@ -69,7 +84,7 @@ class BlobFetcher:
             return False
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.create_task(self._fetch(caller, content))
+            task = asyncio.create_task(self._fetch_in_time(caller, content))
             self._under_way[key] = task
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         is_here = await asyncio.shield(task)
@@ -79,11 +94,18 @@ class BlobFetcher:
             self._failures[key] = self._node.clock() + _FAILURE_SECONDS * _SECOND
         return is_here
 
+    async def _fetch_in_time(self, caller: Caller, content: Hash) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                return await self._fetch(caller, content)
+        return False
+
     async def _fetch(self, caller: Caller, content: Hash) -> bool:
         for place in await self._run_blocking(lambda: self._places(caller, content)):
             try:
                 known = await self._discovery.find_by_id(place.owner)
-                await self._fetch_from(known, caller, content, place)
+                async with self._owners.setdefault(place.owner, asyncio.Semaphore(_OF_OWNER)):
+                    await self._fetch_from(known, caller, content, place)
             except FederationError:
                 continue
             return True
@@ -102,14 +124,15 @@ class BlobFetcher:
         sender = await self._run_blocking(lambda: self._sender(caller))
         draft = await self._run_blocking(self._node.blobs.new_draft)
         try:
-            size = 1
-            while draft.size < size:
+            size = None
+            while size is None or draft.size < size:
                 path = f"{PATH}/{content.hex()}?from={draft.size}"
-                request = await self._run_blocking(
-                    lambda: signed_call(self._node, known, "GET", path, sender=sender)  # noqa: B023
-                )
-                part, size = self._read(await self._transport.send(request), draft.size)
-                await self._run_blocking(lambda: draft.write(part))  # noqa: B023
+                async with self._lanes.enter(known.node_key.hex()) as transport:
+                    request = await self._run_blocking(
+                        lambda: signed_call(self._node, known, "GET", path, sender=sender)  # noqa: B023
+                    )
+                    part, size = self._read(await transport.send(request), draft.size, size)
+                    await self._run_blocking(lambda: draft.write(part))  # noqa: B023
             await self._run_blocking(lambda: self._keep(draft, content, place))
         finally:
             await self._run_blocking(draft.discard)
@@ -119,15 +142,16 @@ class BlobFetcher:
         hosted = self._node.database.read(lambda c: find_identity(c, identity)) if identity is not None else None
         return hosted.fqdn if hosted is not None else sender_of(self._node)
 
-    def _read(self, answer: Answer, first: int) -> tuple[bytes, int]:
-        """A part of a blob, and how large the whole is."""
+    def _read(self, answer: Answer, first: int, said: int | None) -> tuple[bytes, int]:
+        """A part of a blob, and how large the whole is, which is what was said with the first one."""
         if answer.status != 200:
             raise BadAnswer(f"the owner's node answers with status {answer.status}", status=answer.status)
         total = answer.header("x-blob-size") or ""
         if not (total.isascii() and total.isdigit()) or int(total) > self._node.settings.max_blob_bytes:
             raise BadAnswer("the blob is of no size, or too large for this node")
         size = int(total)
-        if len(answer.body) > PART_BYTES or first + len(answer.body) > size or (not answer.body and first < size):
+        # Whole parts only: else a blob could come a byte at a time.
+        if said not in (None, size) or len(answer.body) != min(PART_BYTES, size - first):
             raise BadAnswer("the owner's node sends more or less of the blob than there is")
         return answer.body, size
 

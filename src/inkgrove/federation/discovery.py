@@ -6,24 +6,29 @@ host. A document that was once seen is never replaced by an older one, since its
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.log import HeldEntry
 from inkgrove.federation.errors import (
+    AnswerTooLarge,
     BadAnswer,
     FederationError,
     ForkedIdentity,
     NoIdentityThere,
+    QuotaUsedUp,
     Unreachable,
     WrongIdentity,
     WrongName,
 )
-from inkgrove.federation.fetch import Request, Transport
+from inkgrove.federation.fetch import Answer, Request, Transport
+from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
-from inkgrove.federation.quotas import LookupQuota
+from inkgrove.federation.quotas import LookupQuota, domain_of
 from inkgrove.federation.well_known import MAX_BYTES, PATH, WellKnown, parse_well_known
 from inkgrove.node.identities import parse_fqdn
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
@@ -34,15 +39,18 @@ from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.peers import KnownIdentity, find_known, forget_known, put_known
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.reading import find_log
+from inkgrove.store.relations import has_accepted_relation
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
 """How long a name that failed is not tried again."""
 _FAILURES_KEPT: Final = 10_000
-_AT_ONCE: Final = 32
-"""How many names are asked at the same time."""
+_ASIDE_SECONDS: Final = 30
+"""How long what was found for a stranger is not asked for again, though nothing of it is kept yet."""
 _MOST_WAITING: Final = 256
-"""How many names are asked or wait for it: whoever sends requests can make this node look up any name."""
+"""How many names are asked or wait for it."""
+_MOST_OF_DOMAIN: Final = 16
+"""How many of them may be under one domain, if strangers want to be looked up."""
 
 _Result = TypeVar("_Result")
 
@@ -59,16 +67,61 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
     return await asyncio.to_thread(work)
 
 
-class Discovery:
-    """Finds identities by name or id; belongs to one event loop."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a node said of an identity, proved as far as it goes."""
 
-    def __init__(self, node: Node, transport: Transport, *, run_blocking: RunBlocking = in_thread) -> None:
+    offered: WellKnown
+    proved: ProvedIdentity
+    fetched: int
+    expires: int
+
+    @property
+    def known(self) -> KnownIdentity:
+        log, document = self.proved.log, self.proved.document
+        return KnownIdentity(
+            log.id,
+            document.fqdn,
+            document.endpoint,
+            log.author,
+            self.proved.document_seq,
+            self.offered.node_key,
+            fetched=self.fetched,
+            expires=self.expires,
+        )
+
+
+class _Lookups:
+    """Look-ups that wait for nothing but each other: those under way, and the names that failed."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.lanes = Lanes(transport)
+        self.under_way: dict[str, asyncio.Task[KnownIdentity]] = {}
+        self.failures: dict[str, tuple[int, FederationError]] = {}
+
+
+class Discovery:
+    """Finds identities by name or id; belongs to one event loop.
+
+    Whoever sends requests can make this node look up any name. What is looked up for strangers, with a quota, therefore
+    shares nothing with the rest, also not the threads of the transport that resolves its names: `strangers`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        *,
+        strangers: Transport | None = None,
+        run_blocking: RunBlocking = in_thread,
+    ) -> None:
         self._node = node
-        self._transport = transport
         self._run_blocking = run_blocking
-        self._failures: dict[str, tuple[int, FederationError]] = {}
-        self._under_way: dict[str, asyncio.Task[KnownIdentity]] = {}
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._ours = _Lookups(transport)
+        self._strangers = _Lookups(strangers or transport)
+        self._aside: dict[str, _Found] = {}
+        """Found for strangers who are new here; as many as their quota lets in."""
+        self._domains: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answered = 0
         """How many questions have been answered."""
 
@@ -77,7 +130,9 @@ class Discovery:
     ) -> KnownIdentity:
         """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
 
-        `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for.
+        `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for,
+        unless it is of somebody with an accepted relation to an identity of this node. Nothing of a stranger who is new
+        here is kept before `keep` is called: the request that names them may be anybody's.
         """
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
@@ -87,7 +142,24 @@ class Discovery:
             known = await self._run_blocking(lambda: self._look_up(fqdn))
         if known is not None and (fetched_since is None or known.fetched >= fetched_since):
             return known
+        found = self._aside.get(fqdn) if quota is not None else None
+        fresh = max(fetched_since or 0, self._node.clock() - _ASIDE_SECONDS * _SECOND)
+        if found is not None and found.fetched >= fresh:
+            return found.known
+        if quota is not None and await self._run_blocking(lambda: self._is_related(fqdn)):
+            quota = None
         return await self._fetch_once(fqdn, quota)
+
+    async def keep(self, known: KnownIdentity) -> KnownIdentity:
+        """Keep what was found for a stranger: the request that named them turned out to be theirs."""
+        found = self._aside.get(known.fqdn)
+        if found is None:
+            return known
+        kept = await self._run_blocking(lambda: self._keep(found))
+        self._aside.pop(known.fqdn, None)
+        if kept.id != known.id:
+            raise WrongIdentity(f"{known.fqdn} has become the name of {kept.id}", fqdn=known.fqdn, id=known.id)
+        return kept
 
     async def find_by_id(self, identity: IdentityId) -> KnownIdentity:
         """An identity whose name was once known, asked for again there, or where it has moved, if that has expired."""
@@ -136,70 +208,107 @@ class Discovery:
 
         return self._node.database.read(work)
 
+    def _is_related(self, fqdn: str) -> bool:
+        def work(connection: Connection) -> bool:
+            known = find_known(connection, fqdn)
+            return known is not None and has_accepted_relation(connection, known.id)
+
+        return self._node.database.read(work)
+
     # Asking
 
     async def _fetch_once(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
         """Ask the node at a name, once for all who want to know at that time, and not again soon after a failure."""
-        until, failure = self._failures.get(fqdn, (0, None))
+        lookups = self._ours if quota is None else self._strangers
+        until, failure = lookups.failures.get(fqdn, (0, None))
         if failure is not None and self._node.clock() < until:
             raise type(failure)(failure.message, **failure.data)
-        task = self._under_way.get(fqdn)
+        task = lookups.under_way.get(fqdn)
         if task is None:
-            if len(self._under_way) >= _MOST_WAITING:
-                raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
+            self._check_room(lookups, fqdn)
             if quota is not None:
                 quota.use(fqdn)
             task = asyncio.create_task(self._fetch(fqdn, quota))
-            self._under_way[fqdn] = task
-            task.add_done_callback(lambda done: self._finish(fqdn, done))
+            lookups.under_way[fqdn] = task
+            task.add_done_callback(lambda done: self._finish(lookups, fqdn, done))
         return await asyncio.shield(task)
 
-    def _finish(self, fqdn: str, task: asyncio.Task[KnownIdentity]) -> None:
-        del self._under_way[fqdn]
+    def _check_room(self, lookups: _Lookups, fqdn: str) -> None:
+        of_domain = sum(domain_of(name) == domain_of(fqdn) for name in lookups.under_way)
+        is_crowd = lookups is self._strangers and of_domain >= _MOST_OF_DOMAIN
+        if is_crowd or len(lookups.under_way) >= _MOST_WAITING:
+            raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
+
+    def _finish(self, lookups: _Lookups, fqdn: str, task: asyncio.Task[KnownIdentity]) -> None:
+        del lookups.under_way[fqdn]
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, FederationError):
-            while len(self._failures) >= _FAILURES_KEPT:
-                del self._failures[next(iter(self._failures))]
-            self._failures[fqdn] = self._node.clock() + _FAILURE_SECONDS * _SECOND, error
+        if isinstance(error, FederationError) and not isinstance(error, QuotaUsedUp):
+            while len(lookups.failures) >= _FAILURES_KEPT:
+                del lookups.failures[next(iter(lookups.failures))]
+            lookups.failures[fqdn] = self._node.clock() + _FAILURE_SECONDS * _SECOND, error
         else:
             self._answered += 1
-            self._failures.pop(fqdn, None)
+            lookups.failures.pop(fqdn, None)
 
     async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
-        async with self._slots:
-            request = Request(
-                "GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=MAX_BYTES
-            )
-            answer = await self._transport.send(request)
-        if quota is not None:
-            quota.add(fqdn, len(answer.body))
+        if quota is None:
+            async with self._ours.lanes.enter(fqdn) as transport:
+                answer = await transport.send(_request(fqdn, MAX_BYTES))
+        else:
+            answer = await self._ask_for_stranger(fqdn, quota)
         if answer.status == 404:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
-        return await self._run_blocking(lambda: self._take_in(fqdn, answer.body))
+        taken = await self._run_blocking(lambda: self._take_in(fqdn, answer.body, is_stranger=quota is not None))
+        if isinstance(taken, KnownIdentity):
+            return taken
+        old = taken.fetched - 2 * _ASIDE_SECONDS * _SECOND
+        self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
+        return taken.known
 
-    def _take_in(self, fqdn: str, body: bytes) -> KnownIdentity:
+    async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> Answer:
+        """Names under one domain are asked one after the other, each for no more than what the others left."""
+        domain = domain_of(fqdn)
+        async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.lanes.enter(domain) as transport:
+            most = min(MAX_BYTES, quota.left(fqdn))
+            try:
+                answer = await transport.send(_request(fqdn, most))
+            except AnswerTooLarge:
+                quota.add(fqdn, most)
+                raise
+            quota.add(fqdn, len(answer.body))
+            return answer
+
+    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> KnownIdentity | _Found:
         offered = parse_well_known(body)
         log = read_log(offered)
+        is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
         try:
             proved = prove(offered, log, fqdn)
         except ForkedIdentity:
             # Signed contradictions are kept: they are the proof.
-            self._node.database.write(lambda connection: _take_in_forked(connection, log))
+            if not (is_stranger and is_new):
+                self._node.database.write(lambda connection: _take_in_forked(connection, log))
             raise
         now = self._node.clock()
-        expires = now + self._node.settings.discovery_seconds * _SECOND
-        taken = self._node.database.write(lambda connection: _remember(connection, offered, proved, now, expires))
+        found = _Found(offered, proved, now, now + self._node.settings.discovery_seconds * _SECOND)
+        return found if is_stranger and is_new else self._keep(found)
+
+    def _keep(self, found: _Found) -> KnownIdentity:
+        taken = self._node.database.write(lambda connection: _remember(connection, found))
         if isinstance(taken, FederationError):
             raise taken
         return taken
 
 
-def _remember(
-    connection: Connection, offered: WellKnown, proved: ProvedIdentity, now: int, expires: int
-) -> KnownIdentity | FederationError:
+def _request(fqdn: str, most: int) -> Request:
+    return Request("GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=most)
+
+
+def _remember(connection: Connection, found: _Found) -> KnownIdentity | FederationError:
     """Put what was proved beside what is held and believe the newest of both; an error is for after the commit."""
+    proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
     _ingest(connection, (*proved.log.entries, *proved.key_entries))
     log = find_log(connection, author, IDENTITY_LOG)
@@ -211,9 +320,7 @@ def _remember(
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     follow_identity_log(connection, author)
-    known = KnownIdentity(
-        identity, fqdn, document.endpoint, author, document_seq, offered.node_key, fetched=now, expires=expires
-    )
+    known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
     put_known(connection, known)
     return known
 

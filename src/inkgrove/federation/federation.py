@@ -5,6 +5,8 @@ import fcntl
 import os
 from typing import Final
 
+import structlog
+
 from inkgrove.federation.blobs import BlobFetcher
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
@@ -16,6 +18,8 @@ from inkgrove.node.node import Node
 
 _LOOK_AGAIN_SECONDS: Final = 5.0
 
+log = structlog.get_logger("inkgrove.federation")
+
 
 class Federation:
     """Belongs to the event loop of its process."""
@@ -23,33 +27,39 @@ class Federation:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.transport = HttpTransport(node.settings)
-        self.discovery = Discovery(node, self.transport)
+        self._for_strangers = HttpTransport(node.settings)
+        self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
         self.senders = Senders(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
-        self.quotas = Quotas(node.settings.peer_bytes_per_minute, node.clock)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
         """Deliver and replicate until the task is cancelled, while no other process of this home does."""
+        while True:
+            try:
+                await self._run()
+            except Exception:  # such as a home that cannot be written to: nobody else would begin again
+                log.exception("nothing is delivered or replicated at the moment")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _run(self) -> None:
         self._node.home.mkdir(parents=True, exist_ok=True)
         file = os.open(self._node.home / "outbox.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while not _try_lock(file):
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            replicating = asyncio.create_task(self.replicator.run())
-            try:
-                await self.outbox.run()
-            finally:
-                replicating.cancel()
-                await asyncio.gather(replicating, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.outbox.run())
+                tasks.create_task(self.replicator.run())
         finally:
             os.close(file)
 
     async def close(self) -> None:
         """Close what is open to other nodes."""
         await self.transport.close()
+        await self._for_strangers.close()
 
 
 def _try_lock(file: int) -> bool:

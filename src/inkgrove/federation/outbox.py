@@ -6,7 +6,8 @@ steps the process may end, and the next one goes on: the receiver recognises wha
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import random
 from typing import Any, Final
@@ -21,6 +22,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError, NoReceipt, NotAddressed, NothingHeld
 from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.messages import cbor
@@ -35,6 +37,7 @@ from inkgrove.store.deliveries import (
     clear_trouble,
     due_to,
     forget_progress,
+    forget_troubles,
     give_up,
     note_failure,
     settle,
@@ -43,18 +46,21 @@ from inkgrove.store.deliveries import (
 )
 from inkgrove.store.identities import find_identity
 from inkgrove.store.notices import due_notices, forget_old_notices, waiting_others
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.peers import KnownIdentity, forget_strangers
 
 PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
 _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
 _MAX_BYTES: Final = 4 * 1024 * 1024
-_AT_ONCE: Final = 32
-"""How many nodes are served at the same time."""
 _BREATH_SECONDS: Final = 0.05
 """A node that publishes without a pause does not look for deliveries after each."""
 _SUSPECT_SECONDS: Final = 30
+_PAUSE_SECONDS: Final = 30
+"""How long a queue rests after something went wrong here."""
+_TIDY_SECONDS: Final = 3600
+_FORGET_SECONDS: Final = 86_400
+"""How long something that nobody needs is remembered of others."""
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
@@ -86,16 +92,18 @@ class Outbox:
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
-        self._transport = transport
+        self._lanes = Lanes(transport)
         self._discovery = discovery
         self._random = random
         self._run_blocking = run_blocking
-        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._busy: set[str] = set()
+        self._paused: dict[str, int] = {}
+        """Queues in which something went wrong here, each with when it goes on."""
         self._located: dict[IdentityId, KnownIdentity] = {}
         self._suspects: set[IdentityId] = set()
         """Those whose node did not answer as it should: it may be elsewhere by now."""
         self._wake = asyncio.Event()
+        self._next_tidying = 0
 
     def wake(self) -> None:
         """Something was queued: look now."""
@@ -112,16 +120,21 @@ class Outbox:
                 await work
 
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
-        """What is to be done now and not under way: recipients to be located, nodes to be served."""
+        """What is to be done now and not under way: recipients to be located, nodes to be served, tidying."""
         waiting, stopped = await self._run_blocking(
             lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c)))
         )
         now = self.node.clock()
+        self._paused = {target: until for target, until in self._paused.items() if until > now}
 
         def is_free(target: str) -> bool:
-            return target not in self._busy and not (target in stopped and stopped[target].next_try > now)
+            is_stopped = target in stopped and stopped[target].next_try > now
+            return not (is_stopped or target in self._busy or target in self._paused)
 
         work: list[Coroutine[Any, Any, None]] = []
+        if now >= self._next_tidying:
+            self._next_tidying = now + _TIDY_SECONDS * _SECOND
+            work.append(self._tidy())
         nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
         for recipient in waiting:
             known = self._located.get(recipient)
@@ -134,36 +147,57 @@ class Outbox:
         self._busy |= nodes.keys()
         return work + [self._serve(target, known) for target, known in nodes.items()]
 
+    async def _tidy(self) -> None:
+        """Forget what is remembered of others and nobody needs."""
+        before = self.node.clock() - _FORGET_SECONDS * _SECOND
+
+        def work(connection: Connection) -> None:
+            forget_troubles(connection, before)
+            forget_strangers(connection, before)
+
+        await self._run_blocking(lambda: self.node.database.write(work))
+
     async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
         """Find the node of a recipient: whoever takes long to be found delays nobody else."""
-        try:
-            known = await self._discovery.find_by_id(recipient)
-            if recipient in self._suspects:
-                since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
-                known = await self._discovery.find(known.fqdn, fetched_since=since)
-                self._suspects.discard(recipient)
-            self._located[recipient] = known
-            if before is not None:
-                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
-        except FederationError as error:
-            await self._fail(alone, [recipient], error, before)
-        finally:
-            self._busy.discard(alone)
-            self.wake()
+        with self._pausing(alone):
+            try:
+                known = await self._discovery.find_by_id(recipient)
+                if recipient in self._suspects:
+                    since = self.node.clock() - _SUSPECT_SECONDS * _SECOND
+                    known = await self._discovery.find(known.fqdn, fetched_since=since)
+                    self._suspects.discard(recipient)
+                self._located[recipient] = known
+                if before is not None:
+                    await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
+            except FederationError as error:
+                await self._fail(alone, [recipient], error, before)
+        self.wake()
 
     async def _serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
         """Send one node what is due, request after request, until nothing is or one fails."""
         ids = [known.id for known in recipients]
-        try:
-            async with self._slots:
-                # First what they hear of relations: it can decide what becomes of the rest.
-                if not await self._tell(target, recipients):
-                    return
-                while (letter := await self._run_blocking(lambda: self._write_letter(ids))) is not None:
-                    if letter.body and not await self._send(target, recipients, letter):
+        with self._pausing(target):
+            # First what they hear of relations: it can decide what becomes of the rest.
+            goes_on = await self._tell(target, recipients)
+            while goes_on:
+                # A place for each request, and nothing is written before there is one: letters are large.
+                async with self._lanes.enter(target) as transport:
+                    letter = await self._run_blocking(lambda: self._write_letter(ids))
+                    if letter is None:
                         return
+                    goes_on = not letter.body or await self._send(transport, target, recipients, letter)
+
+    @contextmanager
+    def _pausing(self, target: str) -> Iterator[None]:
+        """Let a queue be free again afterwards, and rest if something went wrong that is no word of its node."""
+        try:
+            yield
         except InkgroveError as error:
             log.warning("a delivery was interrupted", target=target, code=error.code, reason=error.message)
+            self._paused[target] = self.node.clock() + _PAUSE_SECONDS * _SECOND
+        except Exception:
+            log.exception("a delivery failed", target=target)
+            self._paused[target] = self.node.clock() + _PAUSE_SECONDS * _SECOND
         finally:
             self._busy.discard(target)
 
@@ -175,7 +209,8 @@ class Outbox:
             due = [notice for notice in waiting if notice.other == known.id]
             for me in dict.fromkeys(notice.me for notice in due):
                 try:
-                    await tell_waiting(self.node, self._transport, me, known, run_blocking=self._run_blocking)
+                    async with self._lanes.enter(target) as transport:
+                        await tell_waiting(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
                     if not is_final(error):
                         await self._lose(target, recipients, error)
@@ -193,7 +228,9 @@ class Outbox:
         stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
-    async def _send(self, target: str, recipients: Sequence[KnownIdentity], letter: Letter) -> bool:
+    async def _send(
+        self, transport: Transport, target: str, recipients: Sequence[KnownIdentity], letter: Letter
+    ) -> bool:
         try:
             request = await self._run_blocking(
                 lambda: signed_call(
@@ -206,7 +243,7 @@ class Outbox:
                     content_type=MEDIA_TYPE,
                 )
             )
-            answer = await self._transport.send(request)
+            answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
                 return True
@@ -306,7 +343,8 @@ class Outbox:
         failures = (before.failures if before is not None else 0) + 1
         since = before.failing_since if before is not None else now
         asked = error.data.get("retry_after")
-        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (failures - 1)) * (0.5 + self._random())
+        # However often it failed: a power of a thousand is no float any more.
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20)) * (0.5 + self._random())
         if isinstance(asked, int | float):
             wait = max(wait, float(asked))
         trouble = Trouble(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])

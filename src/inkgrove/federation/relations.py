@@ -119,12 +119,12 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     """Make a move of somebody elsewhere, who must be the one that may make it; the answer."""
     value = _decode(body)
     to = value.get("to")
-    if value.keys() != {"form", "to", "move"} or type(to) is not bytes or len(to) != 32:
+    name = value.get("move")
+    if value.keys() != {"form", "to", "move"} or type(to) is not bytes or len(to) != 32 or type(name) is not str:
         raise BadMove("a move has form, to and move")
     mine = IdentityId(to)
     if node.database.read(lambda connection: find_identity(connection, mine)) is None:
         raise UnknownRecipient(f"{mine} is not hosted here")
-    name = value["move"]
     if name == "accept":
         # Whatever becomes of the move: what waited for their word can be sent now.
         node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))

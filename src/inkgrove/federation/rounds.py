@@ -3,9 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from inkgrove.core.errors import InkgroveError
+
+_LONGEST_WAIT: Final = 60.0
+
+log = structlog.get_logger("inkgrove.rounds")
 
 
 async def run_rounds(
@@ -15,8 +21,18 @@ async def run_rounds(
     on_error: Callable[[InkgroveError], None],
     breath_seconds: float = 0.0,
 ) -> None:
-    """Begin what is found, then look again when woken or after a while; until the task is cancelled."""
+    """Begin what is found, then look again when woken or after a while; until the task is cancelled.
+
+    Nothing else ends it: a round that fails is begun again, after twice as long each time up to a minute.
+    """
     tasks: set[asyncio.Task[None]] = set()
+
+    def finish(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work between nodes failed", exc_info=error)
+
+    wait = idle_seconds
     try:
         while True:
             wake.clear()
@@ -24,9 +40,16 @@ async def run_rounds(
                 for work in await find_work():
                     task = asyncio.create_task(work)
                     tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-            except InkgroveError as error:  # the store is away for a moment
-                on_error(error)
+                    task.add_done_callback(finish)
+            except Exception as error:  # whatever it is: nobody else would begin again
+                if isinstance(error, InkgroveError):  # the store is away for a moment
+                    on_error(error)
+                else:
+                    log.exception("work between nodes could not be looked up")
+                await asyncio.sleep(wait)
+                wait = min(_LONGEST_WAIT, 2 * wait)
+                continue
+            wait = idle_seconds
             if breath_seconds:
                 await asyncio.sleep(breath_seconds)
             with suppress(TimeoutError):

@@ -3,32 +3,37 @@
 The key comes from discovery, never from the message at hand: a request can only name somebody, who is then looked up.
 """
 
+from collections.abc import Awaitable
 from typing import Final
-
-from sqlalchemy import Connection
 
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
+    AnswerTooLarge,
+    BadAnswer,
     BadRequestSignature,
     FederationError,
+    ForbiddenAddress,
     MisdirectedRequest,
     PeerTimeout,
     QuotaUsedUp,
+    Redirected,
     ReplayedRequest,
     SenderUnproved,
     SenderUnreachable,
     Unreachable,
 )
 from inkgrove.federation.fetch import Headers, Request, parse_url
-from inkgrove.federation.quotas import LookupQuota
+from inkgrove.federation.quotas import LookupQuota, Quotas
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.node.node import Node
-from inkgrove.store.peers import KnownIdentity, find_known, use_nonce
-from inkgrove.store.relations import has_accepted_relation
+from inkgrove.store.peers import KnownIdentity, use_nonce
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
+
+_NO_WORD: Final = (Unreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
+"""What says nothing about an identity: a proxy before its node may answer so for a moment."""
 
 
 class Senders:
@@ -39,11 +44,12 @@ class Senders:
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
+        self._sent = Quotas(node.settings.peer_bytes_per_minute, node.clock)
 
     async def admit(self, request: Request) -> KnownIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
-        A request is admitted once: the second time it is a replay.
+        A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
         """
         found = read_signature(request)
         check_times(found, self._node.clock())
@@ -60,6 +66,8 @@ class Senders:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
+        self._sent.use(sender.node_key, len(request.body))
+        sender = await self._proving(found.sender, self._discovery.keep(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
             raise ReplayedRequest("this very request has been received before", sender=found.sender)
         return sender
@@ -71,29 +79,20 @@ class Senders:
         )
 
     async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
+        find = self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
+        return await self._proving(fqdn, find)
+
+    async def _proving(self, fqdn: str, work: Awaitable[KnownIdentity]) -> KnownIdentity:
         try:
-            try:
-                return await self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
-            except QuotaUsedUp:
-                # Whatever strangers do, those who have to do with somebody here are found.
-                if not await self._run_blocking(lambda: self._is_related(fqdn)):
-                    raise
-                return await self._discovery.find(fqdn, fetched_since=fetched_since)
+            return await work
         except QuotaUsedUp:
             raise
-        except (Unreachable, PeerTimeout) as err:
+        except _NO_WORD as err:
             raise SenderUnreachable(
                 f"the node of {fqdn} cannot be asked for its key: {err.message}", sender=fqdn, retry_after=60
             ) from err
         except FederationError as err:
             raise SenderUnproved(f"{fqdn} is not proved: {err.message}", sender=fqdn, reason=err.code) from err
-
-    def _is_related(self, fqdn: str) -> bool:
-        def work(connection: Connection) -> bool:
-            known = find_known(connection, fqdn)
-            return known is not None and has_accepted_relation(connection, known.id)
-
-        return self._node.database.read(work)
 
 
 def received_request(method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes) -> Request:

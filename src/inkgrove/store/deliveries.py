@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
@@ -70,9 +70,14 @@ def queue(
         for recipient, row in known.items()
         if row.wanted < wanted or row.state == "given-up" or (recipient in again and row.state != "delivered")
     ]
-    if stale:
+    # What waits already keeps its age: else whoever changes something often enough would never be given up on.
+    waiting = [recipient for recipient in stale if known[recipient].state == "waiting" and recipient not in again]
+    if waiting:
+        longer = {"wanted": wanted, "changed": now}
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(waiting)).values(longer))
+    if anew := set(stale) - set(waiting):
         values = {"wanted": wanted, "state": "waiting", "code": None, "queued": now, "changed": now}
-        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(stale)).values(values))
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(anew)).values(values))
     new = [
         {
             "instance": instance,
@@ -141,11 +146,12 @@ def due_to(connection: Connection, recipients: Iterable[IdentityId], limit: int 
 
 
 _IS_WAITING: Final = deliveries.c.state == "waiting"
+_OLDEST_FIRST: Final = (deliveries.c.queued, deliveries.c.place)
 _first_sender: Final = CompiledList(
     lambda recipients: (
         select(deliveries.c.via)
         .where(_IS_WAITING, deliveries.c.recipient.in_(recipients))
-        .order_by(deliveries.c.place)
+        .order_by(*_OLDEST_FIRST)
         .limit(1)
     )
 )
@@ -153,7 +159,7 @@ _dues: Final = CompiledList(
     lambda recipients: (
         select(*(deliveries.c[name] for name in Due.__slots__))
         .where(_IS_WAITING, deliveries.c.recipient.in_(recipients), deliveries.c.via == bindparam("via"))
-        .order_by(deliveries.c.place)
+        .order_by(*_OLDEST_FIRST)
         .limit(bindparam("most"))
     )
 )
@@ -162,26 +168,37 @@ _dues: Final = CompiledList(
 def settle(
     connection: Connection, due: Due, state: State, *, delivered: int | None = None, code: str | None = None, now: int
 ) -> None:
-    """Write down what became of a delivery; what was asked for meanwhile stays waiting."""
+    """Write down what became of a delivery; what was asked for meanwhile stays waiting, behind what others wait for."""
     reached = due.delivered if delivered is None else max(due.delivered, delivered)
     values = {"of_place": due.place, "reached": reached, "new_code": code, "now": now}
-    if state != "held":  # what was put aside may be gone by the time it is sent again
-        _note_progress.run(connection, **values)
     _finish.run(connection, **values, asked=due.wanted, asked_at=due.queued, new_state=state)
+    if state == "held":  # what was put aside may be gone by the time it is sent again
+        _wait_again.run(connection, of_place=due.place, now=now)
+    else:
+        _note_progress.run(connection, **values)
 
 
-_PROGRESS: Final = (
-    update(deliveries)
-    .where(deliveries.c.place == bindparam("of_place"))
-    .values(delivered=bindparam("reached"), code=bindparam("new_code"), changed=bindparam("now"))
-)
-_note_progress: Final = Compiled(lambda _: _PROGRESS)
+_IS_AT: Final = deliveries.c.place == bindparam("of_place")
+_PROGRESS: Final[dict[str, Any]] = {
+    "delivered": bindparam("reached"),
+    "code": bindparam("new_code"),
+    "changed": bindparam("now"),
+}
 _finish: Final = Compiled(
-    lambda _: _PROGRESS.where(
-        or_(deliveries.c.wanted <= bindparam("asked"), deliveries.c.wanted <= bindparam("reached")),
-        deliveries.c.queued == bindparam("asked_at"),
-    ).values(state=bindparam("new_state"))
+    lambda _: (
+        update(deliveries)
+        .where(
+            _IS_AT,
+            or_(deliveries.c.wanted <= bindparam("asked"), deliveries.c.wanted <= bindparam("reached")),
+            deliveries.c.queued == bindparam("asked_at"),
+        )
+        .values(_PROGRESS | {"state": bindparam("new_state")})
+    )
 )
+_note_progress: Final = Compiled(
+    lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(_PROGRESS | {"queued": bindparam("now")})
+)
+_wait_again: Final = Compiled(lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(queued=bindparam("now")))
 
 
 def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
@@ -270,10 +287,15 @@ def clear_trouble(connection: Connection, target: str) -> None:
 _clear: Final = Compiled(lambda _: delete(targets).where(targets.c.target == bindparam("queue")))
 
 
+def forget_troubles(connection: Connection, due_before: int) -> None:
+    """Forget the failures of queues that should have been tried long ago: nothing waits in them any more."""
+    connection.execute(delete(targets).where(targets.c.next_try < due_before))
+
+
 def give_up(
     connection: Connection, recipients: Collection[IdentityId], queued_before: int, code: str, now: int
 ) -> None:
-    """Stop trying what has waited since before a time; the author sees it, and may ask for it again."""
+    """Stop trying what has waited in vain since before a time; the author sees it, and may ask for it again."""
     values = {"state": "given-up", "code": code, "changed": now}
     for some in in_lists(recipients):
         is_old = deliveries.c.recipient.in_(some) & (deliveries.c.queued < queued_before)

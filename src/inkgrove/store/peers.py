@@ -12,7 +12,9 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new
-from inkgrove.store.node_tables import known_identities, node_keys, nonces
+from inkgrove.store.federation_tables import deliveries, notices, peers, request_box, wanted_schemas
+from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces, relations, shares
+from inkgrove.store.tables import logs, schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,33 @@ def forget_known(connection: Connection, identity: IdentityId) -> None:
 _forget_known: Final = Compiled(
     lambda _: delete(known_identities).where(known_identities.c.id == bindparam("identity"))
 )
+
+
+def forget_strangers(connection: Connection, expired_before: int) -> int:
+    """Forget where identities are that nothing here has to do with; how many there were.
+
+    What they signed stays, since entries are never dropped: if they come again, a contradiction with it is noticed.
+    """
+    mentioned = (
+        relations.c.follower,
+        relations.c.followee,
+        shares.c.identity,
+        deliveries.c.recipient,
+        request_box.c.via,
+        notices.c.other,
+        wanted_schemas.c.via,
+    )
+    keys = select(identity_keys.c.identity).where(
+        identity_keys.c.author.in_(select(logs.c.author).where(logs.c.log_id > 0))
+        | identity_keys.c.author.in_(select(schemas.c.author))
+    )
+    found = delete(known_identities).where(
+        known_identities.c.expires < expired_before,
+        known_identities.c.fqdn.not_in(select(peers.c.fqdn)),
+        known_identities.c.id.not_in(keys),
+        *(known_identities.c.id.not_in(select(column).where(column.is_not(None))) for column in mentioned),
+    )
+    return connection.execute(found).rowcount
 
 
 # Requests
