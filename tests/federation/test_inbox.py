@@ -10,20 +10,25 @@ from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation import inbox
-from inkgrove.federation.errors import RequestBoxFull
-from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel
+from inkgrove.federation.errors import RequestBoxFull, SenderUnreachable
+from inkgrove.federation.fetch import Answer
+from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel, take_in
+from inkgrove.federation.outbox import read_receipts
 from inkgrove.federation.rules import Fate
 from inkgrove.messages import delivery
-from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
+from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.identities import put_key
+from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
 from inkgrove.store.requests import find_request
+from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -249,3 +254,40 @@ def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monke
     bent = entries[-1][0][:-1] + bytes([entries[-1][0][-1] ^ 1])
     forged = Parcel(log.hash(9), (john,), [*entries[:-1], (bent, entries[-1][1])])
     assert receive_parcel(node, JANE, forged)[0].code == "entry.bad-signature"
+
+
+def test_sender_is_looked_up_once_for_a_key_that_is_nobodys(node: Node, clock: Clock) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    names = JANE, "jane.haiku.ink", "https://jane.haiku.ink"
+
+    def known() -> KnownIdentity:
+        return KnownIdentity(*names, key(1).public, 1, key(8).public, clock(), clock() + 3_600_000_000)
+
+    def send(number: int) -> str:
+        log = LogBuilder(key(number))
+        log.append(encode_message(Create(SCHEMA, {"subject": "Hello"}, Access("closed", (john,)))))
+        body = encode_delivery(Delivery(JANE, [parcel(log, 1, john)]))
+        try:
+            (receipt,) = read_receipts(Answer(200, (), take_in(node, known(), body))).values()
+        except SenderUnreachable as error:
+            return f"again after {error.data['retry_after']} s"
+        return str(receipt.get("code"))
+
+    def is_to_be_asked() -> bool:
+        found = node.database.read(lambda c: find_known(c, JANE))
+        return found is not None and found.expires <= clock()
+
+    node.database.write(lambda c: put_known(c, known()))
+    assert send(2) == "again after 1 s"
+    assert is_to_be_asked()
+    # It was asked, and the key is not among those that it names; the next one has to wait for its turn.
+    node.database.write(lambda c: put_known(c, known()))
+    assert send(2) == "federation.not-to-be-passed-on"
+    assert [send(number) for number in (3, 4)] == ["again after 10 s"] * 2
+    assert not is_to_be_asked()
+    clock.go_on(11)
+    assert [send(number) for number in (3, 4)] == ["again after 1 s", "again after 10 s"]
+    # A key that is known to be somebody else's leaves no doubt.
+    node.database.write(lambda c: put_key(c, key(5).public, identity_of(key(5).public)))
+    assert send(5) == "federation.not-to-be-passed-on"
