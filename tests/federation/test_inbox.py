@@ -1,12 +1,15 @@
 """What becomes of parcels that do not hold, or come at a bad time."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
 from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation import inbox
@@ -27,7 +30,7 @@ from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
-from inkgrove.store.requests import find_request
+from inkgrove.store.requests import count_requests, find_request
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 
@@ -216,6 +219,28 @@ def test_one_stranger_fills_no_box(node: Node) -> None:
     assert [receipt.fate for receipt in spam] == [*[Fate.HELD] * MAX_REQUESTS_OF_SENDER, Fate.REFUSED]
     assert spam[-1].code == RequestBoxFull.code
     assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is Fate.HELD
+
+
+def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "MAX_REQUESTS_OF_SENDER", 8)
+    john = create_identity(node, "john.haiku.ink", None).id
+    log = LogBuilder()
+    for _ in range(12):
+        log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
+    log.append(encode_message(Delete(1)))
+    start = Barrier(4)
+
+    def send(number: int) -> list[Fate]:
+        start.wait()
+        parcels = [parcel(log, seq_num, john) for seq_num in range(1, 13)]
+        ended = Parcel(Hash(b"\x00\x40" + bytes(64)), (john,), parcel(log, 13, john).entries)
+        return [receive_parcel(node, JANE, item)[0].fate for item in (ended, *parcels[number:], *parcels[:number])]
+
+    with ThreadPoolExecutor(4) as pool:
+        fates = [fate for some in pool.map(send, range(4)) for fate in some]
+    assert len(fates) == 52
+    # Never more than there is room for, however many look at once.
+    assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (8, 8)
 
 
 def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

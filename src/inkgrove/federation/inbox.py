@@ -60,7 +60,7 @@ from inkgrove.store.peers import KnownIdentity, put_known, use_nonce
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares, held_among
 from inkgrove.store.reading import find_entry, find_log
-from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
+from inkgrove.store.requests import add_request, count_requests, find_request, lock_box, remove_requests
 from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
@@ -366,6 +366,7 @@ def _keep_request(
 ) -> tuple[Fate, InkgroveError | None]:
     """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
+    lock_box(connection, recipient)  # the same may come twice at once
     if opened.is_deletion:  # of what has ended nothing is left
         remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:
