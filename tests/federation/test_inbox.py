@@ -221,6 +221,24 @@ def test_one_stranger_fills_no_box(node: Node) -> None:
     assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is Fate.HELD
 
 
+def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, clock: Clock) -> None:
+    john, alice = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("john", "alice"))
+    for number in range(10, 20):
+        log = LogBuilder(key(number))
+        for _ in range(MAX_REQUESTS_OF_SENDER):
+            log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
+        parcels = [parcel(log, n, john) for n in range(1, MAX_REQUESTS_OF_SENDER + 1)]
+        receive(node, Delivery(identity_of(key(number).public), parcels))
+    receive_parcel(node, JANE, parcel(log, 1, alice))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
+    for days, fate in ((0, Fate.REFUSED), (89, Fate.REFUSED), (2, Fate.HELD)):
+        clock.go_on(days * 24 * 3600)
+        assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is fate
+    assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (1, 1)
+    assert node.database.read(lambda c: count_requests(c, alice, JANE))[:2] == (1, 1)
+
+
 def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "MAX_REQUESTS_OF_SENDER", 8)
     john = create_identity(node, "john.haiku.ink", None).id

@@ -60,7 +60,14 @@ from inkgrove.store.peers import KnownIdentity, put_known, use_nonce
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares, held_among
 from inkgrove.store.reading import find_entry, find_log
-from inkgrove.store.requests import add_request, count_requests, find_request, lock_box, remove_requests
+from inkgrove.store.requests import (
+    add_request,
+    count_requests,
+    find_request,
+    lock_box,
+    remove_old_requests,
+    remove_requests,
+)
 from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
@@ -70,6 +77,8 @@ MAX_REQUESTS: Final = 200
 MAX_REQUESTS_OF_SENDER: Final = 20
 MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
 """How large they are all together."""
+MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
+"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +376,7 @@ def _keep_request(
     """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
     lock_box(connection, recipient)  # the same may come twice at once
+    remove_old_requests(connection, recipient, node.clock() - MAX_REQUEST_SECONDS * _SECOND)
     if opened.is_deletion:  # of what has ended nothing is left
         remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:

@@ -71,3 +71,8 @@ def remove_requests(
     if instance is not None:
         is_it = and_(is_it, request_box.c.instance == instance)
     connection.execute(delete(request_box).where(is_it))
+
+
+def remove_old_requests(connection: Connection, recipient: IdentityId, before: int) -> None:
+    """Take out what has waited for a recipient since before a time."""
+    connection.execute(delete(request_box).where(request_box.c.recipient == recipient, request_box.c.arrived < before))
