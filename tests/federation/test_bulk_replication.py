@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.federation import bulk_import
 from inkgrove.federation.bulk_import import BulkIntake
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.replicating import Taken
@@ -79,6 +81,41 @@ def bulk_intake(node: Node, taken: Taken, few: int = 5_000) -> BulkIntake:
     return BulkIntake(node, taken, node.home / "replication", asyncio.Semaphore(1), few=few)
 
 
+def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the running node and a command that sync with the same peer."""
+    logs = [LogBuilder(key(54)).grow(30), LogBuilder(key(55)).grow(40)]
+    left = node.home / "replication" / "of a process that was killed"
+    left.mkdir(parents=True)
+    (left / "archive.parquet").write_bytes(b"half")
+    imported: list[int] = []
+
+    async def count(_node: Node, archive: Path) -> dict[str, object]:
+        rows = pq.read_table(archive).num_rows
+        imported.append(rows)
+        await asyncio.sleep(0.05)
+        return {"appended": rows, "rejected": {}}
+
+    monkeypatch.setattr(bulk_import, "import_archive", count)
+    taken = [Taken(), Taken(), Taken()]
+
+    async def work() -> None:
+        intakes = [bulk_intake(node, item, few=10) for item in taken]
+        for intake, log in zip(intakes, [*logs, logs[0]], strict=True):
+            await intake.use(Entries(_items(log), None), {(log.secret.public, 1)})
+        assert not left.exists()
+        await asyncio.gather(*(intake.finish() for intake in intakes[:2]))
+        await asyncio.gather(*(intake.close() for intake in intakes))  # the third one was broken off
+
+    run(work())
+    assert sorted(imported) == [30, 40]
+    assert [item.stored for item in taken] == [30, 40, 0]
+    assert [path for path in (node.home / "replication").iterdir() if path.is_dir()] == []
+
+
+def _items(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
+    return [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+
+
 def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(node: Node) -> None:
     asked, other, identity = LogBuilder(key(54)).grow(2), LogBuilder(key(55)).grow(2), LogBuilder(key(55), log_id=0)
     identity.append(encode_message(IdentityDocument("eve.c.ink", "https://eve.c.ink")))
@@ -100,7 +137,7 @@ def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(nod
 
 def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) -> None:
     log = LogBuilder(key(54)).grow(3)
-    items = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+    items = _items(log)
     taken = Taken()
 
     async def work() -> None:

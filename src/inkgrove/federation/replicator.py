@@ -186,7 +186,7 @@ class Replicator:
             intake: Intake | BulkIntake
             if count > self._bulk:
                 in_bulk = True
-                folder = self._node.home / "replication" / peer.fqdn
+                folder = self._node.home / "replication"
                 intake = BulkIntake(self._node, taken, folder, self._importing, few=min(MOST_AT_HAND, self._bulk))
             else:
                 intake = self._intake(taken, partial(_tell, on_progress, lacking))
