@@ -3,22 +3,39 @@
 import asyncio
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.federation import bulk_import
 from inkgrove.federation.bulk_import import BulkIntake
+from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.fetch import Answer, Request
+from inkgrove.federation.offering import HEIGHTS_PATH
 from inkgrove.federation.replicating import Taken
+from inkgrove.federation.replicator import Replicator, Synced
+from inkgrove.federation.well_known import PATH as WELL_KNOWN
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
-from inkgrove.messages.replication import Entries
+from inkgrove.messages.replication import (
+    Entries,
+    Heights,
+    LogHeight,
+    decode_wants,
+    encode_entries,
+    encode_heights,
+)
+from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import key_standing
+from inkgrove.store.peer_list import add_peer
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key
-from tests.support.peers import run
+from tests.support.peers import Elsewhere, run
 from tests.support.publishing import make_schema, schema_id
 from tests.support.replication import held, sync
 
@@ -79,6 +96,41 @@ def bulk_intake(node: Node, taken: Taken, few: int = 5_000) -> BulkIntake:
     return BulkIntake(node, taken, node.home / "replication", asyncio.Semaphore(1), few=few)
 
 
+def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the running node and a command that sync with the same peer."""
+    logs = [LogBuilder(key(54)).grow(30), LogBuilder(key(55)).grow(40)]
+    left = node.home / "replication" / "of a process that was killed"
+    left.mkdir(parents=True)
+    (left / "archive.parquet").write_bytes(b"half")
+    imported: list[int] = []
+
+    async def count(_node: Node, archive: Path) -> dict[str, object]:
+        rows = pq.read_table(archive).num_rows
+        imported.append(rows)
+        await asyncio.sleep(0.05)
+        return {"appended": rows, "rejected": {}}
+
+    monkeypatch.setattr(bulk_import, "import_archive", count)
+    taken = [Taken(), Taken(), Taken()]
+
+    async def work() -> None:
+        intakes = [bulk_intake(node, item, few=10) for item in taken]
+        for intake, log in zip(intakes, [*logs, logs[0]], strict=True):
+            await intake.use(Entries(_items(log), None), {(log.secret.public, 1)})
+        assert not left.exists()
+        await asyncio.gather(*(intake.finish() for intake in intakes[:2]))
+        await asyncio.gather(*(intake.close() for intake in intakes))  # the third one was broken off
+
+    run(work())
+    assert sorted(imported) == [30, 40]
+    assert [item.stored for item in taken] == [30, 40, 0]
+    assert [path for path in (node.home / "replication").iterdir() if path.is_dir()] == []
+
+
+def _items(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
+    return [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+
+
 def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(node: Node) -> None:
     asked, other, identity = LogBuilder(key(54)).grow(2), LogBuilder(key(55)).grow(2), LogBuilder(key(55), log_id=0)
     identity.append(encode_message(IdentityDocument("eve.c.ink", "https://eve.c.ink")))
@@ -98,9 +150,42 @@ def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(nod
     assert (taken.received, taken.stored) == (0, 0)
 
 
+def test_much_that_was_promised_as_little_goes_into_an_archive_after_all(tmp_path: Path) -> None:
+    """The peer says that it has nothing to offer, and sends 40 entries where 25 are for batches."""
+    node, log = Node(tmp_path / "b", NodeSettings(), home=tmp_path / "b"), LogBuilder(key(54)).grow(40)
+    peer = Elsewhere("eve.c.ink", 60)
+    create_identity(node, "john.b.ink", None)
+    node.database.write(lambda connection: add_peer(connection, "eve.c.ink", 0))
+
+    class Lying:
+        """A network with nobody but the peer."""
+
+        async def send(self, request: Request) -> Answer:
+            if request.url.endswith(WELL_KNOWN):
+                return Answer(200, (), peer.page())
+            if request.url.endswith(HEIGHTS_PATH):
+                listed = [LogHeight(key(54).public, 1, 40, 0)]
+                return Answer(200, (), encode_heights(Heights(listed, "MC4x", None)))
+            (want,) = decode_wants(request.body)
+            last = want.after + 10
+            following = (0, last) if last < 40 else None
+            return Answer(200, (), encode_entries(Entries(_items(log)[want.after : last], following)))
+
+    async def work(bulk: int) -> Synced:
+        transport = Lying()
+        return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync("eve.c.ink")
+
+    try:
+        synced = run(work(25))
+        assert (synced.in_bulk, synced.received, synced.stored) == (True, 40, 40)
+        assert sorted(place for author, _, place in held(node) if author == key(54).public.hex()) == [*range(1, 41)]
+    finally:
+        node.close()
+
+
 def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) -> None:
     log = LogBuilder(key(54)).grow(3)
-    items = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
+    items = _items(log)
     taken = Taken()
 
     async def work() -> None:

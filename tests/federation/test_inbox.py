@@ -1,29 +1,37 @@
 """What becomes of parcels that do not hold, or come at a bad time."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
 from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation import inbox
-from inkgrove.federation.errors import RequestBoxFull
-from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel
+from inkgrove.federation.errors import RequestBoxFull, SenderUnreachable
+from inkgrove.federation.fetch import Answer
+from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel, take_in
+from inkgrove.federation.outbox import read_receipts
 from inkgrove.federation.rules import Fate
 from inkgrove.messages import delivery
-from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery
+from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.identities import put_key
+from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
-from inkgrove.store.requests import find_request
+from inkgrove.store.requests import count_requests, find_request
+from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -213,6 +221,46 @@ def test_one_stranger_fills_no_box(node: Node) -> None:
     assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is Fate.HELD
 
 
+def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, clock: Clock) -> None:
+    john, alice = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("john", "alice"))
+    for number in range(10, 20):
+        log = LogBuilder(key(number))
+        for _ in range(MAX_REQUESTS_OF_SENDER):
+            log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
+        parcels = [parcel(log, n, john) for n in range(1, MAX_REQUESTS_OF_SENDER + 1)]
+        receive(node, Delivery(identity_of(key(number).public), parcels))
+    receive_parcel(node, JANE, parcel(log, 1, alice))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
+    for days, fate in ((0, Fate.REFUSED), (89, Fate.REFUSED), (2, Fate.HELD)):
+        clock.go_on(days * 24 * 3600)
+        assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is fate
+    assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (1, 1)
+    assert node.database.read(lambda c: count_requests(c, alice, JANE))[:2] == (1, 1)
+
+
+def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "MAX_REQUESTS_OF_SENDER", 8)
+    john = create_identity(node, "john.haiku.ink", None).id
+    log = LogBuilder()
+    for _ in range(12):
+        log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
+    log.append(encode_message(Delete(1)))
+    start = Barrier(4)
+
+    def send(number: int) -> list[Fate]:
+        start.wait()
+        parcels = [parcel(log, seq_num, john) for seq_num in range(1, 13)]
+        ended = Parcel(Hash(b"\x00\x40" + bytes(64)), (john,), parcel(log, 13, john).entries)
+        return [receive_parcel(node, JANE, item)[0].fate for item in (ended, *parcels[number:], *parcels[:number])]
+
+    with ThreadPoolExecutor(4) as pool:
+        fates = [fate for some in pool.map(send, range(4)) for fate in some]
+    assert len(fates) == 52
+    # Never more than there is room for, however many look at once.
+    assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (8, 8)
+
+
 def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "MAX_REQUEST_BYTES", 10_000)
     john = create_identity(node, "john.haiku.ink", None).id
@@ -249,3 +297,40 @@ def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monke
     bent = entries[-1][0][:-1] + bytes([entries[-1][0][-1] ^ 1])
     forged = Parcel(log.hash(9), (john,), [*entries[:-1], (bent, entries[-1][1])])
     assert receive_parcel(node, JANE, forged)[0].code == "entry.bad-signature"
+
+
+def test_sender_is_looked_up_once_for_a_key_that_is_nobodys(node: Node, clock: Clock) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    names = JANE, "jane.haiku.ink", "https://jane.haiku.ink"
+
+    def known() -> KnownIdentity:
+        return KnownIdentity(*names, key(1).public, 1, key(8).public, clock(), clock() + 3_600_000_000)
+
+    def send(number: int) -> str:
+        log = LogBuilder(key(number))
+        log.append(encode_message(Create(SCHEMA, {"subject": "Hello"}, Access("closed", (john,)))))
+        body = encode_delivery(Delivery(JANE, [parcel(log, 1, john)]))
+        try:
+            (receipt,) = read_receipts(Answer(200, (), take_in(node, known(), body))).values()
+        except SenderUnreachable as error:
+            return f"again after {error.data['retry_after']} s"
+        return str(receipt.get("code"))
+
+    def is_to_be_asked() -> bool:
+        found = node.database.read(lambda c: find_known(c, JANE))
+        return found is not None and found.expires <= clock()
+
+    node.database.write(lambda c: put_known(c, known()))
+    assert send(2) == "again after 1 s"
+    assert is_to_be_asked()
+    # It was asked, and the key is not among those that it names; the next one has to wait for its turn.
+    node.database.write(lambda c: put_known(c, known()))
+    assert send(2) == "federation.not-to-be-passed-on"
+    assert [send(number) for number in (3, 4)] == ["again after 10 s"] * 2
+    assert not is_to_be_asked()
+    clock.go_on(11)
+    assert [send(number) for number in (3, 4)] == ["again after 1 s", "again after 10 s"]
+    # A key that is known to be somebody else's leaves no doubt.
+    node.database.write(lambda c: put_key(c, key(5).public, identity_of(key(5).public)))
+    assert send(5) == "federation.not-to-be-passed-on"

@@ -7,17 +7,19 @@ from pathlib import Path
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.outbox import PATH
 from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages.identity import KeyOf
 from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Update
+from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
+from inkgrove.messages.salt import with_salt
 from inkgrove.store.deliveries import count_waiting, troubles
 from inkgrove.store.relations import put_state
 from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
 from tests.support.federated import federation, states, until, wait_for
-from tests.support.logs import LogBuilder
+from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
-from tests.support.publishing import create, make_schema, refusal, schema_id
+from tests.support.publishing import Signer, as_json, create, make_schema, refusal, schema_id
 
 
 def test_instance_is_sent_passed_on_changed_and_ended(world: World) -> None:
@@ -58,6 +60,26 @@ def test_instance_for_oneself_never_leaves_the_node(world: World) -> None:
     assert world.held(mail) == [1, None, None, None]
     answer = world.jane.post(f"/instances/{mail}/share", json={"recipients": ["john.b.ink"]})
     assert refusal(answer) == (422, "publish.not-shareable")
+
+
+def test_closed_instance_of_a_new_key_is_taken_once_its_owner_was_looked_up_again(world: World) -> None:
+    first = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, first, john_b="delivered")  # john's node knows jane as she is now
+    log0 = LogBuilder(key(6), log_id=0)
+    answer = world.jane.post(
+        "/me/keys", json=as_json(log0.append(encode_message(KeyOf(world.jane.id))), log0.payloads[0])
+    )
+    assert answer.status_code == 201, answer.text
+    closed = Create(
+        SchemaVersion(*schema_id(world.schema), 2), {"subject": "By another key"}, Access("closed", (world.john.id,))
+    )
+    answer = Signer(world.jane, key(6)).publish(with_salt(closed, lambda size: b"s" * size), world.schema)
+    assert answer.status_code == 201, answer.text
+    mail = answer.json()["hash"]
+    answer = world.jane.post(f"/instances/{mail}/share", json={"recipients": ["john.b.ink"]})
+    assert answer.status_code == 200, answer.text
+    wait_for(world.jane, mail, john_b="delivered")
+    assert world.held(mail)[1] == 1
 
 
 def test_closed_instance_is_not_passed_on(world: World) -> None:

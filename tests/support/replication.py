@@ -1,7 +1,9 @@
 """Replication for tests: what one node takes from another, and what both hold."""
 
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import HttpTransport
+from inkgrove.federation.errors import Unreachable
+from inkgrove.federation.fetch import Answer, HttpTransport, Request, Transport
+from inkgrove.federation.offering import ENTRIES_PATH
 from inkgrove.federation.replicator import BULK, Replicator, Synced
 from inkgrove.node.node import Node
 from inkgrove.store.peer_list import add_peer
@@ -9,16 +11,32 @@ from tests.support.nodes import RunningNode
 from tests.support.peers import run
 
 
-def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK) -> Synced:
-    """Make a name a peer of a node, and sync with it."""
+def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK, answers: int | None = None) -> Synced:
+    """Make a name a peer of a node, and sync with it; it can be reached no more after so many answers with entries."""
     node = running.node if isinstance(running, RunningNode) else running
     node.database.write(lambda connection: add_peer(connection, fqdn, node.clock()))
 
     async def work() -> Synced:
-        async with HttpTransport(node.settings) as transport:
+        async with HttpTransport(node.settings) as http:
+            transport = http if answers is None else _Breaking(http, answers)
             return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync(fqdn)
 
     return run(work(), seconds=400)
+
+
+class _Breaking:
+    """A network that breaks down in the midst of a sync."""
+
+    def __init__(self, network: Transport, answers: int) -> None:
+        self._network = network
+        self._left = answers
+
+    async def send(self, request: Request) -> Answer:
+        if request.url.endswith(ENTRIES_PATH):
+            if self._left == 0:
+                raise Unreachable("the network has broken down")
+            self._left -= 1
+        return await self._network.send(request)
 
 
 def renew_schemas(node: Node) -> None:

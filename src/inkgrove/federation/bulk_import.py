@@ -6,11 +6,14 @@ so whoever is interrupted goes on with the rest.
 """
 
 import asyncio
+import fcntl
 import json
 import os
+import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -37,7 +40,10 @@ class BulkIntake:
     def __init__(
         self, node: Node, taken: Taken, folder: Path, importing: asyncio.Semaphore, *, few: int = MOST_AT_HAND
     ) -> None:
-        """`importing`: how many imports there may be at the same time; fewer entries than `few` are not worth one."""
+        """`folder`: where archives are made, by any number of processes at the same time.
+
+        `importing`: how many imports there may be at the same time; fewer entries than `few` are not worth one.
+        """
         self._node = node
         self._taken = taken
         self._folder = folder
@@ -45,7 +51,7 @@ class BulkIntake:
         self._few = few
         self._at_hand: list[Item] = []
         self._asked: set[LogKey] = set()
-        self._archive = folder / "archive.parquet"
+        self._place: _LockedPlace | None = None
         self._writer: Any = None
         self._count = 0
 
@@ -100,8 +106,8 @@ class BulkIntake:
 
         schema = pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
         if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._archive, schema)
+            self._place = self._place or _LockedPlace(self._folder)
+            self._writer = pq.ParquetWriter(self._place.archive, schema)
         encoded, payloads = zip(*self._at_hand, strict=True)
         self._writer.write_table(pa.table({"entry": list(encoded), "payload": list(payloads)}, schema))
         self._count += len(self._at_hand)
@@ -111,14 +117,14 @@ class BulkIntake:
         """Import what has gathered; if it is little, whatever was promised, take it in here."""
         if self._at_hand:
             await asyncio.to_thread(self._write if self._writer is not None else self._take_in_here)
-        if self._writer is None:
+        if self._writer is None or self._place is None:
             return
         await asyncio.to_thread(self._writer.close)
         self._writer = None
         count, self._count = self._count, 0
         async with self._importing:
-            report = await import_archive(self._node, self._archive)
-        self._archive.unlink()
+            report = await import_archive(self._node, self._place.archive)
+        self._place.archive.unlink()
         self._taken.received += count
         self._taken.stored += report["appended"]
         self._taken.refused.update(report["rejected"])
@@ -132,6 +138,46 @@ class BulkIntake:
         if self._writer is not None:
             await asyncio.to_thread(self._writer.close)
             self._writer = None
+        if self._place is not None:
+            await asyncio.to_thread(self._place.remove)
+            self._place = None
+
+
+class _LockedPlace:
+    """A directory of one's own, locked as long as the process lives; those of dead ones are removed when one is made.
+
+    The node and a command may sync with the same peer at once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as turn:
+            # Nobody takes a directory for a dead one's between its making and its lock.
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            for other in folder.iterdir():
+                if other.is_dir() and (lock := _try_lock(other)) is not None:
+                    shutil.rmtree(other)
+                    os.close(lock)
+            self._directory = Path(mkdtemp(dir=folder))
+            lock = _try_lock(self._directory)
+        assert lock is not None
+        self._lock = lock
+        self.archive: Path = self._directory / "archive.parquet"
+
+    def remove(self) -> None:
+        """Remove the directory with all that is in it."""
+        shutil.rmtree(self._directory)
+        os.close(self._lock)
+
+
+def _try_lock(directory: Path) -> int | None:
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
 
 
 async def import_archive(node: Node, archive: Path) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class SenderUnproved(FederationError):
 
 
 class SenderUnreachable(FederationError):
-    """The node that signed the request cannot be asked for its key at the moment."""
+    """The node that signed the request cannot be asked for its keys at the moment, or has to be: try again."""
 
     code = "federation.sender-unreachable"
 

@@ -5,7 +5,7 @@ changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import BindParameter, Connection, bindparam, or_, select
@@ -22,7 +22,13 @@ from inkgrove.core.errors import (
 )
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.federation.errors import NotAddressed, RequestBoxFull, SenderUnproved, UnknownRecipient
+from inkgrove.federation.errors import (
+    NotAddressed,
+    RequestBoxFull,
+    SenderUnproved,
+    SenderUnreachable,
+    UnknownRecipient,
+)
 from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import (
@@ -47,14 +53,21 @@ from inkgrove.store.compiled import Compiled
 from inkgrove.store.decide import Status
 from inkgrove.store.early_ends import has_ended, note_end
 from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.identities import find_identity
+from inkgrove.store.identities import find_identity, identities_of
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.node_tables import relations
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.peers import KnownIdentity, put_known, use_nonce
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares, held_among
 from inkgrove.store.reading import find_entry, find_log
-from inkgrove.store.requests import add_request, count_requests, find_request, remove_requests
+from inkgrove.store.requests import (
+    add_request,
+    count_requests,
+    find_request,
+    lock_box,
+    remove_old_requests,
+    remove_requests,
+)
 from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
@@ -64,6 +77,8 @@ MAX_REQUESTS: Final = 200
 MAX_REQUESTS_OF_SENDER: Final = 20
 MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
 """How large they are all together."""
+MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
+"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +89,15 @@ class Receipt:
     recipient: IdentityId
     fate: Fate
     code: str | None = None
+    would_need: PublicKey | None = None
+    """The author, if it was refused for nothing but that this key is not known to be the sender's."""
 
 
 _SECOND: Final = 1_000_000
+_KEY_SECONDS: Final = 3600
+"""How long it is remembered that a sender was looked up for a key which is not theirs."""
+_LOOK_AGAIN_SECONDS: Final = 10
+"""How long a sender is not looked up for another such key."""
 _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
 """No request that was signed before the end was told is valid for longer."""
 
@@ -93,6 +114,10 @@ def take_in(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     delivery = decode_delivery(body)
     if delivery.via != sender.id:
         raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
+    receipts = receive(node, delivery)
+    for receipt in receipts:
+        if receipt.would_need is not None:
+            _look_again(node, sender, receipt.would_need)
     return encode_receipts(
         [
             {
@@ -101,9 +126,32 @@ def take_in(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
                 "fate": receipt.fate.value,
                 **({"code": receipt.code} if receipt.code is not None else {}),
             }
-            for receipt in receive(node, delivery)
+            for receipt in receipts
         ]
     )
+
+
+def _look_again(node: Node, sender: KnownIdentity, author: PublicKey) -> None:
+    """Let the sender be looked up anew and send again, once for a key that is nobody's: it may be a new one of theirs.
+
+    What was accepted of the delivery is recognised then. Whoever makes up keys is not asked more often for it.
+    """
+    now = node.clock()
+
+    def work(connection: Connection) -> bool:
+        if identities_of(connection, [author]):
+            return False
+        key = f"key {author.hex()}"
+        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + _KEY_SECONDS * _SECOND):
+            return False  # they have been looked up since
+        wait = _LOOK_AGAIN_SECONDS
+        if not use_nonce(connection, sender.fqdn, "keys", now=now, expires=now + wait * _SECOND):
+            raise SenderUnreachable("the sender was looked up just now: send it again later", retry_after=wait)
+        put_known(connection, replace(sender, expires=now))
+        return True
+
+    if node.database.write(work):
+        raise SenderUnreachable("the author's key is not known to be the sender's: send it again", retry_after=1)
 
 
 def receive(node: Node, delivery: Delivery) -> list[Receipt]:
@@ -208,7 +256,9 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
             receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None
-        fate, refusal = judge(arrival, recipient, _standing(connection, recipient, via, owner, parcel.instance))
+        standing = _standing(connection, recipient, via, owner, parcel.instance)
+        fate, refusal = judge(arrival, recipient, standing)
+        is_missed = refusal is not None and judge(replace(arrival, is_from_owner=True), recipient, standing)[1] is None
         if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
             # The word on access that is held here, for others, may be older than one that waits in the box.
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
@@ -219,7 +269,7 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
         if fate is Fate.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
-        receipts.append(Receipt(parcel.instance, recipient, fate, code))
+        receipts.append(Receipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
     if not parcel.recipients:
         fate, refusal = judge(arrival, NOBODY, Standing.KNOWN)
         receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
@@ -325,6 +375,8 @@ def _keep_request(
 ) -> tuple[Fate, InkgroveError | None]:
     """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
+    lock_box(connection, recipient)  # the same may come twice at once
+    remove_old_requests(connection, recipient, node.clock() - MAX_REQUEST_SECONDS * _SECOND)
     if opened.is_deletion:  # of what has ended nothing is left
         remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:

@@ -29,14 +29,14 @@ from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_l
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.federation.sources import Source, fetch, list_news
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import MAX_ENTRIES, LogHeight, Want
+from inkgrove.messages.replication import MAX_ENTRIES, Entries, LogHeight, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.node.sending import hosted_among
 from inkgrove.store.offers import lacking_ranges
 from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
 from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.prepare import prepare
+from inkgrove.store.prepare import LogKey, prepare
 from inkgrove.store.reading import find_log
 from inkgrove.store.registry import read_registered
 from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
@@ -79,6 +79,40 @@ class Synced:
 
 OnProgress = Callable[[int, int], None]
 """Hears how many entries have come of about how many."""
+
+
+class GrowingIntake:
+    """Takes in batches, and puts the rest into an archive once they are many: whatever a node said there would be."""
+
+    def __init__(self, batches: Intake, bulk: Callable[[], BulkIntake], most: int) -> None:
+        self._intake: Intake | BulkIntake = batches
+        self._bulk = bulk
+        self._most = most
+        self._received = 0
+        self.is_bulk = False
+
+    async def use(self, answer: Entries, asked: set[LogKey]) -> None:
+        """Take a batch."""
+        self._received += len(answer.entries)
+        if self._received > self._most:
+            await self.grow()
+        await self._intake.use(answer, asked)
+
+    async def grow(self) -> None:
+        """From now on everything goes into an archive."""
+        if not self.is_bulk:
+            self.is_bulk = True
+            await self._intake.finish()
+            await self._intake.close()
+            self._intake = self._bulk()
+
+    async def finish(self) -> None:
+        """Wait until everything has been taken in."""
+        await self._intake.finish()
+
+    async def close(self) -> None:
+        """Throw away what was not taken in."""
+        await self._intake.close()
 
 
 class Replicator:
@@ -176,32 +210,31 @@ class Replicator:
         source = self._source(known, self._node.settings.peer_sync_seconds)
         taken = Taken()
         lacking = logs = 0
-        in_bulk = False
         position = ""
-        async for news in list_news(source, peer.position if peer.node_key == known.node_key else None):
-            position = news.position
-            wants = await self._run_blocking(partial(find_lacking, self._node, news.logs))
-            count = count_lacking(news.logs, wants)
-            logs, lacking = logs + len(wants), lacking + count
-            intake: Intake | BulkIntake
-            if count > self._bulk:
-                in_bulk = True
-                folder = self._node.home / "replication" / peer.fqdn
-                intake = BulkIntake(self._node, taken, folder, self._importing, few=min(MOST_AT_HAND, self._bulk))
-            else:
-                intake = self._intake(taken, partial(_tell, on_progress, lacking))
-            await self._take(source, wants, intake)
-            await self._run_blocking(partial(self._keep_proofs, news.logs))
+        batches = self._intake(taken, lambda done: on_progress(done, lacking))
+        intake = GrowingIntake(batches, partial(self._bulk_intake, taken), self._bulk)
+        try:
+            async for news in list_news(source, peer.position if peer.node_key == known.node_key else None):
+                position = news.position
+                wants = await self._run_blocking(partial(find_lacking, self._node, news.logs))
+                count = count_lacking(news.logs, wants)
+                logs, lacking = logs + len(wants), lacking + count
+                if count > self._bulk:
+                    await intake.grow()
+                await self._take(source, wants, intake)
+                await self._run_blocking(partial(self._keep_proofs, news.logs))
+        finally:
+            await intake.close()
         now = self._node.clock()
         await self._run_blocking(
             lambda: self._node.database.write(lambda c: note_synced(c, peer.fqdn, known.node_key, position, now))
         )
-        return Synced(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), in_bulk)
+        return Synced(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), intake.is_bulk)
 
     def _source(self, known: KnownIdentity, seconds: float) -> Source:
         return Source(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
 
-    async def _take(self, source: Source, wants: Sequence[Want], intake: Intake | BulkIntake) -> None:
+    async def _take(self, source: Source, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
         try:
             await fetch(source, wants, intake.use)
         except FederationError:
@@ -209,11 +242,13 @@ class Replicator:
             raise
         else:
             await intake.finish()
-        finally:
-            await intake.close()
 
     def _intake(self, taken: Taken, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
         return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
+
+    def _bulk_intake(self, taken: Taken) -> BulkIntake:
+        folder = self._node.home / "replication"
+        return BulkIntake(self._node, taken, folder, self._importing, few=min(MOST_AT_HAND, self._bulk))
 
     def _keep_proofs(self, logs: Collection[LogHeight]) -> None:
         """Fork proofs are taken from anybody, and verified like everything else."""
@@ -267,7 +302,11 @@ class Replicator:
                 known = await find(whom)  # type: ignore[arg-type]
                 source = self._source(known, min(_SCHEMA_SECONDS, self._node.settings.peer_sync_seconds))
                 wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
-                await self._take(source, wants, self._intake(Taken()))
+                intake = self._intake(Taken())
+                try:
+                    await self._take(source, wants, intake)
+                finally:
+                    await intake.close()
             except FederationError as error:
                 if isinstance(error, PeerTimeout | EndlessAnswer):
                     self._pass_over(whom)
@@ -298,10 +337,6 @@ class Replicator:
 
 def _tell_trouble(error: InkgroveError) -> None:
     log.warning("replication was interrupted", code=error.code, reason=error.message)
-
-
-def _tell(on_progress: OnProgress, total: int, done: int) -> None:
-    on_progress(done, total)
 
 
 def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, and_, delete, or_, select
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import InstanceRef
+from inkgrove.store.database import insert_new
 from inkgrove.store.federation_tables import early_ends
 
 
@@ -19,7 +20,7 @@ def note_end(
     row = {"author": author, "log_id": log_id, "instance": str(instance)}
     is_it = and_(*(early_ends.c[name] == value for name, value in row.items()))
     connection.execute(delete(early_ends).where(or_(early_ends.c.expires <= now, is_it)))
-    connection.execute(early_ends.insert().values(**row, expires=expires))
+    connection.execute(insert_new(connection, early_ends).values(**row, expires=expires))  # it may come twice at once
 
 
 def has_ended(connection: Connection, author: PublicKey, log_id: int, instance: Hash, seq_num: int) -> bool:

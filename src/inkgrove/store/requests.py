@@ -7,6 +7,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.federation_tables import request_box
+from inkgrove.store.node_tables import identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,17 @@ class HeldRequest:
     arrived: int
 
 
+def lock_box(connection: Connection, recipient: IdentityId) -> None:
+    """Let nobody else put something into the box of a recipient until the transaction ends."""
+    is_theirs = identities.c.id == recipient
+    # Others may go on to refer to them.
+    connection.execute(select(identities.c.id).where(is_theirs).with_for_update(key_share=True))
+
+
 def add_request(
     connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash, parcel: bytes, now: int
 ) -> None:
-    """Put a parcel, encoded as a delivery of its own, into the box of a recipient."""
+    """Put a parcel, encoded as a delivery of its own, into the box of a recipient, which must be locked."""
     row = {"recipient": recipient, "via": via, "instance": instance, "parcel": parcel, "arrived": now}
     connection.execute(insert(request_box), row)
 
@@ -63,3 +71,8 @@ def remove_requests(
     if instance is not None:
         is_it = and_(is_it, request_box.c.instance == instance)
     connection.execute(delete(request_box).where(is_it))
+
+
+def remove_old_requests(connection: Connection, recipient: IdentityId, before: int) -> None:
+    """Take out what has waited for a recipient since before a time."""
+    connection.execute(delete(request_box).where(request_box.c.recipient == recipient, request_box.c.arrived < before))
