@@ -89,6 +89,15 @@ def test_nesting_and_number_of_values_are_bounded(body: bytes) -> None:
         check_json(body)
 
 
+def test_duplicate_behind_many_keys_is_found_in_one_pass() -> None:
+    # Comparing each key with all others takes many minutes here.
+    keys = ",".join(f'"k{number}":0' for number in range(200_000))
+    start = time.monotonic()
+    with pytest.raises(BadJson, match="'k199999' stands twice"):
+        check_json(f'{{{keys},"k199999":0}}'.encode())
+    assert time.monotonic() - start < 30
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
