@@ -369,6 +369,12 @@ class UnknownInstance(ViewError):
     code = "view.unknown-instance"
 
 
+class PastTooLong(ViewError):
+    """The instance has more messages than this node reads for one answer."""
+
+    code = "view.past-too-long"
+
+
 class UnknownLog(ViewError):
     """No such log is here, or it may not be seen."""
 
