@@ -168,6 +168,22 @@ def test_body_just_within_the_limit_takes_bounded_time_and_memory(serving: Servi
     assert time.monotonic() - start < 20
 
 
+def test_blob_of_a_json_type_is_streamed_and_not_looked_into(serving: Serving) -> None:
+    facts = {"fqdn": "blobs.haiku.ink", "password": PASSWORD}
+    assert serving.client.post("/identities", json=facts).status_code == 201
+    token = serving.client.post("/sessions", json=facts).json()["token"]
+    before = memory_of(serving.pid)
+    large = b'"' + b"x" * (60 * MIB) + b'"'
+    for media_type in ("application/json", "application/ld+json"):
+        headers = {"Content-Type": media_type, "Authorization": f"Bearer {token}"}
+        answer = serving.client.post("/blobs", content=b'{"a": NaN, "a":', headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (201, media_type)
+        assert serving.client.post("/blobs", content=large, headers=headers).status_code == 201
+        answer = serving.client.post("/blobs", content=large, headers={"Content-Type": media_type})
+        assert (answer.status_code, answer.json()["code"]) == (401, "auth.required")
+    assert memory_of(serving.pid) - before < 48 * MIB
+
+
 def test_head_of_a_request_is_bounded(serving: Serving) -> None:
     answer = serving.client.get("/healthz", headers={"X-Long": "x" * 25_000})
     assert (answer.status_code, answer.json()["code"]) == (431, "request.head-too-large")
