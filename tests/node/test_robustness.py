@@ -17,6 +17,7 @@ from tests.support.nodes import PASSWORD
 
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,13 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     settings = {"registration": "open", "max_body_bytes": str(MIB), "body_seconds": "2", "max_header_bytes": "20000"}
     with Serving(tmp_path_factory.mktemp("robust"), settings) as node:
         yield node
+
+
+def sign_in(serving: Serving, fqdn: str) -> dict[str, str]:
+    """The headers of a new identity."""
+    facts = {"fqdn": fqdn, "password": PASSWORD}
+    assert serving.client.post("/identities", json=facts).status_code == 201
+    return {"Authorization": f"Bearer {serving.client.post('/sessions', json=facts).json()['token']}"}
 
 
 # Strict JSON
@@ -169,19 +177,30 @@ def test_body_just_within_the_limit_takes_bounded_time_and_memory(serving: Servi
 
 
 def test_blob_of_a_json_type_is_streamed_and_not_looked_into(serving: Serving) -> None:
-    facts = {"fqdn": "blobs.haiku.ink", "password": PASSWORD}
-    assert serving.client.post("/identities", json=facts).status_code == 201
-    token = serving.client.post("/sessions", json=facts).json()["token"]
-    before = memory_of(serving.pid)
+    signed_in, before = sign_in(serving, "blobs.haiku.ink"), memory_of(serving.pid)
     large = b'"' + b"x" * (60 * MIB) + b'"'
     for media_type in ("application/json", "application/ld+json"):
-        headers = {"Content-Type": media_type, "Authorization": f"Bearer {token}"}
+        headers = {"Content-Type": media_type, **signed_in}
         answer = serving.client.post("/blobs", content=b'{"a": NaN, "a":', headers=headers)
         assert (answer.status_code, answer.json()["type"]) == (201, media_type)
         assert serving.client.post("/blobs", content=large, headers=headers).status_code == 201
         answer = serving.client.post("/blobs", content=large, headers={"Content-Type": media_type})
         assert (answer.status_code, answer.json()["code"]) == (401, "auth.required")
     assert memory_of(serving.pid) - before < 48 * MIB
+
+
+def test_more_names_than_recipients_are_not_looked_up(serving: Serving) -> None:
+    signed_in, address = sign_in(serving, "names.haiku.ink"), "/instances/0040" + "ab" * 64
+    names = [f"a{number}.nowhere.example" for number in range(1025)]
+    merge = {"access": {"mode": "closed", "to": names}}
+    steps = [{"op": "add", "path": "/access/to/-", "value": name} for name in names]
+    for kind, patch in {"merge-patch": merge, "json-patch": steps}.items():
+        headers = {**signed_in, "Content-Type": f"application/{kind}+json"}
+        answer = serving.client.patch(address, content=json.dumps(patch), headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "publish.bad-document")
+    # Fewer are, and lead to nobody.
+    answer = serving.client.patch(address, json={"access": {"to": names[:3]}}, headers={**headers, **MERGE_PATCH})
+    assert (answer.status_code, answer.json()["code"]) == (404, "identity.unknown")
 
 
 def test_head_of_a_request_is_bounded(serving: Serving) -> None:
