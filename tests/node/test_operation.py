@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -348,6 +349,18 @@ def test_request_id_is_taken_returned_and_logged(tmp_path: Path) -> None:
         logged = requests["trace-1.a_B"]
         assert (logged["method"], logged["path"], logged["status"]) == ("GET", "/identities/a.ink", 404)
         assert made in requests
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_logs_show_what_cannot_be_printed(tmp_path: Path, log_format: str) -> None:
+    with Serving(tmp_path, {**OPEN, "log_format": log_format}) as serving:
+        for path in ("/a\x1b[2J\x9b1A\u202e\u6728", "/a\nforged"):
+            assert serving.client.get(quote(path)).status_code == 404
+        serving.stop()
+        first, second = (line for line in serving.log().split("\n") if "path" in line and "/a" in line)
+        assert [sign for sign in first + second if not sign.isprintable()] == []
+        assert "/a\\u001b[2J\\u009b1A\\u202e" in first
+        assert "forged" in second
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
