@@ -200,6 +200,25 @@ def test_bodies_have_examples(document: dict[str, Any]) -> None:
             assert "example" in json.dumps(resolved(document, content)), f"{name} {media_type}"
 
 
+def test_what_can_be_repeated_by_key_says_so(document: dict[str, Any]) -> None:
+    keyed = {
+        name
+        for name, operation in operations(document)
+        if "Idempotency-Key" in {item["name"] for item in operation.get("parameters", ())}
+    }
+    assert keyed == {
+        "POST /schemas",
+        "POST /schemas/{author}/{log_id}/versions",
+        "POST /instances",
+        "PATCH /instances/{instance}",
+        "PUT /instances/{instance}",
+        "DELETE /instances/{instance}",
+        "POST /instances/{instance}/copy",
+        "POST /instances/{instance}/share",
+        "POST /instances/{instance}/pass-on",
+    }
+
+
 def test_security_schemes_are_documented(document: dict[str, Any]) -> None:
     schemes = document["components"]["securitySchemes"]
     assert schemes["session"]["scheme"] == "bearer"
