@@ -291,6 +291,42 @@ def test_nul_in_an_address_is_refused(serving: Serving, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/views?nothing=1"),
+        ("GET", "/views/notes?were=a:eq:1"),
+        ("GET", "/views/notes?where=a:eq:1&Limit=5"),
+        ("GET", f"/views/{'ab' * 32}/1?x"),
+        ("GET", f"/instances/0040{'ab' * 64}?as-of=1"),
+        ("GET", "/views/notes/changes?limit=1"),
+        ("POST", "/instances?dry_run=true"),
+        ("POST", "/entries?x="),
+        ("PATCH", "/instances/x?historie=show"),
+        ("GET", "/healthz?x=1"),
+    ],
+)
+def test_parameter_that_a_route_does_not_know_is_refused(serving: Serving, method: str, path: str) -> None:
+    answer = serving.client.request(method, path, json={} if method != "GET" else None)
+    assert (answer.status_code, answer.json()["code"]) == (400, "request.unknown-parameter")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/oauth/authorize?x=1", 400),
+        ("/.well-known/oauth-authorization-server?x=1", 200),
+        ("/.well-known/inkgrove?x=1", 404),
+        ("/pages/sign-in?x=1", 200),
+        ("/nothing?x=1", 404),
+    ],
+)
+def test_oauth_discovery_and_pages_ignore_what_they_do_not_know(serving: Serving, path: str, status: int) -> None:
+    answer = serving.client.get(path)
+    assert answer.status_code == status
+    assert "unknown-parameter" not in answer.text
+
+
+@pytest.mark.parametrize(
     "path", ["/nothing", "/identities/%ff%fe", "/blobs/..%2f..%2fetc%2fpasswd", "/identities/" + "x" * 9000]
 )
 def test_what_is_not_there_is_a_404(serving: Serving, path: str) -> None:

@@ -477,6 +477,12 @@ class TooComplex(RequestError):
     code = "request.too-complex"
 
 
+class UnknownParameter(RequestError):
+    """The query of the address has a parameter that the route does not know."""
+
+    code = "request.unknown-parameter"
+
+
 class BadAddress(RequestError):
     """The path or the query of the address has U+0000 in it."""
 
