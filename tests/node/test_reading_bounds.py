@@ -1,12 +1,17 @@
 """Small questions get bounded answers: pages end early, related rows and the past of an instance have their limits."""
 
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from inkgrove.api.watch import Watch
+from inkgrove.node.errors import TooManyListeners
+from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
@@ -146,3 +151,47 @@ def test_instance_with_a_long_past_shows_its_present_only(running: RunningNode, 
     page = running.anybody.get(f"/pages/instances/{name}", headers={"Accept": "text/html"})
     assert page.status_code == 200
     assert "too long" in page.text
+
+
+# Streams of changes
+
+
+def test_who_does_not_sign_in_takes_no_place_from_those_who_do(place: Path | str, tmp_path: Path) -> None:
+    settings = NodeSettings(
+        registration="open", administrators=("admin.haiku.ink",), max_listeners=20, heartbeat_seconds=0.1
+    )
+    with RunningNode(place, tmp_path, settings) as running, ExitStack() as streams:
+        running.create("jane.haiku.ink")
+        jane = running.sign_in("jane.haiku.ink")
+        show(running, make_texts(jane))
+
+        def follow(client: httpx.Client) -> httpx.Response:
+            return streams.enter_context(client.stream("GET", "/views/texts/changes"))
+
+        assert [follow(running.anybody).status_code for _ in range(2)] == [200, 200]
+        refused = running.anybody.get("/views/texts/changes")
+        assert refusal(refused) == (503, "view.too-many-listeners")
+        assert refused.headers["retry-after"] == "5"
+        assert [follow(jane).status_code for _ in range(18)] == [200] * 18
+        assert refusal(jane.get("/views/texts/changes")) == (503, "view.too-many-listeners")
+        streams.close()
+        # A place is free again as soon as its stream has ended.
+        until = time.monotonic() + 20
+        while follow(running.anybody).status_code != 200:
+            assert time.monotonic() < until
+
+
+def test_all_who_do_not_sign_in_have_half_of_the_places(tmp_path: Path) -> None:
+    node = Node(tmp_path, NodeSettings(max_listeners=20), home=tmp_path)
+    node.close()
+    watch = Watch(node)
+    for number in range(10):
+        watch.enter(f"192.0.2.{number}")
+    with pytest.raises(TooManyListeners):
+        watch.enter("192.0.2.10")
+    for _ in range(10):
+        watch.enter(None)
+    with pytest.raises(TooManyListeners):
+        watch.enter(None)
+    watch.leave("192.0.2.3")
+    watch.enter("192.0.2.10")
