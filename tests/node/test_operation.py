@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from sqlalchemy import text
 from examples.demo.ports import free_port
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
+from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
 from inkgrove.store.runs import Work, is_being_done
@@ -331,6 +333,17 @@ def test_metrics_are_for_whom_the_setting_says(tmp_path: Path, setting: str, sta
         assert node.anybody.get("/metrics").status_code == status
         far = node.anybody.get("/metrics", headers={"X-Forwarded-For": "203.0.113.7"})
         assert far.status_code == (200 if setting == "open" else 403)
+
+
+def test_new_home_is_for_its_owner_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    before = os.umask(0o022)
+    try:
+        Node(home, NodeSettings(), home=home).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_file()} == {0o600}
 
 
 # Logs
