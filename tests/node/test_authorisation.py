@@ -303,7 +303,8 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
     for kind, token in {**no_token, **world.bad_tokens}.items():
         answer = world.send(method, path, route, token)
         assert answer.status_code == 401, (kind, answer.text)
-        assert answer.headers["www-authenticate"].startswith("Bearer"), kind
+        challenge = 'Bearer realm="inkgrove"' + ("" if token is None else ', error="invalid_token"')
+        assert answer.headers["www-authenticate"] == challenge, kind
         assert answer.json()["code"] == ("auth.required" if token is None else "auth.bad-token"), kind
 
     needs_scope = route.who is Who.SCOPE or (route.who is Who.READER and (method, path) not in _NEEDS_NO_SCOPE)
@@ -316,6 +317,8 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
         assert answer.status_code in expected, (scope, answer)
         if not is_right and route.out_of_scope == 403:
             assert answer.json()["code"] == ("auth.out-of-scope" if needs_scope else "auth.not-allowed")
+            challenge = 'Bearer realm="inkgrove", error="insufficient_scope"' if needs_scope else None
+            assert answer.headers.get("www-authenticate") == challenge
 
     if route.as_john is not None:
         answer = world.send(method, path, route, world.token_of("john.haiku.ink"))

@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from sqlalchemy import text
 from examples.demo.ports import free_port
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
+from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
 from inkgrove.store.runs import Work, is_being_done
@@ -332,6 +335,17 @@ def test_metrics_are_for_whom_the_setting_says(tmp_path: Path, setting: str, sta
         assert far.status_code == (200 if setting == "open" else 403)
 
 
+def test_new_home_is_for_its_owner_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    before = os.umask(0o022)
+    try:
+        Node(home, NodeSettings(), home=home).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_file()} == {0o600}
+
+
 # Logs
 
 
@@ -348,6 +362,18 @@ def test_request_id_is_taken_returned_and_logged(tmp_path: Path) -> None:
         logged = requests["trace-1.a_B"]
         assert (logged["method"], logged["path"], logged["status"]) == ("GET", "/identities/a.ink", 404)
         assert made in requests
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_logs_show_what_cannot_be_printed(tmp_path: Path, log_format: str) -> None:
+    with Serving(tmp_path, {**OPEN, "log_format": log_format}) as serving:
+        for path in ("/a\x1b[2J\x9b1A\u202e\u6728", "/a\nforged"):
+            assert serving.client.get(quote(path)).status_code == 404
+        serving.stop()
+        first, second = (line for line in serving.log().split("\n") if "path" in line and "/a" in line)
+        assert [sign for sign in first + second if not sign.isprintable()] == []
+        assert "/a\\u001b[2J\\u009b1A\\u202e" in first
+        assert "forged" in second
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])

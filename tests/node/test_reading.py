@@ -14,6 +14,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.messages.instance import Access
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.changes import follow
+from inkgrove.node.cursor import render_cursor
 from inkgrove.node.errors import OutOfScope, UnknownInstance
 from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
@@ -93,6 +94,9 @@ def test_instances_and_pages_say_what_they_should(world: World) -> None:
         "/views/mail?expand=subject": "input.bad-filter",
         "/views/mail?fields=nothing": "input.bad-filter",
         "/views/mail?cursor=abc": "view.bad-cursor",
+        f"/views/mail?sort=nothing&cursor={render_cursor([('nothing', False)], ['a', b''])}": "input.bad-filter",
+        f"/views/mail?sort=to&cursor={render_cursor([('to', False)], [None, b''])}": "input.bad-filter",
+        f"/views/mail?sort=to&cursor={render_cursor([('to', False)], ['a', b''])}": "view.bad-cursor",
         "/views/mail?limit=0": "request.invalid",
         "/views/mail?at_least=abc": "request.invalid",
         "/views/nothing": "view.unknown",

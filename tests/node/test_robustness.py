@@ -17,6 +17,7 @@ from tests.support.nodes import PASSWORD
 
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,13 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     settings = {"registration": "open", "max_body_bytes": str(MIB), "body_seconds": "2", "max_header_bytes": "20000"}
     with Serving(tmp_path_factory.mktemp("robust"), settings) as node:
         yield node
+
+
+def sign_in(serving: Serving, fqdn: str) -> dict[str, str]:
+    """The headers of a new identity."""
+    facts = {"fqdn": fqdn, "password": PASSWORD}
+    assert serving.client.post("/identities", json=facts).status_code == 201
+    return {"Authorization": f"Bearer {serving.client.post('/sessions', json=facts).json()['token']}"}
 
 
 # Strict JSON
@@ -87,6 +95,15 @@ def test_json_is_taken(body: bytes) -> None:
 def test_nesting_and_number_of_values_are_bounded(body: bytes) -> None:
     with pytest.raises(TooComplex):
         check_json(body)
+
+
+def test_duplicate_behind_many_keys_is_found_in_one_pass() -> None:
+    # Comparing each key with all others takes many minutes here.
+    keys = ",".join(f'"k{number}":0' for number in range(200_000))
+    start = time.monotonic()
+    with pytest.raises(BadJson, match="'k199999' stands twice"):
+        check_json(f'{{{keys},"k199999":0}}'.encode())
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(
@@ -157,6 +174,33 @@ def test_body_just_within_the_limit_takes_bounded_time_and_memory(serving: Servi
         assert answer.status_code == 400
     assert memory_of(serving.pid) - before < 64 * MIB
     assert time.monotonic() - start < 20
+
+
+def test_blob_of_a_json_type_is_streamed_and_not_looked_into(serving: Serving) -> None:
+    signed_in, before = sign_in(serving, "blobs.haiku.ink"), memory_of(serving.pid)
+    large = b'"' + b"x" * (60 * MIB) + b'"'
+    for media_type in ("application/json", "application/ld+json"):
+        headers = {"Content-Type": media_type, **signed_in}
+        answer = serving.client.post("/blobs", content=b'{"a": NaN, "a":', headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (201, media_type)
+        assert serving.client.post("/blobs", content=large, headers=headers).status_code == 201
+        answer = serving.client.post("/blobs", content=large, headers={"Content-Type": media_type})
+        assert (answer.status_code, answer.json()["code"]) == (401, "auth.required")
+    assert memory_of(serving.pid) - before < 48 * MIB
+
+
+def test_more_names_than_recipients_are_not_looked_up(serving: Serving) -> None:
+    signed_in, address = sign_in(serving, "names.haiku.ink"), "/instances/0040" + "ab" * 64
+    names = [f"a{number}.nowhere.example" for number in range(1025)]
+    merge = {"access": {"mode": "closed", "to": names}}
+    steps = [{"op": "add", "path": "/access/to/-", "value": name} for name in names]
+    for kind, patch in {"merge-patch": merge, "json-patch": steps}.items():
+        headers = {**signed_in, "Content-Type": f"application/{kind}+json"}
+        answer = serving.client.patch(address, content=json.dumps(patch), headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "publish.bad-document")
+    # Fewer are, and lead to nobody.
+    answer = serving.client.patch(address, json={"access": {"to": names[:3]}}, headers={**headers, **MERGE_PATCH})
+    assert (answer.status_code, answer.json()["code"]) == (404, "identity.unknown")
 
 
 def test_head_of_a_request_is_bounded(serving: Serving) -> None:
@@ -244,6 +288,42 @@ def test_clients_that_go_away_before_the_answer_do_no_harm(serving: Serving) -> 
 def test_nul_in_an_address_is_refused(serving: Serving, path: str) -> None:
     answer = serving.client.get(path)
     assert (answer.status_code, answer.json()["code"]) == (400, "request.bad-address")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/views?nothing=1"),
+        ("GET", "/views/notes?were=a:eq:1"),
+        ("GET", "/views/notes?where=a:eq:1&Limit=5"),
+        ("GET", f"/views/{'ab' * 32}/1?x"),
+        ("GET", f"/instances/0040{'ab' * 64}?as-of=1"),
+        ("GET", "/views/notes/changes?limit=1"),
+        ("POST", "/instances?dry_run=true"),
+        ("POST", "/entries?x="),
+        ("PATCH", "/instances/x?historie=show"),
+        ("GET", "/healthz?x=1"),
+    ],
+)
+def test_parameter_that_a_route_does_not_know_is_refused(serving: Serving, method: str, path: str) -> None:
+    answer = serving.client.request(method, path, json={} if method != "GET" else None)
+    assert (answer.status_code, answer.json()["code"]) == (400, "request.unknown-parameter")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/oauth/authorize?x=1", 400),
+        ("/.well-known/oauth-authorization-server?x=1", 200),
+        ("/.well-known/inkgrove?x=1", 404),
+        ("/pages/sign-in?x=1", 200),
+        ("/nothing?x=1", 404),
+    ],
+)
+def test_oauth_discovery_and_pages_ignore_what_they_do_not_know(serving: Serving, path: str, status: int) -> None:
+    answer = serving.client.get(path)
+    assert answer.status_code == status
+    assert "unknown-parameter" not in answer.text
 
 
 @pytest.mark.parametrize(

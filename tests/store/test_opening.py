@@ -3,6 +3,7 @@
 import os
 import re
 import sqlite3
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +21,39 @@ from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import identities
 from inkgrove.store.opening import NEWEST, open_store
+from inkgrove.store.staging import open_stage
+from inkgrove.store.view_store import open_views
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder
 
 Place = Path | str
+
+
+def test_new_store_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        place = tmp_path / "above" / "home"
+        store, views = open_store(place), open_views(place)
+        stage = open_stage(str(place), "1", {})
+        modes = {path.name.partition("_")[0]: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
+        stage.discard()
+        views.close()
+        store.close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert {"node.db", "node.db-wal", "node.db-shm", "views.db", "inkgrove"} <= modes.keys()
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_store_that_is_there_keeps_its_modes(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    (tmp_path / "node.db").chmod(0o640)
+    tmp_path.chmod(0o750)
+    open_store(tmp_path).close()
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "node.db")]
+    assert modes == [0o750, 0o640]
 
 
 @pytest.fixture

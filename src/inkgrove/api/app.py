@@ -40,6 +40,7 @@ from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
 from inkgrove.api.openapi import set_openapi
+from inkgrove.api.parameters import check_parameters
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
@@ -106,7 +107,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # an address is right or a 404
         telemetry={"tracing": False, "metrics": False, "logs": False},  # we log and count ourselves: see Observing
-        dependencies=[Depends(check_media_type)],
+        dependencies=[Depends(check_parameters), Depends(check_media_type)],
         lifespan=lifespan,
     )
     app.state.node = node

@@ -34,7 +34,7 @@ _SMALL: Final = 64 * 1024
 
 
 class BodyLimits:
-    """Middleware: refuses bodies that are too large, too slow or, if they are JSON, not strict."""
+    """Middleware: refuses bodies that are too large, too slow or, if they are JSON and no blob, not strict."""
 
     def __init__(self, app: ASGIApp, settings: NodeSettings) -> None:
         self._app = app
@@ -69,7 +69,8 @@ class BodyLimits:
         body = _Body(receive, self._limit(scope["path"]), self._settings.body_seconds)
         if length is not None and int(length) > body.limit.size:
             raise body.limit.error()
-        if not is_json(_bare(headers.get(b"content-type", b"").decode("latin-1"))):
+        # A blob is bytes, whatever they are called: they are neither looked into nor collected.
+        if scope["path"] == BLOBS or not is_json(_bare(headers.get(b"content-type", b"").decode("latin-1"))):
             return body.receive
         content = await body.read()
         if content:

@@ -1,14 +1,14 @@
 """The stream of a view's changes as server-sent events; each is a JSON Patch on `{"rows": {...}}`."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api.auth import CallerDependency, NodeDependency, get_caller, token_of
+from inkgrove.api.auth import CallerDependency, NodeDependency, get_address, get_caller, token_of
 from inkgrove.api.problems import responses
 from inkgrove.api.views import READING, AuthorPath, LogPath, SchemaPath, get_watch
 from inkgrove.api.watch import Watch
@@ -44,14 +44,14 @@ async def follow_view(
 ) -> Response:
     """Follow the rows that the caller may see, from now on or from behind an event."""
     watch = get_watch(request)
-    watch.enter()
+    address = get_address(request) if caller.identity is None else None
+    watch.enter(address)
     try:
         followed = await run_in_threadpool(follow, node, caller, schema, last_event_id)
     except BaseException:
-        watch.leave()
+        watch.leave(address)
         raise
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return _Stream(_events(request, node, watch, followed), 200, headers, "text/event-stream", watch)
+    return _Stream(_events(request, node, watch, followed), lambda: watch.leave(address))
 
 
 @router.get("/views/{author}/{log_id:int}/changes", **_STREAM)
@@ -70,15 +70,16 @@ async def follow_view_of_schema(
 class _Stream(StreamingResponse):
     """Gives its place free however it ends, also if nobody ever read it."""
 
-    def __init__(self, content: Any, status: int, headers: dict[str, str], media_type: str, watch: Watch) -> None:
-        super().__init__(content, status, headers, media_type)
-        self._watch = watch
+    def __init__(self, content: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(content, 200, headers, "text/event-stream")
+        self._leave = leave
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._watch.leave()
+            self._leave()
 
 
 async def _events(request: Request, node: Node, watch: Watch, followed: Followed) -> AsyncIterator[str]:

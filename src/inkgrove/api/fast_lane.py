@@ -49,7 +49,7 @@ class FastLane:
         await (self._app if answer is None else answer)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        found = self._find(scope["method"], scope["path"])
+        found = self._find(scope)
         if found is None:
             return None
         route, answer = found
@@ -61,8 +61,10 @@ class FastLane:
             scope["route"] = route
         return given
 
-    def _find(self, method: str, path: str) -> tuple[APIRoute, Reader] | None:
+    def _find(self, scope: Scope) -> tuple[APIRoute, Reader] | None:
+        method, path = scope["method"], scope["path"]
         if method == "GET":
             return next(((route, read) for pattern, route, read in self._readers if pattern.match(path)), None)
-        route = self._routes.get((method, path))
+        # These take no parameters; the framework refuses them.
+        route = None if scope["query_string"] else self._routes.get((method, path))
         return None if route is None else (route, cast(Reader, route.endpoint))

@@ -33,10 +33,11 @@ def configure_logs(settings: NodeSettings) -> None:
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if is_json
         else [
+            show_unprintable,
             # Plain tracebacks: the fancy ones print local variables, and those hold secrets.
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=12
-            )
+            ),
         ]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
@@ -51,6 +52,14 @@ def configure_logs(settings: NodeSettings) -> None:
     # Requests are logged by us, with their id; httpx would log whole addresses.
     for name in ("uvicorn.access", "httpx", "httpcore", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def show_unprintable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Spell out what would move the cursor, begin a line or turn the text around: a path can hold any of it."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in value)
+    return event
 
 
 def hide_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 
 from inkgrove.api.auth import get_caller
 from inkgrove.api.bodies import is_json, media_types_of
+from inkgrove.api.parameters import takes_known_parameters_only
 from inkgrove.api.problems import PROBLEM_SCHEMA, responses
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.node.errors import (
@@ -27,6 +28,7 @@ from inkgrove.node.errors import (
     RequestTooLarge,
     RequestTooSlow,
     TooComplex,
+    UnknownParameter,
     UnsupportedMediaType,
 )
 
@@ -100,6 +102,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     common = [BadAddress, HeadTooLarge, InternalError, StoreUnavailable]
     if operation.get("parameters") or taken:
         common.append(BadRequest)
+    if takes_known_parameters_only(route):
+        common.append(UnknownParameter)
     if taken:
         common += [RequestTooSlow, RequestTooLarge, UnsupportedMediaType]
     if any(is_json(media_type) for media_type in taken):

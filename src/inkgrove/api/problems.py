@@ -93,7 +93,12 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.BlobTooLarge: 413,
     node.BadRange: 416,
 }
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="inkgrove"'}
+_CHALLENGE: Final = 'Bearer realm="inkgrove"'
+_TOKEN_ERRORS: Final[dict[type[InkgroveError], str]] = {
+    node.BadToken: "invalid_token",
+    node.OutOfScope: "insufficient_scope",
+}
+"""What RFC 6750 section 3.1 calls them."""
 
 
 def status_of(error: InkgroveError | type[InkgroveError]) -> int:
@@ -168,7 +173,10 @@ def problem_facts(error: InkgroveError) -> dict[str, Any]:
 def problem(error: InkgroveError) -> JSONResponse:
     """The answer that says what was refused and why."""
     status = status_of(error)
-    headers = dict(_CHALLENGE) if status == 401 else {"Connection": "close"} if status == 408 else {}
+    headers = {"Connection": "close"} if status == 408 else {}
+    token_error = _TOKEN_ERRORS.get(type(error))
+    if status == 401 or token_error is not None:
+        headers["WWW-Authenticate"] = _CHALLENGE + (f', error="{token_error}"' if token_error is not None else "")
     if isinstance(retry_after := error.data.get("retry_after"), int):
         headers["Retry-After"] = str(retry_after)
     content = problem_facts(error)

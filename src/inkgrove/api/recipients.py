@@ -11,7 +11,8 @@ from inkgrove.api.auth import get_node
 from inkgrove.api.federation import federation_of
 from inkgrove.api.publishing import require_token
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import UnknownIdentity
+from inkgrove.core.limits import MAX_RECIPIENTS
+from inkgrove.node.errors import BadInstanceDocument, UnknownIdentity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
 from inkgrove.store.identities import find_identity
@@ -29,10 +30,12 @@ def names_in(value: Any) -> list[str]:
 
 
 async def find_elsewhere(request: Request, names: Iterable[str]) -> None:
-    """See to it that names of other nodes are known here; raises for one that leads to nobody."""
+    """See to it that names of other nodes are known here; raises for one that leads to nobody, and for too many."""
     wanted = {name.lower() for name in names if len(name) != _ID_LENGTH and "." in name}
     if not wanted:
         return
+    if len(wanted) > MAX_RECIPIENTS:
+        raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     node, token = get_node(request), require_token(request)
     # Nobody makes this node look up names without a token.
     missing = await run_in_threadpool(_not_hosted, node, token, wanted)

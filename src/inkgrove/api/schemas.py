@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from inkgrove.api.auth import NodeDependency
+from inkgrove.api.instances import IDEMPOTENCY
 from inkgrove.api.problems import responses
 from inkgrove.api.publishing import Strict, body_of, publish, read_body
 from inkgrove.core import errors as core
@@ -79,7 +80,7 @@ _REFUSED = (
     status_code=201,
     response_model=PublishedVersion,
     responses=responses(*_REFUSED),
-    openapi_extra=body_of(NewSchema),
+    openapi_extra={**body_of(NewSchema), "parameters": [IDEMPOTENCY]},
 )
 async def create_schema(request: Request) -> Response:
     """Begin a schema: its first version, in a log of its own."""
@@ -102,7 +103,7 @@ async def create_schema(request: Request) -> Response:
         core.LogEnded,
         core.Forked,
     ),
-    openapi_extra=body_of(NewVersion),
+    openapi_extra={**body_of(NewVersion), "parameters": [IDEMPOTENCY]},
 )
 async def add_version(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
     """Add a version to a schema of one's own; an invalid one is refused and nothing is signed."""

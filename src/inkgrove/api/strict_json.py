@@ -6,6 +6,7 @@ which nothing behind can store.
 
 import json
 import math
+from collections import Counter
 from typing import Any, Final, NoReturn
 
 from inkgrove.node.errors import BadJson, TooComplex
@@ -68,8 +69,8 @@ def _too_deep() -> TooComplex:
 def _make_map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in made if names.count(name) > 1)
+        # Counted in one pass: who sends the body is not known yet.
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise BadJson(f"the key {twice[:80]!r} stands twice in one object")
     return made
 

@@ -49,6 +49,10 @@ class ListedRow(RowDocument):
         dict[str, RowDocument | list[RowDocument | None] | None] | None,
         Field(description="For each relation in `expand` the row it points to; null if it may not be seen."),
     ] = None
+    left_out: Annotated[
+        list[str] | None,
+        Field(description="The relations whose rows do not all fit into the answer: what is missing is null."),
+    ] = None
 
 
 class SchemaName(BaseModel):

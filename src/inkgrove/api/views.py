@@ -30,6 +30,7 @@ from inkgrove.node.errors import (
     SignInRequired,
     UnknownView,
 )
+from inkgrove.node.expansion import Related
 from inkgrove.node.node import Node
 from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
@@ -203,7 +204,7 @@ def _page(node: Node, asking: Caller | str | None, name: str, question: Question
             "schema": _schema(answer.view.schema_id),
             "name": answer.view.name,
             "version": answer.view.version,
-            "rows": [_row(row, answer) for row in answer.rows],
+            "rows": _rows(answer),
             "cursor": answer.cursor,
             "count": answer.count,
             "changes": answer.changes,
@@ -211,20 +212,20 @@ def _page(node: Node, asking: Caller | str | None, name: str, question: Question
     )
 
 
-def _row(row: ViewRow, answer: Answer) -> dict[str, Any]:
-    document = row_document(row, answer.owners[row.author])
-    if answer.related:
-        document["expanded"] = {
-            field: _expand(row.fields[field], found, answer) for field, found in answer.related.items()
-        }
-    return document
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    documents = [row_document(row, answer.owners[row.author]) for row in answer.rows]
+    if answer.expansion is not None:
+        for document, related in zip(documents, answer.expansion.related, strict=True):
+            document["expanded"] = {field: _expand(found, answer) for field, found in related.items()}
+        if answer.expansion.left_out:
+            documents[0]["left_out"] = answer.expansion.left_out
+    return documents
 
 
-def _expand(value: Any, found: Any, answer: Answer) -> Any:
-    if isinstance(value, list):
-        return [_expand(item, found, answer) for item in value]
-    related = found.get(value)
-    return None if related is None else row_document(related, answer.owners[related.author])
+def _expand(found: Related, answer: Answer) -> Any:
+    if isinstance(found, ViewRow):
+        return row_document(found, answer.owners[found.author])
+    return None if found is None else [_expand(item, answer) for item in found]
 
 
 _OUTCOMES: Final[dict[str, Any]] = {

@@ -1,6 +1,7 @@
 """Waiting for views: one look at the database for all who wait in this process, and none while nobody does."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,17 +25,26 @@ class Watch:
         self._node = node
         self._waiting: dict[asyncio.Future[bool], Wanted] = {}
         self._task: asyncio.Task[None] | None = None
-        self.listeners = 0
+        self._listeners: Counter[str | None] = Counter()
 
-    def enter(self) -> None:
-        """One more follows changes; raises if there are too many."""
-        if self.listeners >= self._node.settings.max_listeners:
+    def enter(self, address: str | None) -> None:
+        """One more follows changes, without a token from an address; raises if there are too many.
+
+        Without a token one address has a tenth of the places and all together have half: nobody locks out others.
+        """
+        most, all_of_them = self._node.settings.max_listeners, self._listeners.total()
+        if all_of_them >= most:
             raise TooManyListeners("too many follow changes on this node: try again later", retry_after=5)
-        self.listeners += 1
+        unknown = all_of_them - self._listeners[None]
+        if address is not None and (self._listeners[address] >= max(most // 10, 1) or unknown >= max(most // 2, 1)):
+            raise TooManyListeners("too many follow changes here without a token: sign in", retry_after=5)
+        self._listeners[address] += 1
 
-    def leave(self) -> None:
+    def leave(self, address: str | None) -> None:
         """One less follows changes."""
-        self.listeners -= 1
+        self._listeners[address] -= 1
+        if not self._listeners[address]:
+            del self._listeners[address]
 
     async def until(self, wanted: Wanted, seconds: float) -> bool:
         """Wait until something has happened; False if the time ran out or the node stops."""

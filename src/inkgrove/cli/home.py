@@ -139,7 +139,7 @@ def _append_lines(path: Path, lines: Sequence[str]) -> None:
 def _locked(home: Path) -> Iterator[None]:
     """One writer at a time, across processes."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (home / ".lock").open("w")
     except OSError as err:
         raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err

@@ -112,6 +112,8 @@ class Row:
     owner: Mapping[str, str | None] | None = None
     """The identity behind the author: `id`, and `fqdn` if the node knows it."""
     expanded: Mapping[str, "Row | Sequence[Row | None] | None"] | None = None
+    left_out: Sequence[str] = ()
+    """Relations whose rows did not all fit into the answer: what is missing in `expanded` is None."""
 
     def __getitem__(self, name: str) -> Any:
         """The value of a field."""
@@ -125,7 +127,8 @@ _ROW_END = ("fields", "access", "expires", "copied_from")
 def read_row(data: Mapping[str, Any]) -> Row:
     expanded = data.get("expanded")
     related = None if expanded is None else {name: _read_related(value) for name, value in expanded.items()}
-    return Row(**{name: data[name] for name in (*_ROW, *_ROW_END)}, owner=data.get("owner"), expanded=related)
+    rest = {"owner": data.get("owner"), "expanded": related, "left_out": data.get("left_out", ())}
+    return Row(**{name: data[name] for name in (*_ROW, *_ROW_END)}, **rest)
 
 
 def _read_related(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.node.errors import BadCursor
-from inkgrove.store.filters import OWN_COLUMNS
+from inkgrove.store.filters import type_of
 
 Sort = Sequence[tuple[str, bool]]
 _KINDS: Final[dict[str, type]] = {
@@ -32,7 +32,7 @@ def render_cursor(sort: Sort, values: Sequence[Any]) -> str:
 
 
 def parse_cursor(text: str, sort: Sort, types: Mapping[str, str]) -> tuple[Any, ...]:
-    """The values of a cursor that was made for this sort order."""
+    """The values of a cursor that was made for this sort order; raises `BadFilter` if there is no such column."""
     refusal = BadCursor("the cursor is not one of a page with this sort order: begin again without it")
     try:
         made_for, cells = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -48,7 +48,7 @@ def parse_cursor(text: str, sort: Sort, types: Mapping[str, str]) -> tuple[Any, 
 
 
 def _fits(name: str, value: Any, types: Mapping[str, str]) -> bool:
-    type_name = types.get(name) or OWN_COLUMNS[name]
+    type_name = type_of(types, name)
     if value is None:
         return name in types
     if type(value) is not _KINDS.get(type_name):

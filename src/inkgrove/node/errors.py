@@ -363,6 +363,12 @@ class UnknownInstance(ViewError):
     code = "view.unknown-instance"
 
 
+class PastTooLong(ViewError):
+    """The instance has more messages than this node reads for one answer."""
+
+    code = "view.past-too-long"
+
+
 class UnknownLog(ViewError):
     """No such log is here, or it may not be seen."""
 
@@ -463,6 +469,12 @@ class TooComplex(RequestError):
     """The body is nested too deeply or has too many values."""
 
     code = "request.too-complex"
+
+
+class UnknownParameter(RequestError):
+    """The query of the address has a parameter that the route does not know."""
+
+    code = "request.unknown-parameter"
 
 
 class BadAddress(RequestError):

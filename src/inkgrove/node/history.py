@@ -14,13 +14,13 @@ from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import Unset
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import PastTooLong, UnknownInstance
 from inkgrove.node.node import Node
 from inkgrove.node.query import find_row, schemas_of
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Ruling
 from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
-from inkgrove.store.messages import InstanceKey, messages_of
+from inkgrove.store.messages import InstanceKey, messages_of, weigh_past
 from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, drop_lost_elements
 from inkgrove.store.reading import find_log
@@ -69,7 +69,7 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
 
 
 def read_history(node: Node, caller: Caller, instance: Hash) -> list[Event]:
-    """Every message of an instance in the order of its log."""
+    """Every message of an instance in the order of its log; raises `PastTooLong` if they are too many."""
 
     def work(connection: Connection) -> list[Event]:
         view, row = find_row(node, connection, caller, instance)
@@ -81,12 +81,21 @@ def read_history(node: Node, caller: Caller, instance: Hash) -> list[Event]:
     return node.views.database.read(work)
 
 
+def check_past(node: Node, weight: int) -> None:
+    """Refuse what would have to be read as a whole and is too long for that."""
+    limit = node.settings.max_past_bytes
+    if weight > limit:
+        raise PastTooLong(f"the past of this instance is longer than the {limit:,} bytes that are read", limit=limit)
+
+
 def _messages(node: Node, row: ViewRow) -> list[LogMessage]:
     def work(connection: Connection) -> list[LogMessage]:
         log = find_log(connection, row.author, row.log_id)
         if log is None:
             return []
-        (messages,) = messages_of(connection, [InstanceKey(log.id, row.seq_num)]).values()
+        key = InstanceKey(log.id, row.seq_num)
+        check_past(node, weigh_past(connection, key))
+        (messages,) = messages_of(connection, [key]).values()
         return messages
 
     return node.database.read(work)

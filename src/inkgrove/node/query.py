@@ -5,7 +5,6 @@ What may be seen is one condition of SQL (`store/visibility.py`), the same for l
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -18,6 +17,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
 from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.expansion import Expansion, expand
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas, find_view_on
@@ -28,9 +28,9 @@ from inkgrove.store.following import newest_place
 from inkgrove.store.ingests import count_after
 from inkgrove.store.instance_finding import view_of_instance
 from inkgrove.store.owners import Owner, owners_on
-from inkgrove.store.query import ViewRow, count_rows, read_page, read_row, read_rows
+from inkgrove.store.query import ViewRow, count_rows, read_page, read_row
 from inkgrove.store.view_store import View, read_views, view_of
-from inkgrove.store.visibility import Reader, reader_on
+from inkgrove.store.visibility import reader_on
 
 MAX_PAGE: Final = 1000
 _COUNTED: Final = 10_000
@@ -56,8 +56,8 @@ class Answer:
 
     view: View
     rows: Sequence[ViewRow]
-    related: Mapping[str, Mapping[Hash, ViewRow]]
-    """For each relation that was expanded, the rows it points to."""
+    expansion: Expansion | None
+    """What the rows point to, if that was asked for."""
     cursor: str | None
     count: int | None
     changes: str
@@ -102,18 +102,29 @@ def ask(node: Node, asking: Caller | str | None, name: str, question: Question, 
         where = [parse_filter(text, types) for text in question.where]
         sort = _parse_sort(question.sort)
         after = None if question.cursor is None else parse_cursor(question.cursor, sort, types)
-        only = _chosen(question, types)
         page = read_page(
-            connection, view, where=where, sort=sort, limit=question.limit, after=after, reader=reader, only=only
+            connection,
+            view,
+            where=where,
+            sort=sort,
+            limit=question.limit,
+            after=after,
+            reader=reader,
+            only=_chosen(question, types),
+            most_bytes=node.settings.max_page_bytes,
         )
-        related = {
-            field: _related(node, connection, caller, reader, view, field, page.rows) for field in question.expand
-        }
+        expansion = None
+        if question.expand:
+            targets = {field: _target(node, connection, caller, view, field) for field in question.expand}
+            expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
+            page = page.cut(len(expansion.related))
         count = count_rows(connection, view, where=where, reader=reader) if question.with_count else None
         cursor = None if page.after is None else render_cursor(sort, page.after)
         changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
-        authors = {row.author for row in chain(page.rows, *(found.values() for found in related.values()))}
-        return Answer(view, page.rows, related, cursor, count, changes, owners_on(connection, authors))
+        authors = {row.author for row in page.rows}
+        if expansion is not None:
+            authors |= expansion.authors()
+        return Answer(view, page.rows, expansion, cursor, count, changes, owners_on(connection, authors))
 
     database = node.views.database
     answer = database.read_at_once(work) if at_once else database.read(work)
@@ -144,30 +155,15 @@ def _chosen(question: Question, types: Mapping[str, str]) -> set[str] | None:
     return {*question.fields, *question.expand}
 
 
-def _related(
-    node: Node,
-    connection: Connection,
-    caller: Caller,
-    reader: Reader,
-    view: View,
-    field: str,
-    rows: Sequence[ViewRow],
-) -> dict[Hash, ViewRow]:
-    """The rows that a relation points to, as far as the caller may see them."""
+def _target(node: Node, connection: Connection, caller: Caller, view: View, field: str) -> View | None:
+    """The view that a relation points into, if there is one; raises if the caller may not read it."""
     if dict(view.fields).get(field) not in RELATION_TYPES:
         raise BadFilter(f"{field[:80]!r} is no relation of this view", field=field[:80])
     target = relation_schema(node, view, field)
     if target is None:
         raise BadFilter(f"the relation {field!r} names no schema", field=field)
     caller.reader_of(target)
-    shown = view_of(connection, target)
-    if shown is None:
-        return {}
-    wanted: set[Hash] = set()
-    for row in rows:
-        value = row.fields[field]
-        wanted.update([] if value is None else value if isinstance(value, list) else [value])
-    return {row.instance: row for row in read_rows(connection, shown, sorted(wanted), reader)}
+    return view_of(connection, target)
 
 
 def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:

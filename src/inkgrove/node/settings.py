@@ -53,6 +53,16 @@ class NodeSettings:
     max_body_bytes: int = field(
         default=16 * 1024 * 1024, metadata={"about": "The largest body of a request, blobs excepted."}
     )
+    max_page_bytes: int = field(
+        default=4 * 1024 * 1024,
+        metadata={"about": "How much a page of rows holds, about: it ends there, however many rows were asked for."},
+    )
+    max_past_bytes: int = field(
+        default=16 * 1024 * 1024,
+        metadata={
+            "about": "How long the past of an instance may be, about, for its history, an earlier state or a proof."
+        },
+    )
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
     give_up_seconds: int = field(
         default=7 * 86_400, metadata={"about": "How long deliveries to a node that does not answer are tried."}
@@ -133,4 +143,9 @@ class NodeSettings:
     heartbeat_seconds: float = field(
         default=15.0, metadata={"about": "How often a stream of changes shows that it lives when nothing happens."}
     )
-    max_listeners: int = field(default=1000, metadata={"about": "How many follow changes in one process at most."})
+    max_listeners: int = field(
+        default=1000,
+        metadata={
+            "about": "How many follow changes in one process; without a token half as many, from one address a tenth."
+        },
+    )

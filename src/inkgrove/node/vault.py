@@ -74,7 +74,7 @@ def open_vault(file: Path) -> Vault:
 
 
 def _make_passphrase(file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the home, if this is its first file
     # Written whole and then given its name: a process that starts at the same time never sees half of it.
     draft = file.with_name(f".{file.name}.{token_hex(8)}")
     try:

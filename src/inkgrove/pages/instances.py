@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import PastTooLong, UnknownInstance
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, relation_schema, show_instance
@@ -43,7 +43,10 @@ def show_row(
     node, caller, name = visit.node, visit.caller, parse_instance(instance)
     found = show_instance(node, caller, name) if as_of is None else show_instance_at(node, caller, name, as_of)
     view, row, owner = found
-    history = [_told(event) for event in reversed(read_history(node, caller, name))]
+    try:
+        history = [_told(event) for event in reversed(read_history(node, caller, name))]
+    except PastTooLong:
+        history = []
     values = [
         {
             "name": field,

@@ -4,12 +4,15 @@ To build, look up and unpack a statement through SQLAlchemy takes many times as 
 every request asks is therefore kept as text with the names of its parameters; rows are tuples as the driver gives them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import BindParameter, Connection, SelectBase, UpdateBase, bindparam
 
 _SIZES: Final = (1, 10, 100, 1_000, 10_000)
+_PIECE: Final = 100
+"""How many rows are had from PostgreSQL at a time, if not all are."""
 
 
 class _Text(NamedTuple):
@@ -31,19 +34,36 @@ class Compiled:
         rows: list[Any] = self._execute(connection, parameters).fetchall()
         return rows
 
+    @contextmanager
+    def reading(self, connection: Connection, *, limit: int, **parameters: Any) -> Iterator[Iterator[Any]]:
+        """The same with a parameter `limit`, row by row: who stops early has not loaded them all."""
+        if connection.dialect.name == "postgresql" and limit > _PIECE:
+            driver: Any = connection.connection.driver_connection
+            text, values = self._prepared(connection, {"limit": limit, **parameters})
+            with driver.cursor("pieces") as cursor:
+                cursor.itersize = _PIECE
+                yield cursor.execute(text, values)
+            return
+        with closing(self._execute(connection, {"limit": limit, **parameters})) as cursor:
+            yield cursor
+
     def run(self, connection: Connection, **parameters: Any) -> None:
         """Change something that gives no rows, in the transaction of the connection."""
         self._execute(connection, parameters)
 
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
+        text, values = self._prepared(connection, parameters)
+        driver: Any = connection.connection.driver_connection
+        return driver.execute(text, values)
+
+    def _prepared(self, connection: Connection, parameters: Mapping[str, Any]) -> tuple[str, Any]:
         if not connection.in_transaction():
             connection.begin()
         found = self._texts.get(connection.dialect.name) or self._compile(connection)
         values: Any = {**found.constants, **parameters}
         if found.order is not None:
             values = [values[name] for name in found.order]
-        driver: Any = connection.connection.driver_connection
-        return driver.execute(found.text, values)
+        return found.text, values
 
     def first(self, connection: Connection, **parameters: Any) -> Any:
         """The first row; None if there is none."""

@@ -5,11 +5,12 @@ rolled back as a whole.
 """
 
 import json
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -75,6 +76,7 @@ class Database:
             self.engine = engine.execution_options(schema_translate_map={"node": None})
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         else:
+            make_private(Path(url.database or ""))
             self.engine = create_engine(url, connect_args={"timeout": busy_seconds}, hide_parameters=True)
             _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
@@ -200,11 +202,11 @@ def _is_deadlock(error: StoreUnavailable) -> bool:
 
 
 def parse_place(place: Path | str) -> URL:
-    """The URL of a store: a directory, which is made if need be, or the URL of a PostgreSQL database."""
+    """The URL of a store: a directory, which is made for its owner alone if need be, or the URL of PostgreSQL."""
     if isinstance(place, Path) or "://" not in place:
         home = Path(place)
         try:
-            home.mkdir(parents=True, exist_ok=True)
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as err:
             raise StoreUnavailable(
                 f"the directory {home} cannot be made ({err.strerror}): check that it may be written", where=str(home)
@@ -217,6 +219,15 @@ def parse_place(place: Path | str) -> URL:
     except (ArgumentError, NoSuchModuleError) as err:
         raise StoreUnavailable("the URL of the store cannot be read; write postgresql://user@host/name") from err
     raise StoreUnavailable("a store is a directory (SQLite) or a URL that begins with postgresql://")
+
+
+def make_private(file: Path) -> None:
+    """Make a file that only its owner reads before SQLite makes it, whose other files get the same mode.
+
+    One that is there is never opened: to close it would take SQLite's locks in this process away.
+    """
+    with suppress(OSError):  # what is wrong with the place, SQLite says
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def place_of(url: URL) -> str:

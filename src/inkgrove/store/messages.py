@@ -19,6 +19,9 @@ from inkgrove.store.reading import LogState, find_log, log_state, read_logs
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import entries, log_schemas, logs, schemas
 
+_BARE_MESSAGE: Final = 1_000
+"""About what a message has in an answer beside its payload."""
+
 
 class SchemaLog(NamedTuple):
     """What `fold_schema` takes: the payloads held of a schema's verified entries, and where its log turns invalid."""
@@ -58,6 +61,15 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
         if message is not None:
             found[InstanceKey(log, create_seq)].append(message)
     return found
+
+
+def weigh_past(connection: Connection, instance: InstanceKey) -> int:
+    """About how many bytes the messages of an instance have in an answer; loads none of them."""
+    size = func.coalesce(func.length(entries.c.payload), 0) + _BARE_MESSAGE
+    query = select(func.coalesce(func.sum(size), 0)).where(
+        entries.c.log == instance.log, entries.c.create_seq == instance.create_seq
+    )
+    return int(connection.scalar(query) or 0)
 
 
 def _select_messages(dialect: str) -> CompoundSelect[Any]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -43,6 +43,10 @@ from inkgrove.store.view_store import View, find_view
 from inkgrove.store.view_tables import NOT_APPLIED, ROW_COLUMNS, deleted, gone, outcomes_of_none, rows_of
 from inkgrove.store.visibility import Reader, visible_to
 
+_BARE_ROW: Final = 1_000
+"""About what a row has in an answer beside its values."""
+_LONG: Final = frozenset({str, bytes})
+
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
@@ -64,10 +68,21 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows, and where the next page starts; None at the end."""
+    """Some rows."""
 
     rows: list[ViewRow]
-    after: tuple[Any, ...] | None
+    places: list[tuple[Any, ...]]
+    """Behind each row, where a page that ends with it lets the next one start."""
+    is_last: bool
+
+    @property
+    def after(self) -> tuple[Any, ...] | None:
+        """Where the next page starts; None at the end."""
+        return None if self.is_last else self.places[-1]
+
+    def cut(self, count: int) -> "Page":
+        """The page with the first rows only."""
+        return self if count >= len(self.rows) else Page(self.rows[:count], self.places[:count], is_last=False)
 
 
 class _Asked(NamedTuple):
@@ -112,14 +127,16 @@ def read_page(
     after: tuple[Any, ...] | None = None,
     reader: Reader | None = None,
     only: Collection[str] | None = None,
+    most_bytes: int | None = None,
 ) -> Page:
     """One page of a view: `sort` are columns with whether they descend; ties are broken by the instance id.
 
     The next page starts behind the last row's own values: rows that come or go elsewhere neither repeat nor skip any.
-    Without a `reader` every row is shown; `only` chooses fields.
+    Without a `reader` every row is shown; `only` chooses fields. A page ends before it has more than about
+    `most_bytes`, but not before its first row.
     """
     if not view.is_built:
-        return Page([], None)
+        return Page([], [], is_last=True)
     types = dict(view.fields)
     for name, _ in sort:
         if (type_name := type_of(types, name)) == "blob" or is_array(type_name):
@@ -131,17 +148,39 @@ def read_page(
         place = tuple(value is None for value in after)
         parameters |= {f"after{number}": value for number, value in enumerate(after) if value is not None}
     found: list[Any] = []
+    size, is_last = 0, True
     for part in _page_queries(asked, tuple(sort), place, fields):
-        found += part.rows(connection, limit=limit + 1 - len(found), **parameters)
-        if len(found) > limit:
+        with part.reading(connection, limit=limit + 1 - len(found), **parameters) as rows_of_part:
+            for row in rows_of_part:
+                if most_bytes is not None:
+                    size += _BARE_ROW + sum(len(cell) for cell in row if type(cell) in _LONG)
+                if len(found) == limit or (found and most_bytes is not None and size > most_bytes):
+                    is_last = False
+                    break
+                found.append(row)
+        if not is_last:
             break
-    rows = _decode(connection, view, found[:limit], fields)
-    if len(found) <= limit:
-        return Page(rows, None)
-    keys = found[limit - 1][len(ROW_COLUMNS) + len(fields) :]
     # SQLite's driver gives numbers for booleans.
     kinds = [bool if type_of(types, name) == "boolean" else None for name, _ in sort]
-    return Page(rows, (*(_as(kind, key) for kind, key in zip(kinds, keys, strict=False)), keys[-1]))
+    start = len(ROW_COLUMNS) + len(fields)
+    places = [(*map(_as, kinds, row[start:]), row[-1]) for row in found]
+    return Page(_decode(connection, view, found, fields), places, is_last)
+
+
+def weight_of(row: ViewRow) -> int:
+    """About how many bytes a row has in an answer."""
+    to = 0 if row.access is None else len(row.access.to)
+    return _BARE_ROW + 64 * to + sum(map(_weight, row.fields.values()))
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, bytes):
+        return 2 * len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_weight, value.values()))
+    return sum(map(_weight, value)) if isinstance(value, Sequence) else 0
 
 
 def _as(kind: type | None, value: Any) -> Any:
@@ -419,4 +458,5 @@ __all__ = [
     "read_page",
     "read_row",
     "read_rows",
+    "weight_of",
 ]

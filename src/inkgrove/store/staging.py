@@ -32,7 +32,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
-from inkgrove.store.database import Database
+from inkgrove.store.database import Database, make_private
 from inkgrove.store.rot_staging import rot_stage_table
 from inkgrove.store.runs import Run
 from inkgrove.store.view_tables import deleted_table, edge_table, gone_table, outcome_table, row_table
@@ -107,6 +107,7 @@ class _SqliteStage:
         self._fields = fields
         self._counts: dict[str, int] = {}
         self._inserts: dict[str, str] = {}
+        make_private(Path(self.name))
         self._connection = sqlite3.connect(self.name, isolation_level=None, cached_statements=1024)
         # The file is thrown away if the task fails: nothing has to survive a crash.
         for pragma in ("page_size=16384", "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE"):
