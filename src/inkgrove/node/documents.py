@@ -13,12 +13,13 @@ _AS_IT_IS: Final = frozenset({str, bool, int, float, type(None)})
 
 def plain(value: Any) -> Any:
     """A value of a field as JSON holds it."""
-    if type(value) in _AS_IT_IS:
+    kind = type(value)
+    if kind in _AS_IT_IS:
         return value
+    if kind is Timestamp:
+        return str(value)
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, Timestamp):
-        return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     assert isinstance(value, Sequence)

@@ -29,6 +29,11 @@ _COLUMN_TYPES: Final[dict[str, TypeEngine[Any]]] = {
 }
 
 
+def is_text(type_name: str) -> bool:
+    """Whether the cells of a field are text, which can be of any length."""
+    return column_type(type_name) is _TEXT
+
+
 def column_type(type_name: str) -> TypeEngine[Any]:
     """The SQL type of a field's column."""
     return _TEXT if is_array(type_name) else _COLUMN_TYPES[type_name]

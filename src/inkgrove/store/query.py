@@ -35,7 +35,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
-from inkgrove.store.cells import cell_decoder
+from inkgrove.store.cells import cell_decoder, is_text
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists
 from inkgrove.store.filters import Condition, Filter, Key, Operator, is_behind, join, order_of, split, type_of
@@ -45,10 +45,10 @@ from inkgrove.store.visibility import Reader, visible_to
 
 _BARE_ROW: Final = 1_000
 """About what a row has in an answer beside its values."""
-_LONG: Final = frozenset({str, bytes})
+_ACCESS: Final = ROW_COLUMNS.index("_access")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes three times as long to make, and a page makes many
 class ViewRow:
     """A row of a view, with where it came from."""
 
@@ -71,18 +71,20 @@ class Page:
     """Some rows."""
 
     rows: list[ViewRow]
-    places: list[tuple[Any, ...]]
-    """Behind each row, where a page that ends with it lets the next one start."""
+    keys: list[Sequence[Any]]
+    """What each row is sorted by, as the driver gave it."""
     is_last: bool
+    kinds: Sequence[type | None] = ()
+    """What to make of the keys: SQLite's driver gives numbers for booleans."""
 
     @property
     def after(self) -> tuple[Any, ...] | None:
         """Where the next page starts; None at the end."""
-        return None if self.is_last else self.places[-1]
+        return None if self.is_last else (*map(_as, self.kinds, self.keys[-1]), self.keys[-1][-1])
 
     def cut(self, count: int) -> "Page":
         """The page with the first rows only."""
-        return self if count >= len(self.rows) else Page(self.rows[:count], self.places[:count], is_last=False)
+        return self if count >= len(self.rows) else Page(self.rows[:count], self.keys[:count], False, self.kinds)
 
 
 class _Asked(NamedTuple):
@@ -149,22 +151,24 @@ def read_page(
         parameters |= {f"after{number}": value for number, value in enumerate(after) if value is not None}
     found: list[Any] = []
     size, is_last = 0, True
+    start = len(ROW_COLUMNS) + len(fields)
+    long = [_ACCESS, *(len(ROW_COLUMNS) + n for n, (_, kind) in enumerate(fields) if is_text(kind))]
     for part in _page_queries(asked, tuple(sort), place, fields):
         with part.reading(connection, limit=limit + 1 - len(found), **parameters) as rows_of_part:
             for row in rows_of_part:
                 if most_bytes is not None:
-                    size += _BARE_ROW + sum(len(cell) for cell in row if type(cell) in _LONG)
+                    size += _BARE_ROW
+                    for number in long:
+                        if row[number] is not None:
+                            size += len(row[number])
                 if len(found) == limit or (found and most_bytes is not None and size > most_bytes):
                     is_last = False
                     break
                 found.append(row)
         if not is_last:
             break
-    # SQLite's driver gives numbers for booleans.
     kinds = [bool if type_of(types, name) == "boolean" else None for name, _ in sort]
-    start = len(ROW_COLUMNS) + len(fields)
-    places = [(*map(_as, kinds, row[start:]), row[-1]) for row in found]
-    return Page(_decode(connection, view, found, fields), places, is_last)
+    return Page(_decode(connection, view, found, fields), [row[start:] for row in found], is_last, kinds)
 
 
 def weight_of(row: ViewRow) -> int:
