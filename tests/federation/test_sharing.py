@@ -112,6 +112,22 @@ def test_later_recipients_get_all_of_it(world: World) -> None:
     assert world.held(mail) == [2, None, 2, None]
 
 
+def test_history_larger_than_a_request_goes_in_parts(world: World) -> None:
+    mail = world.mail(access={"mode": "closed", "to": ["alice.c.ink"]})
+    for number in range(36):
+        world.change(mail, fields={"subject": f"{number}" + "y" * 500_000})
+    # The word that lets john see it is the newest of all, and goes with the first part.
+    answer = world.jane.patch(
+        f"/instances/{mail}",
+        json={"access": {"mode": "closed", "to": ["alice.c.ink", "john.b.ink"]}},
+        params={"history": "show"},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    assert answer.status_code == 200, answer.text
+    until(lambda: world.held(mail)[1:3] == [38, 38])
+    wait_for(world.jane, mail, john_b="delivered", alice_c="delivered")
+
+
 def test_followers_get_what_is_for_them(world: World) -> None:
     first = world.mail(recipients=["john.b.ink", "alice.c.ink", "bob.d.ink"])  # so that a knows where they are
     wait_for(world.jane, first, john_b="delivered", alice_c="delivered", bob_d="delivered")

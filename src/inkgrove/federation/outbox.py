@@ -27,7 +27,7 @@ from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.node.held import find_held, pack
+from inkgrove.node.held import find_held, pack_part
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_due_to
 from inkgrove.store.deliveries import (
@@ -102,6 +102,8 @@ class Outbox:
         self._located: dict[IdentityId, KnownIdentity] = {}
         self._suspects: set[IdentityId] = set()
         """Those whose node did not answer as it should: it may be elsewhere by now."""
+        self._begun_again: set[int] = set()
+        """The places of deliveries that were sent from the beginning because the recipient lacked that."""
         self._wake = asyncio.Event()
         self._next_tidying = 0
 
@@ -287,17 +289,18 @@ class Outbox:
             held = instances[instance]
             assert held is not None
             to = [due.recipient for due in members]
-            parcel = pack(connection, held, to, after=delivered, deletions_only=deletions_only)
-            if parcel is None:
+            packed = pack_part(connection, held, to, after=delivered, deletions_only=deletions_only)
+            if packed is None:
                 for due in members:
                     settle(connection, due, "delivered", delivered=held.last_seq, now=now)
                 continue
+            parcel, last = packed
             weight = sum(len(entry) + len(payload or b"") for entry, payload in parcel.entries)
             if parcels and (size + weight > _MAX_BYTES or len(parcels) >= MAX_PARCELS):
                 break
             parcels.append(parcel)
             sent += members
-            reached |= {due.place: held.last_seq for due in members}
+            reached |= {due.place: last for due in members}
             size += weight
         if not parcels:
             return Letter("", dues, b"", {})
@@ -315,12 +318,22 @@ class Outbox:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
                     settle(connection, due, "refused", code=NoReceipt.code, now=now)
-                elif receipt["fate"] == "refused" and receipt.get("code") == LacksCreate.code and due.delivered:
+                elif (
+                    receipt["fate"] == "refused"
+                    and receipt.get("code") == LacksCreate.code
+                    and due.delivered
+                    and due.place not in self._begun_again
+                ):
+                    self._begun_again.add(due.place)  # once: who takes the first part and not the next has no end
                     forget_progress(connection, due)
                 elif receipt["fate"] == "refused":
                     settle(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
                     state: State = "delivered" if receipt["fate"] == "accepted" else "held"
+                    if state == "delivered" and letter.reached[due.place] < due.wanted:
+                        state = "waiting"  # for the next part
+                    else:
+                        self._begun_again.discard(due.place)
                     settle(connection, due, state, delivered=letter.reached[due.place], now=now)
 
         self.node.database.write(work)

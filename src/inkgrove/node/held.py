@@ -1,7 +1,8 @@
 """What this node holds of an instance, as sharing needs to know it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -17,6 +18,9 @@ from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.identities import identities_of
 from inkgrove.store.messages import InstanceKey, messages_of
 from inkgrove.store.reading import find_entry, find_log, read_encoded
+
+MAX_PARCEL_BYTES: Final = 4 * 1024 * 1024
+"""How much of an instance goes into one parcel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +111,28 @@ def pack(
     encoded = read_encoded(connection, held.log, pool)
     entries = [(encoded[seq_num], payloads.get(seq_num)) for seq_num in pool if seq_num in encoded]
     return Parcel(held.instance, tuple(recipients), entries)
+
+
+def pack_part(
+    connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId], *, after: int, deletions_only: bool
+) -> tuple[Parcel, int] | None:
+    """The same, no larger than fits into a request, and up to which message it goes: the rest is for the next one."""
+    part, reached = (held, held.last_seq) if deletions_only else _cut(held, after)
+    parcel = pack(connection, part, recipients, after=after, deletions_only=deletions_only)
+    return (parcel, reached) if parcel is not None else None
+
+
+def _cut(held: HeldInstance, after: int) -> tuple[HeldInstance, int]:
+    messages: list[LogMessage] = []
+    size = 0
+    for item in held.messages:
+        if item.seq_num > after:
+            size += len(item.payload or b"")
+            if messages and size > MAX_PARCEL_BYTES:
+                break
+            messages.append(item)
+    reached = messages[-1].seq_num if messages else held.last_seq
+    if reached < held.access_seq:
+        # Who may see it is known from the first part on: an older word may let others see it, or refuse the recipient.
+        messages += [item for item in held.messages if item.seq_num == held.access_seq]
+    return replace(held, messages=messages), reached
