@@ -52,10 +52,13 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture(scope="module")
-def token(serving: Serving) -> str:
-    facts = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
-    assert serving.client.post("/identities", json=facts).status_code == 201
-    found: str = serving.client.post("/sessions", json=facts).json()["token"]
+def tokens(serving: Serving) -> dict[str, str]:
+    """Of Jane, who tries everything, and of Carol, who reads."""
+    found = {}
+    for name in ("jane", "carol"):
+        facts = {"fqdn": f"{name}.haiku.ink", "password": f"not the one of the examples {PASSWORD}"}
+        assert serving.client.post("/identities", json=facts).status_code == 201
+        found[name] = serving.client.post("/sessions", json=facts).json()["token"]
     return found
 
 
@@ -72,26 +75,27 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def filled(serving: Serving, token: str) -> Path:
+def filled(serving: Serving, tokens: dict[str, str]) -> Path:
     """A file that names what the node holds now: a view as the examples in the document have it, a row, a blob."""
-    jane = httpx.Client(base_url=serving.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
-    author = jane.get("/me").json()["key"]
-    people = make_schema(jane, "people", [{"name": {"action": "create", "type": "text"}}])
-    fields = {"subject": "text", "body": "text", "created": "timestamp", "attachment": "blob"}
-    changes: list[dict[str, Any]] = [{name: {"action": "create", "type": kind}} for name, kind in fields.items()]
-    changes.append({"recipient": {"action": "create", "type": "relation", "schema": people}})
-    mails = make_schema(jane, "slothmail", changes)
-    person = create(jane, people, fields={"name": "John"}, access=PUBLIC)["instance"]
-    blob = jane.post("/blobs", content=b"leaf", headers={"Content-Type": "text/plain"}).json()
-    content = {"subject": "Hello", "created": "2020-05-22T11:58:50Z", "attachment": blob, "recipient": person}
-    mail = create(jane, mails, fields=content, access=PUBLIC)["instance"]
-    jane.close()
+    with httpx.Client(
+        base_url=serving.url, headers={"Authorization": f"Bearer {tokens['carol']}"}, timeout=60
+    ) as carol:
+        author = carol.get("/me").json()["key"]
+        people = make_schema(carol, "people", [{"name": {"action": "create", "type": "text"}}])
+        fields = {"subject": "text", "body": "text", "created": "timestamp", "attachment": "blob"}
+        changes: list[dict[str, Any]] = [{name: {"action": "create", "type": kind}} for name, kind in fields.items()]
+        changes.append({"recipient": {"action": "create", "type": "relation", "schema": people}})
+        mails = make_schema(carol, "slothmail", changes)
+        person = create(carol, people, fields={"name": "John"}, access=PUBLIC)["instance"]
+        blob = carol.post("/blobs", content=b"leaf", headers={"Content-Type": "text/plain"}).json()
+        content = {"subject": "Hello", "created": "2020-05-22T11:58:50Z", "attachment": blob, "recipient": person}
+        mail = create(carol, mails, fields=content, access=PUBLIC)["instance"]
     node = Node(serving.home, NodeSettings(), home=serving.home)
     for schema in (people, mails):
         node.store.register(schema_id(schema))
     build_views(node)
     node.close()
-    names = {"schema": "slothmail", "author": author, "instance": mail, "hash": blob["hash"], "name": "jane.haiku.ink"}
+    names = {"schema": "slothmail", "author": author, "instance": mail, "hash": blob["hash"], "name": "carol.haiku.ink"}
     lines = [f'"path.{name}" = "{value}"' for name, value in names.items()]
     config = serving.home / "filled.toml"
     config.write_text("\n".join(["[parameters]", *lines, f'"path.log_id" = {mails.partition("/")[2]}', ""]))
@@ -125,17 +129,19 @@ def schemathesis(
     assert "Traceback" not in serving.log(), serving.log()[-4000:]
 
 
-def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, token: str) -> None:
+def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, tokens: dict[str, str]) -> None:
     # Signing out would leave nothing but 401 to be seen behind it. What nodes send each other is signed CBOR, which the
     # tool cannot write; tests/federation sends it what is wrong.
-    schemathesis(serving, token, "--exclude-path-regex", "^(/sessions/current|/federation/.*)$")
+    schemathesis(serving, tokens["jane"], "--exclude-path-regex", "^(/sessions/current|/federation/.*)$")
+    answer = serving.client.get("/me", headers={"Authorization": f"Bearer {tokens['jane']}"})
+    assert answer.status_code == 200, "still signed in, so all of it was"
 
 
-def test_reader_meets_no_5xx_and_no_undocumented_answer(serving: Serving, token: str, filled: Path) -> None:
+def test_reader_meets_no_5xx_and_no_undocumented_answer(serving: Serving, tokens: dict[str, str], filled: Path) -> None:
     before = count_answers(serving)
     # What ends rows or keys would leave nothing behind it to be seen; a stream of changes never ends.
     left = ("--exclude-method", "DELETE", "--exclude-path-regex", "(/changes|/federation/.*)$")
-    schemathesis(serving, token, "--include-path-regex", KNOWN, *left, seconds=25, config=filled)
+    schemathesis(serving, tokens["carol"], "--include-path-regex", KNOWN, *left, seconds=25, config=filled)
     assert answered_well(serving, before) >= READ
 
 
