@@ -59,13 +59,18 @@ class Caller:
     note: Callable[[Action, SchemaId], None] | None = field(default=None, compare=False, repr=False)
     """Keeps a record of what a service does."""
 
-    def require_identity(self) -> IdentityId:
-        """The identity itself, without a service in between."""
+    def require_somebody(self) -> IdentityId:
+        """The identity that asks, itself or through a service, whatever that may do."""
         if self.identity is None:
             raise SignInRequired("sign in first: POST /sessions with name and password")
+        return self.identity
+
+    def require_identity(self) -> IdentityId:
+        """The identity itself, without a service in between."""
+        identity = self.require_somebody()
         if self.grant is not None:
             raise NotAllowed("a service cannot do this, only the identity itself")
-        return self.identity
+        return identity
 
     def require_administrator(self) -> IdentityId:
         """An administrator of this node."""

@@ -17,15 +17,17 @@ from inkgrove.store.peers import find_known
 def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[DeliveryState, str | None]]:
     """What the identity that asks has sent of an instance, as its author or as one who passed it on, with names."""
     unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here that you have sent")
+    identity = caller.require_somebody()
 
     def work(connection: Connection) -> list[tuple[DeliveryState, str | None]]:
         held = find_held(connection, instance)
         if held is None:
             raise unknown
-        identity = caller.require(held.schema, "read")
         states = [state for state in states_of(connection, instance) if state.via == identity]
         if not states and owner_of(connection, held.author) != identity:
             raise unknown
+        # Only who has sent it learns that a service lacks the right to read it.
+        caller.require(held.schema, "read")
         known = {state.recipient: find_known(connection, state.recipient) for state in states}
         return [(state, found.fqdn if (found := known[state.recipient]) is not None else None) for state in states]
 

@@ -229,21 +229,20 @@ class PassOnInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to, and what other nodes are to get."""
         appender.flush()
-        connection = appender.connection
+        connection, asking = appender.connection, caller.require_somebody()
         held = find_held(connection, self.instance)
-        unknown = UnknownInstance(f"no instance {self.instance.hex()[:140]} is here, or it may not be seen")
         if held is None or held.is_deleted:
-            raise unknown
-        identity = caller.require(held.schema, "create")  # it goes out in the name of the identity, as a copy would
+            raise _unknown(self.instance)
         owner = owner_of(connection, held.author)
-        if owner == identity:
+        if owner == asking:
             return ShareInstance(self.instance, self.recipients).plan(appender, caller)
-        sent = was_sent(connection, self.instance, identity)
+        sent = was_sent(connection, self.instance, asking)
         if (
-            not may_receive(held.access, identity, was_sent=sent, is_follower=is_follower(connection, identity, owner))
+            not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
             and mode_of(held.access) != "public"
         ):
-            raise unknown
+            raise _unknown(self.instance)
+        identity = caller.require(held.schema, "create")  # it goes out in the name of the identity, as a copy would
         if not may_pass_on(held.access):
             raise NotShareable("the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
@@ -272,51 +271,57 @@ def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any)
     return lambda: Reply(status, body)
 
 
-def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
-    """A living instance of the identity that asks, and the log it is in."""
-    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+def _unknown(instance: Hash) -> UnknownInstance:
+    return UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+
+
+def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, Row | VisibleRow]:
+    """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
+
+    Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
+    """
     state = appender.instance(instance)
     if state is None:
-        raise unknown
-    identity = caller.require(state.create.schema, action)
+        raise _unknown(instance)
     key = appender.keys.get(state.create.author)
-    if key is None or key.identity != identity:
-        if _find_visible(appender, identity, state, instance) is None:
-            raise unknown
+    row: Row | VisibleRow | None
+    if key is not None and key.identity == caller.identity:
+        row = state.fold.row if state.fold is not None else None
+    else:
+        row = _find_visible(appender, caller, state, instance)
+    if row is None:
+        raise _unknown(instance)
+    return state, row
+
+
+def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
+    """A living instance of the identity that asks, and the log it is in."""
+    state, row = _find_seen(appender, caller, instance)
+    identity = caller.require(state.create.schema, action)
+    if isinstance(row, VisibleRow):
         raise ForeignInstance("only the owner of an instance changes it: make a copy of your own instead")
     appender.require_key(state.create.author, identity)
-    if state.fold is None or state.fold.row is None:
-        raise unknown
-    return state, state.fold.row, appender.end_of(state.create.author, state.create.log_id)
+    return state, row, appender.end_of(state.create.author, state.create.log_id)
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
-    """An instance as who asks sees it: their own as it is now, another's as the view shows it to them."""
-    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
-    state = appender.instance(instance)
-    if state is None:
-        raise unknown
+    """An instance that whoever asks may see and read."""
+    state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
-    identity = caller.require(schema, "read")
-    key = appender.keys.get(state.create.author)
-    if key is not None and key.identity == identity:
-        if state.fold is None or state.fold.row is None:
-            raise unknown
-        names = [field.name for field in appender.definition(schema).fields]
-        return VisibleRow(schema, dict(zip(names, state.fold.row.values, strict=True)))
-    row = _find_visible(appender, identity, state, instance)
-    if row is None:
-        raise unknown
-    return row
+    caller.require(schema, "read")
+    if isinstance(row, VisibleRow):
+        return row
+    names = [field.name for field in appender.definition(schema).fields]
+    return VisibleRow(schema, dict(zip(names, row.values, strict=True)))
 
 
-def _find_visible(appender: Appender, identity: IdentityId, state: InstanceState, instance: Hash) -> VisibleRow | None:
+def _find_visible(appender: Appender, caller: Caller, state: InstanceState, instance: Hash) -> VisibleRow | None:
     view = appender.node.views.views().get(state.create.schema)
     if view is None:
         return None
-    own = [key.author for key in appender.keys.values() if key.identity == identity]
+    own = [key.author for key in appender.keys.values() if key.identity == caller.identity]
     return appender.node.views.database.read(
-        lambda connection: find_visible_row(connection, view, instance, identity, own, appender.node.clock())
+        lambda connection: find_visible_row(connection, view, instance, caller.identity, own, appender.node.clock())
     )
 
 
