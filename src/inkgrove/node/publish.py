@@ -5,11 +5,12 @@ docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message, encode_message
@@ -151,7 +152,7 @@ class ChangeInstance:
         }
         current = dict(zip(names, row.values, strict=True))
         fields = {name: value for name, value in read_fields(definition, changed).items() if value != current[name]}
-        access = self._new_access(appender, row, before["access"], after.get("access"))
+        access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
         expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
@@ -163,7 +164,7 @@ class ChangeInstance:
         entry = _sign(appender, end, message, is_public=is_public)
         return _answer(200, self.instance, entry, end, changed=True)
 
-    def _new_access(self, appender: Appender, row: Row, before: Any, after: Any) -> Access | None:
+    def _new_access(self, appender: Appender, author: PublicKey, row: Row, before: Any, after: Any) -> Access | None:
         if is_same(before, after):
             return None
         if after is None:
@@ -171,13 +172,22 @@ class ChangeInstance:
         access = parse_access(appender.connection, after)
         if access == row.access:
             return None
-        if self.history is None and is_wider(row.access, access):
+        if self.history is None and is_wider(row.access, access, partial(_could_see, appender, author, row)):
             raise ShowsHistory(
                 "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
                 " and widen the copy",
                 instance=self.instance,
             )
         return access
+
+
+def _could_see(appender: Appender, author: PublicKey, row: Row, identity: IdentityId) -> bool:
+    """Whether somebody may see an instance as things stand, the author's identity included."""
+    appender.flush()  # it may just have been sent to them
+    connection, owner = appender.connection, appender.keys[author].identity
+    sent = was_sent(connection, row.instance, identity)
+    follows = is_follower(connection, identity, owner)
+    return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
 
 
 def _read_expires(value: Any) -> Timestamp | None:
