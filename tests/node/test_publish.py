@@ -364,6 +364,19 @@ def test_recipients_that_access_shuts_out_are_refused(shared: RunningNode, jane:
     assert count_entries(shared) == before
 
 
+def test_expired_instance_is_not_passed_on(jane: Person, john: Person) -> None:
+    schema = make_schema(jane)
+    facts = {"fields": {"subject": "a"}, "recipients": [john.fqdn]}
+    instance = create(jane, schema, expires="2001-01-01T00:00:00Z", **facts)["instance"]
+    later = create(jane, schema, **facts)["instance"]
+    assert merge(jane, later, {"expires": "2001-01-01T00:00:00Z"}).status_code == 200
+    for expired in (instance, later):
+        answer = john.post(f"/instances/{expired}/pass-on", json={"recipients": ["07" * 32]})
+        assert refusal(answer) == (404, "view.unknown-instance")
+    assert merge(jane, later, {"expires": None}).status_code == 200
+    assert john.post(f"/instances/{later}/pass-on", json={"recipients": ["07" * 32]}).status_code == 200
+
+
 def test_own_instance_can_be_copied(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane)
     source = create(jane, schema, fields=EVERYTHING, access={"mode": "self"})

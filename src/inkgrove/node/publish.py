@@ -241,7 +241,11 @@ class PassOnInstance:
         appender.flush()
         connection, asking = appender.connection, caller.require_somebody()
         held = find_held(connection, self.instance)
-        if held is None or held.is_deleted:
+        if (
+            held is None
+            or held.is_deleted
+            or (held.expires is not None and held.expires.microseconds <= appender.node.clock())
+        ):
             raise _unknown(self.instance)
         owner = owner_of(connection, held.author)
         if owner == asking:
