@@ -89,7 +89,11 @@ ROUTES: dict[tuple[str, str], Route] = {
         Who.SCOPE, path="/instances/{note}/deliveries", scope=_READ, as_john=404
     ),
     ("POST", "/instances/{instance}/pass-on"): Route(
-        Who.SCOPE, {"recipients": ["{mary}"]}, path="/instances/{received}/pass-on", scope=_CREATE, as_john=404
+        Who.SCOPE,
+        {"recipients": ["{mary}"]},
+        path="/instances/{received}/pass-on",
+        scope=f"{_READ} {_CREATE}",
+        as_john=404,
     ),
     # Other nodes sign their requests; a token is nothing to them.
     ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
@@ -332,6 +336,16 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
     owner = "admin.haiku.ink" if route.who is Who.ADMINISTRATOR else "jane.haiku.ink"
     answer = world.send(method, path, route, world.token_of(owner))
     assert answer.status_code in route.right, answer
+
+
+@pytest.mark.parametrize("scope", [_READ, _CREATE], ids=["read", "create"])
+@pytest.mark.parametrize("action", ["copy", "pass-on"])
+def test_what_is_sent_on_must_be_read_and_written(world: World, action: str, scope: str) -> None:
+    """Neither scope alone is enough, for the service would let out what it may not see, or write in somebody's name."""
+    token = world.service.connect("jane.haiku.ink", scope.format(**world.names))["access_token"]
+    route = ROUTES["POST", f"/instances/{{instance}}/{action}"]
+    answer = world.send("POST", f"/instances/{{received}}/{action}", replace(route, path=None), token)
+    assert (answer.status_code, answer.json()["code"]) == (403, "auth.out-of-scope")
 
 
 def test_what_is_refused_changes_nothing(world: World) -> None:

@@ -86,7 +86,7 @@ class Taken(BaseModel):
     openapi_extra={**body_of(NewRecipients), "parameters": [IDEMPOTENCY]},
 )
 async def pass_on_instance(request: Request, instance: str) -> Response:
-    """Send an instance that one has received to others, unchanged; a service needs the scope `create`."""
+    """Send an instance that one has received to others, unchanged; a service needs the scopes `read` and `create`."""
     body = await read_body(request, NewRecipients)
     await find_elsewhere(request, body.recipients)
     return await publish(request, PassOnInstance(instance_of(instance), body.recipients))

@@ -256,7 +256,9 @@ class PassOnInstance:
             and mode_of(held.access) != "public"
         ):
             raise _unknown(self.instance)
-        identity = caller.require(held.schema, "create")  # it goes out in the name of the identity, as a copy would
+        # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
+        caller.require(held.schema, "read")
+        identity = caller.require(held.schema, "create")
         if not may_pass_on(held.access):
             raise NotShareable("the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
