@@ -57,12 +57,12 @@ class CreateInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
         schema = appender.schema_named(self.schema)
-        identity = caller.require(schema, "create")
+        caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         return _create(
             appender,
-            identity,
+            caller,
             schema,
             fields=self.fields,
             access=addressed(access, recipients),
@@ -85,13 +85,13 @@ class CopyInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
         source = _find_readable(appender, caller, self.instance)
-        identity = caller.require(source.schema, "create")
+        caller.require(source.schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         names = {field.name for field in appender.require_schema(source.schema).fields}
         return _create(
             appender,
-            identity,
+            caller,
             source.schema,
             fields={name: to_json(value) for name, value in source.fields.items() if name in names},
             access=addressed(access, recipients),
@@ -103,7 +103,7 @@ class CopyInstance:
 
 def _create(
     appender: Appender,
-    identity: IdentityId,
+    caller: Caller,
     schema: SchemaId,
     *,
     fields: Mapping[str, Any],
@@ -115,9 +115,9 @@ def _create(
     definition = appender.require_schema(schema)
     version = SchemaVersion(*schema, definition.version)
     message = Create(version, read_fields(definition, fields), access, expires, copied_from)
-    author = appender.kept_key(identity).author
+    author = appender.kept_key(caller.require(schema, "create")).author
     end = appender.log_of_schema(author, schema) or appender.new_log(author)
-    instance = _sign(appender, end, message, is_public=access is not None and access.mode == "public")
+    instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
     appender.share(instance, recipients)
     return _answer(201, instance, instance, end)
 
@@ -161,7 +161,7 @@ class ChangeInstance:
         version = SchemaVersion(*state.create.schema, definition.version)
         message = Update(version, self.instance, fields or UNSET, access, expires)
         is_public = _is_public_since_create(state) and (access is None or access.mode == "public")
-        entry = _sign(appender, end, message, is_public=is_public)
+        entry = _sign(appender, caller, end, message, is_public=is_public)
         return _answer(200, self.instance, entry, end, changed=True)
 
     def _new_access(self, appender: Appender, author: PublicKey, row: Row, before: Any, after: Any) -> Access | None:
@@ -207,7 +207,7 @@ class DeleteInstance:
         """Check, sign and append it."""
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
-        entry = _sign(appender, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
         return _answer(200, self.instance, entry, end)
 
 
@@ -270,9 +270,9 @@ class PassOnInstance:
 # What the requests share
 
 
-def _sign(appender: Appender, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
+def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
     payload = encode_message(message) if is_public else encode_salted(message, appender.node.random_bytes)
-    return appender.sign(end, message, payload)
+    return appender.sign(caller, end, message, payload)
 
 
 def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
