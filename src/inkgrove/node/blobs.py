@@ -19,6 +19,7 @@ from inkgrove.messages.instance import Delete, InstanceMessage
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node
+from inkgrove.store.accesses import DOWNLOAD, UPLOAD
 from inkgrove.store.blobs import (
     Said,
     blobs_in,
@@ -92,6 +93,7 @@ class Upload:
                 node.blobs.keep(draft)
 
         node.database.write(work, durable=True)
+        self._caller.used(UPLOAD, None, content)
         return Blob(content, size, media_type, node.blobs.path_of(content))
 
 
@@ -109,6 +111,7 @@ def find_blob(node: Node, caller: Caller, text: str) -> Blob:
     media_type = _readable_as(node, caller, content)
     if media_type is None:
         raise unknown
+    caller.used(DOWNLOAD, None, content)
     return Blob(content, size, media_type, path)
 
 

@@ -27,7 +27,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
         if not states and owner_of(connection, held.author) != identity:
             raise unknown
         # Only who has sent it learns that a service lacks the right to read it.
-        caller.require(held.schema, "read")
+        caller.reader_of(held.schema, instance)
         known = {state.recipient: find_known(connection, state.recipient) for state in states}
         return [(state, found.fqdn if (found := known[state.recipient]) is not None else None) for state in states]
 

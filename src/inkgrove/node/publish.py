@@ -119,6 +119,7 @@ def _create(
     end = appender.log_of_schema(author, schema) or appender.new_log(author)
     instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
     appender.share(instance, recipients)
+    caller.used("create", schema, instance)
     return _answer(201, instance, instance, end)
 
 
@@ -156,6 +157,7 @@ class ChangeInstance:
         expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
+        caller.used("update", state.create.schema, self.instance)
         if not fields and access is None and isinstance(expires, Unset):
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
@@ -208,6 +210,7 @@ class DeleteInstance:
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
         entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        caller.used("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
 
@@ -221,10 +224,11 @@ class ShareInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to."""
-        _, row, _ = _find_own(appender, caller, self.instance, "update")
+        state, row, _ = _find_own(appender, caller, self.instance, "update")
         recipients = find_recipients(appender.connection, list(self.recipients))
         check_shareable(row.access, recipients)
         appender.share(self.instance, recipients)
+        caller.used("share", state.create.schema, self.instance)
         return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
 
 
@@ -264,6 +268,7 @@ class PassOnInstance:
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
         appender.share_hosted(self.instance, recipients)
         queue_passed_on(connection, held, identity, recipients, appender.node.clock())
+        caller.used("pass-on", held.schema, self.instance)
         return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
 
 
@@ -324,7 +329,7 @@ def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> Visibl
     """An instance that whoever asks may see and read."""
     state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
-    caller.require(schema, "read")
+    caller.reader_of(schema, instance)
     if isinstance(row, VisibleRow):
         return row
     names = [field.name for field in appender.definition(schema).fields]

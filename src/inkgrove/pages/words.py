@@ -29,7 +29,16 @@ DOES: Final = {
     "update": "change what is yours, and share it",
     "delete": "delete what is yours",
 }
-DID: Final = {"read": "read", "create": "wrote to", "update": "changed", "delete": "deleted from"}
+DID: Final = {
+    "read": "read",
+    "create": "wrote to",
+    "update": "changed",
+    "delete": "deleted from",
+    "share": "shared from",
+    "pass-on": "passed on from",
+    "upload": "uploaded",
+    "download": "downloaded",
+}
 
 
 def ago(then: int | None, now: int) -> str:

@@ -100,11 +100,12 @@ accesses = Table(
     Column("grant", ForeignKey(grants.c.id), nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("action", String(20), nullable=False),
-    Column("schema", Text),  # author/log; none for relations
-    Column("instance", Bytes),
+    Column("schema", Text),  # author/log; none for relations and blobs
+    Column("instance", Bytes),  # or the blob, if one was uploaded or downloaded; none if it was a page
     sqlite_autoincrement=True,
 )
 Index(None, accesses.c.grant, accesses.c.id)
+Index(None, accesses.c.at)
 
 # Who may see what
 

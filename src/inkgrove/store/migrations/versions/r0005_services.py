@@ -1,4 +1,4 @@
-"""Services lend only the blobs that they may read: what they uploaded, and what they named without the right to."""
+"""Services lend only the blobs that they may read, and the record of what they did is kept for a while only."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """From a node where a service could lend whatever its identity may read."""
+    """From a node where a service could lend whatever its identity may read, and the record grew for ever."""
     op.create_table(
         "blob_uploads",
         sa.Column("hash", sa.LargeBinary, nullable=False),
@@ -18,3 +18,4 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["hash"], ["blobs.hash"], name="fk_blob_uploads_hash"),
     )
     op.add_column("blob_references", sa.Column("is_withheld", sa.Boolean, nullable=False, server_default=sa.false()))
+    op.create_index("ix_accesses_at", "accesses", ["at"])
