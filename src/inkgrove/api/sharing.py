@@ -98,7 +98,7 @@ async def pass_on_instance(request: Request, instance: str) -> Response:
     responses=responses(errors.SignInRequired, errors.OutOfScope, errors.UnknownInstance),
 )
 def list_deliveries(node: NodeDependency, caller: CallerDependency, instance: str) -> dict[str, Any]:
-    """How far an instance has come with everyone elsewhere whom one has sent it to."""
+    """How far an instance has come with everyone elsewhere; followers only for services with `relations:read`."""
     entry = instance_of(instance)
     rows = [
         {
