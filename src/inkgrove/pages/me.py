@@ -99,7 +99,7 @@ def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
     identity = visit.caller.require_identity()
     name = " ".join(form.get("name", "").split())[:200]
     try:
-        change_identity(visit.node, identity, name=name)
+        change_identity(visit.node, identity, name=name or None)
     except InkgroveError as error:
         return _show(visit, alarm=error.message, status=422)
     return visit.go("/pages/me#profile")
