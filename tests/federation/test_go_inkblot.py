@@ -23,6 +23,8 @@ from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
+from inkgrove.node.caller import Caller, parse_scope
+from inkgrove.node.deliveries import read_deliveries
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold
@@ -398,6 +400,14 @@ def test_relations_are_nobody_elses_business(strangers: World) -> None:
         assert "alice.c.ink" not in answer.text
     for path in (f"/instances/{mail}/deliveries", f"/instances/{post}/deliveries"):
         assert refusal(world.john.get(path)) == (404, "view.unknown-instance")
+    # A service of jane's learns from deliveries whom she sent something by name; her followers only with the scope.
+    jane, read = world.jane.id, f"schema:{world.schema}:read"
+    for scopes, told in ((read, set()), (f"{read} relations:read", {"john.b.ink", "alice.c.ink"})):
+        parsed = frozenset(map(parse_scope, scopes.split()))
+        service = Caller(jane, grant=1, client="mailer", scopes=parsed)
+        for instance, expected in ((mail, {"john.b.ink", "alice.c.ink"}), (post, told)):
+            found = read_deliveries(node.node, service, parse_hash(instance))
+            assert {fqdn for _, fqdn in found} == expected
     mine = world.john.get("/me/relations").json()["relations"]
     assert [(item["side"], item["identity"]) for item in mine] == [("following", world.jane.id.hex())]
 

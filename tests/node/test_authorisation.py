@@ -1,4 +1,5 @@
-"""Every route x (no token, rubbish, expired, revoked, a service without the scope, somebody else, the right one).
+"""Every route x (no token, rubbish, expired, revoked, a service without the scope, somebody else, a service of theirs
+without the scope, the right one).
 
 A new route goes into `ROUTES` with who may use it; a route that is missing there fails.
 """
@@ -88,7 +89,11 @@ ROUTES: dict[tuple[str, str], Route] = {
         Who.SCOPE, path="/instances/{note}/deliveries", scope=_READ, as_john=404
     ),
     ("POST", "/instances/{instance}/pass-on"): Route(
-        Who.SCOPE, {"recipients": ["{mary}"]}, path="/instances/{received}/pass-on", scope=_CREATE, as_john=404
+        Who.SCOPE,
+        {"recipients": ["{mary}"]},
+        path="/instances/{received}/pass-on",
+        scope=f"{_READ} {_CREATE}",
+        as_john=404,
     ),
     # Other nodes sign their requests; a token is nothing to them.
     ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
@@ -323,10 +328,27 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
     if route.as_john is not None:
         answer = world.send(method, path, route, world.token_of("john.haiku.ink"))
         assert answer.status_code == route.as_john, answer.text
+    if route.as_john is not None and needs_scope:
+        # What john may not see looks to a service of his as if it was not there, whatever its scopes are.
+        token = world.service.connect("john.haiku.ink", "relations:read")["access_token"]
+        answer = world.send(method, path, route, token)
+        assert answer.status_code == 404, answer.text
+        assert answer.json()["code"] in ("view.unknown-instance", "blob.unknown")
+        assert world.names["schema"] not in answer.text
 
     owner = "admin.haiku.ink" if route.who is Who.ADMINISTRATOR else "jane.haiku.ink"
     answer = world.send(method, path, route, world.token_of(owner))
     assert answer.status_code in route.right, answer
+
+
+@pytest.mark.parametrize("scope", [_READ, _CREATE], ids=["read", "create"])
+@pytest.mark.parametrize("action", ["copy", "pass-on"])
+def test_what_is_sent_on_must_be_read_and_written(world: World, action: str, scope: str) -> None:
+    """Neither scope alone is enough, for the service would let out what it may not see, or write in somebody's name."""
+    token = world.service.connect("jane.haiku.ink", scope.format(**world.names))["access_token"]
+    route = ROUTES["POST", f"/instances/{{instance}}/{action}"]
+    answer = world.send("POST", f"/instances/{{received}}/{action}", replace(route, path=None), token)
+    assert (answer.status_code, answer.json()["code"]) == (403, "auth.out-of-scope")
 
 
 def test_what_is_refused_changes_nothing(world: World) -> None:
@@ -340,5 +362,7 @@ def test_what_is_refused_changes_nothing(world: World) -> None:
     before = seen()
     for (method, path), route in ROUTES.items():
         if route.who in (Who.IDENTITY, Who.SCOPE, Who.ADMINISTRATOR):
-            assert world.send(method, path, route, token).status_code == 403
+            # The instance that the route ends may be gone by now.
+            living = replace(route, path="/instances/{note}") if route.scope == _DELETE else route
+            assert world.send(method, path, living, token).status_code == 403
     assert seen() == before

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blob_collection import collect_blobs
+from inkgrove.node.blob_collection import collect_blobs, find_references
 from inkgrove.node.blobs import Upload, find_blob, uploader
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import OutOfScope, UnknownBlob
@@ -28,10 +28,14 @@ from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.albums import Album
 from tests.support.nodes import RunningNode
+from tests.support.plain_views import build_views
+from tests.support.publishing import create, make_schema, schema_id
+from tests.support.services import Service
 
 DAY = 86_400
 PICTURE = b"\x89PNG a picture of a sloth"
 CONTENT = {"Content-Type": "image/png"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 def upload(client: httpx.Client, data: bytes = PICTURE, media_type: str = "image/png") -> dict[str, Any]:
@@ -338,6 +342,93 @@ def test_service_reads_blobs_of_the_schemas_it_may_read_only(
             find_blob(running.node, caller, blob["hash"])
 
 
+@dataclass
+class Drawers:
+    """Two schemas; jane has lent john a picture in the first, and a service of john's may write and read the second."""
+
+    running: RunningNode
+    jane: httpx.Client
+    john: httpx.Client
+    first: str
+    second: str
+    lent: dict[str, Any]
+
+    def service(self, *more: str) -> httpx.Client:
+        scope = " ".join([f"schema:{self.second}:create", f"schema:{self.second}:read", *more])
+        return self.running.client(Service(self.running).connect("john.haiku.ink", scope)["access_token"])
+
+    def file(self, client: httpx.Client, schema: str, blob: dict[str, Any], **facts: Any) -> str:
+        """Put a picture into an instance, and let everything that is due be done."""
+        instance: str = create(client, schema, fields={"picture": blob}, **facts)["instance"]
+        self.settle()
+        return instance
+
+    def settle(self) -> None:
+        build_views(self.running.node)
+        find_references(self.running.node)
+
+
+@pytest.fixture
+def drawers(running: RunningNode, clients: dict[str, httpx.Client]) -> Drawers:
+    jane, john = clients["jane"], clients["john"]
+    schemas = [make_schema(jane, name) for name in ("first", "second")]
+    for schema in schemas:
+        running.node.store.register(schema_id(schema))
+    lent = upload(jane)
+    found = Drawers(running, jane, john, schemas[0], schemas[1], lent)
+    found.file(jane, schemas[0], lent, recipients=["john.haiku.ink"])
+    assert can_read(john, lent)
+    return found
+
+
+def test_service_lends_nothing_that_it_may_not_read(drawers: Drawers) -> None:
+    own = upload(drawers.john, b"john's own", "text/plain")
+    drawers.file(drawers.john, drawers.first, own)
+    service = drawers.service()
+    for blob in (drawers.lent, own):
+        instance = drawers.file(service, drawers.second, blob, access={"mode": "public"})
+        for client in (service, drawers.running.anybody):
+            assert not can_read(client, blob)
+        assert can_read(drawers.john, blob)
+        # The identity may say the same, and then it counts.
+        drawers.john.patch(f"/instances/{instance}", json={"fields": {"picture": None}}, headers=MERGE)
+        drawers.john.patch(f"/instances/{instance}", json={"fields": {"picture": blob}}, headers=MERGE)
+        drawers.settle()
+        for client in (service, drawers.running.anybody):
+            assert can_read(client, blob)
+
+
+def test_service_lends_what_it_may_read_or_has_uploaded(drawers: Drawers) -> None:
+    service = drawers.service(f"schema:{drawers.first}:read")
+    drawers.file(service, drawers.second, drawers.lent, access={"mode": "public"})
+    assert can_read(drawers.running.anybody, drawers.lent)
+    # Uploaded by john before, and by the service too: it has the bytes.
+    blob = upload(drawers.john, b"both", "text/plain")
+    other = drawers.service()
+    assert not can_read(other, blob)
+    upload(other, b"both", "text/plain")
+    assert can_read(other, blob)
+    drawers.file(other, drawers.second, blob, access={"mode": "public"})
+    assert can_read(drawers.running.anybody, blob)
+
+
+def test_what_its_identity_only_named_a_service_does_not_lend(drawers: Drawers) -> None:
+    blob = upload(drawers.jane, b"jane's own", "text/plain")
+    for client in (drawers.john, drawers.service()):
+        drawers.file(client, drawers.second, blob, access={"mode": "public"})
+        for reader in (client, drawers.john, drawers.running.anybody):
+            assert not can_read(reader, blob)
+
+
+def test_service_copies_a_picture_before_the_view_shows_it(drawers: Drawers) -> None:
+    blob = upload(drawers.john, b"new", "text/plain")
+    source = create(drawers.john, drawers.second, fields={"picture": blob})["instance"]
+    body = {"access": {"mode": "public"}}
+    assert drawers.service().post(f"/instances/{source}/copy", json=body).status_code == 201
+    drawers.settle()
+    assert can_read(drawers.running.anybody, blob)
+
+
 @pytest.mark.parametrize("name", ["", "x", "0040", "00" * 66, "0040" + "00" * 64, "0020" + "00" * 32, "../../etc"])
 def test_unknown_and_malformed_hashes_look_alike(clients: dict[str, httpx.Client], name: str) -> None:
     answer = clients["jane"].get(f"/blobs/{name}")
@@ -432,7 +523,7 @@ def test_reference_in_an_entry_that_came_past_the_node_counts(
 def test_left_overs_of_dead_writers_go(running: RunningNode, clients: dict[str, httpx.Client]) -> None:
     node = running.node
     blob = upload(clients["jane"])
-    draft = Upload(node, IdentityId(bytes(32)))
+    draft = Upload(node, Caller(IdentityId(bytes(32))))
     draft.write(b"half")
     draft._draft._file.flush()
     # Died between the rename and the commit: a file without a row.

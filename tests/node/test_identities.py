@@ -198,6 +198,19 @@ def test_document_and_name_change_and_every_revision_is_signed(running: RunningN
     assert len(running.node.store.entries_of(parse_public_key(created["key"]), 0)) == 3
 
 
+def test_document_is_signed_again_only_if_it_says_something_else(running: RunningNode) -> None:
+    running.create("jane.haiku.ink", name="Jane", profile={"city": "Bern"})
+    jane = running.sign_in("jane.haiku.ink")
+    same = {"fqdn": "Jane.haiku.ink", "name": "Jane", "profile": {"city": "Bern"}}
+    for change in ({}, same, {"name": "Jane"}):
+        assert jane.patch("/me", json=change).json()["revision"] == 1
+    unnamed = jane.patch("/me", json={"name": None}).json()
+    assert (unnamed["name"], unnamed["profile"], unnamed["revision"]) == (None, {"city": "Bern"}, 2)
+    assert jane.patch("/me", json={"profile": None}).json()["profile"] == {}
+    assert jane.get("/me").json()["revision"] == 3
+    assert jane.patch("/me", json={"fqdn": None}).json()["code"] == "request.invalid"
+
+
 def test_new_password_needs_the_old_one_and_ends_every_sign_in(running: RunningNode) -> None:
     running.create("jane.haiku.ink")
     jane = running.sign_in("jane.haiku.ink")

@@ -280,6 +280,59 @@ def test_widening_is_refused_unless_the_history_may_show(shared: RunningNode, ja
     assert merge(jane, instance, {"access": {"mode": "self"}}).status_code == 200
 
 
+NEW_WORDS: dict[str, tuple[str, str | None]] = {
+    "self": ("self", None),
+    "closed to nobody": ("closed", ""),
+    "closed to jane": ("closed", "jane"),
+    "closed to john": ("closed", "john"),
+    "closed to the follower": ("closed", "follower"),
+    "closed to mary": ("closed", "mary"),
+    "closed to john and mary": ("closed", "john mary"),
+    "listed": ("listed", None),
+    "listed to john": ("listed", "john"),
+    "listed to the follower": ("listed", "follower"),
+    "listed to mary": ("listed", "mary"),
+    "relations": ("relations", None),
+    "public": ("public", None),
+}
+NEWCOMERS = {"closed to mary", "closed to john and mary"}
+WIDER: dict[str, set[str]] = {
+    "self": NEW_WORDS.keys() - {"self", "closed to nobody", "closed to jane"},
+    "closed": NEW_WORDS.keys() - {"self", "closed to nobody", "closed to jane", "closed to john"},
+    "listed": {*NEWCOMERS, "closed to the follower", "relations", "public"},
+    "relations": {*NEWCOMERS, "listed to mary", "public"},
+    "public": set(),
+}
+"""For each mode so far the new words that let somebody see the past who could not: mary is new, john was sent it."""
+
+
+@pytest.mark.parametrize("mode", WIDER)
+def test_word_that_lets_somebody_new_see_the_past_is_refused(shared: RunningNode, jane: Person, mode: str) -> None:
+    with Person(shared, f"john.{jane.fqdn}") as john, Person(shared, f"follower.{jane.fqdn}") as follower:
+        ids = {"jane": jane.id.hex(), "john": john.id.hex(), "follower": follower.id.hex(), "mary": "07" * 32}
+        follower.put(f"/me/following/{jane.fqdn}", json={})
+        jane.put(f"/me/followers/{follower.fqdn}", json={"state": "accepted"})
+    schema = make_schema(jane)
+    sent = {} if mode == "self" else {"recipients": [ids["john"]]}
+    found = set()
+    for name, (new, named) in NEW_WORDS.items():
+        instance = create(jane, schema, fields={"subject": "a"}, access={"mode": mode}, **sent)["instance"]
+        word = {"mode": new} if named is None else {"mode": new, "to": [ids[to] for to in named.split()]}
+        change = [{"op": "replace", "path": "/access", "value": word}]
+        answer = patch(jane, instance, change)
+        if answer.status_code != 200:
+            assert refusal(answer) == (409, "publish.shows-history"), name
+            assert patch(jane, instance, change, history="show").status_code == 200
+            found.add(name)
+    assert found == WIDER[mode]
+
+
+def test_whoever_was_just_sent_an_instance_is_not_new_to_it(shared: RunningNode, jane: Person, john: Person) -> None:
+    instance = create(jane, make_schema(jane), fields={"subject": "a"})["instance"]
+    assert jane.post(f"/instances/{instance}/share", json={"recipients": [john.fqdn]}).status_code == 200
+    assert merge(jane, instance, {"access": {"mode": "closed", "to": [john.fqdn]}}).status_code == 200
+
+
 def test_word_on_access_cannot_be_taken_back(jane: Person) -> None:
     instance = create(jane, make_schema(jane), fields={"subject": "a"}, access={"mode": "public"})["instance"]
     assert refusal(merge(jane, instance, {"access": None})) == (422, "publish.bad-document")
@@ -309,6 +362,19 @@ def test_recipients_that_access_shuts_out_are_refused(shared: RunningNode, jane:
     body = {"schema": schema, "fields": {}, "recipients": ["nobody.haiku.ink"]}
     assert refusal(jane.post("/instances", json=body)) == (404, "identity.unknown")
     assert count_entries(shared) == before
+
+
+def test_expired_instance_is_not_passed_on(jane: Person, john: Person) -> None:
+    schema = make_schema(jane)
+    facts = {"fields": {"subject": "a"}, "recipients": [john.fqdn]}
+    instance = create(jane, schema, expires="2001-01-01T00:00:00Z", **facts)["instance"]
+    later = create(jane, schema, **facts)["instance"]
+    assert merge(jane, later, {"expires": "2001-01-01T00:00:00Z"}).status_code == 200
+    for expired in (instance, later):
+        answer = john.post(f"/instances/{expired}/pass-on", json={"recipients": ["07" * 32]})
+        assert refusal(answer) == (404, "view.unknown-instance")
+    assert merge(jane, later, {"expires": None}).status_code == 200
+    assert john.post(f"/instances/{later}/pass-on", json={"recipients": ["07" * 32]}).status_code == 200
 
 
 def test_own_instance_can_be_copied(shared: RunningNode, jane: Person) -> None:

@@ -74,7 +74,7 @@ def test_page_says_in_plain_words_what_is_asked(running: RunningNode, service: S
         "Slothmail asks for access",
         person(service, "jane"),
         "see all of it that you can see",
-        "add to it in your name",
+        "add to it in your name, and pass on what it can see",
         "see whom you follow and who follows you",
         "https://app.example",
         f"{key(7).public.hex()}/1",

@@ -42,6 +42,7 @@ from inkgrove.api.observing import Observing
 from inkgrove.api.openapi import set_openapi
 from inkgrove.api.parameters import check_parameters
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.recording import Recording
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.federation import Federation
@@ -124,6 +125,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     set_openapi(app, ROUTERS)
     # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
     app.add_middleware(FastLane, routers=ROUTERS, endpoints=FAST, readers=FAST_READERS)
+    app.add_middleware(Recording, access_log=node.access_log)
     app.add_middleware(BodyLimits, settings=node.settings)
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(

@@ -19,8 +19,8 @@ STYLE: Final = "/pages/static/style.css"
 
 _WORDS: Final[dict[Action, str]] = {
     "read": "see all of it that you can see",
-    "create": "add to it in your name",
-    "update": "change what is yours",
+    "create": "add to it in your name, and pass on what it can see",
+    "update": "change what is yours, and share it",
     "delete": "delete what is yours",
 }
 

@@ -13,6 +13,7 @@ from inkgrove.core.keys import parse_public_key
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import FORMAT, PATH, render_well_known
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import errors, identities, sessions
 from inkgrove.node.scopes import find_schema_by_fqdn
@@ -40,7 +41,7 @@ class NewIdentity(Strict):
 
 
 class ChangedIdentity(Strict):
-    """What is to change; with `signed`, the next entry of log 0, the client says everything itself."""
+    """What is to change; null removes name or profile. With `signed`, the next entry of log 0, the client says all."""
 
     fqdn: Fqdn | None = None
     name: Name | None = None
@@ -51,6 +52,8 @@ class ChangedIdentity(Strict):
     def _is_one_or_the_other(self) -> "ChangedIdentity":
         if self.signed is not None and self.model_fields_set != {"signed"}:
             raise ValueError("everything stands in the signed document")
+        if "fqdn" in self.model_fields_set and self.fqdn is None:
+            raise ValueError("an identity has a name on its node: give another one, or leave `fqdn` out")
         return self
 
 
@@ -188,11 +191,17 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     responses=responses(*_OWN, errors.IdentityExists, StaleEntry, errors.BadDocument, errors.NoKeyHere),
 )
 def change_me(node: NodeDependency, caller: CallerDependency, body: ChangedIdentity) -> dict[str, Any]:
-    """Publish a new document; a client that holds the key sends it signed."""
+    """Publish a new document, if it says something new; a client that holds the key sends it signed."""
     identity = caller.require_identity()
     if body.signed is not None:
         return _render(identities.take_document(node, identity, body.signed.read()))
-    changed = identities.change_identity(node, identity, fqdn=body.fqdn, name=body.name, profile=body.profile)
+    changed = identities.change_identity(
+        node,
+        identity,
+        fqdn=UNSET if body.fqdn is None else body.fqdn,
+        name=body.name if "name" in body.model_fields_set else UNSET,
+        profile=(body.profile or {}) if "profile" in body.model_fields_set else UNSET,
+    )
     return _render(changed)
 
 

@@ -75,7 +75,7 @@ class Services(BaseModel):
 
 
 class AccessAnswer(BaseModel):
-    """One thing that a service did."""
+    """One thing that a service did: with one instance or blob, or with many instances of a schema."""
 
     id: int
     client: str
@@ -84,6 +84,7 @@ class AccessAnswer(BaseModel):
     action: str
     schema_: Annotated[str | None, Field(alias="schema")]
     instance: str | None
+    blob: str | None
 
 
 class Accesses(BaseModel):
@@ -228,6 +229,7 @@ def list_accesses(
             "action": access.action,
             "schema": access.schema,
             "instance": access.instance.hex() if access.instance is not None else None,
+            "blob": access.blob.hex() if access.blob is not None else None,
         }
         for access in found
     ]

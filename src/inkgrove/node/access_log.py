@@ -1,10 +1,15 @@
 """Collects accesses in memory and writes them in batches: a service's reading never costs a write.
 
+What was refused was not done: the accesses of a request wait until it is known that it will be answered.
+
 A batch is written when it is full, about a second after its first access, before somebody reads the record, and when
 the node closes. A process that is killed loses at most the last second of the record.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Condition, Thread
 from typing import Final
 
@@ -20,6 +25,32 @@ _KEPT: Final = 100_000
 _log = logging.getLogger(__name__)
 
 
+class Uses:
+    """The accesses of one request, each once; they count from the moment that it is confirmed."""
+
+    def __init__(self, log: "AccessLog") -> None:
+        self._log = log
+        self._waiting: dict[tuple[object, ...], Access] = {}
+        self._is_confirmed = False
+
+    def add(self, access: Access) -> None:
+        """Note an access."""
+        if self._is_confirmed:  # a stream goes on after its answer has begun
+            self._log.write(access)
+        else:
+            self._waiting.setdefault((access.grant, access.action, access.schema, access.instance), access)
+
+    def confirm(self) -> None:
+        """What was noted has been done."""
+        self._is_confirmed = True
+        for access in self._waiting.values():
+            self._log.write(access)
+        self._waiting.clear()
+
+
+_uses: ContextVar[Uses | None] = ContextVar("uses", default=None)
+
+
 class AccessLog:
     """The accesses that are not written yet."""
 
@@ -30,8 +61,26 @@ class AccessLog:
         self._writer: Thread | None = None
         self._is_closed = False
 
+    @contextmanager
+    def request(self) -> Iterator[Uses]:
+        """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
+        uses = Uses(self)
+        before = _uses.set(uses)
+        try:
+            yield uses
+        finally:
+            _uses.reset(before)
+
     def add(self, access: Access) -> None:
-        """Note an access; it is written soon."""
+        """Note an access of the request under way, if there is one."""
+        uses = _uses.get()
+        if uses is None:
+            self.write(access)
+        else:
+            uses.add(access)
+
+    def write(self, access: Access) -> None:
+        """Keep an access; it is written soon."""
         with self._changed:
             if len(self._waiting) >= _KEPT:
                 _log.error("the record of accesses cannot be written: %d are lost", len(self._waiting))

@@ -8,11 +8,11 @@ from inkgrove.node.node import Node
 from inkgrove.store.accesses import Access, RecordedAccess, read_accesses
 
 
-def record(node: Node, caller: Caller, action: str, schema: SchemaId | None, instance: Hash | None = None) -> None:
+def record(node: Node, caller: Caller, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
     """Note that a service used its grant; cheap, and nothing for an identity that acts itself."""
     if caller.grant is not None:
         name = str(schema) if schema is not None else None
-        node.access_log.add(Access(caller.grant, node.clock(), action, name, instance))
+        node.access_log.add(Access(caller.grant, node.clock(), action, name, what))
 
 
 def list_accesses(

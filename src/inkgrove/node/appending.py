@@ -22,6 +22,7 @@ from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.blobs import note_references
+from inkgrove.node.caller import Caller
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.node import Node
@@ -132,7 +133,7 @@ class Appender:
         self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
         self._shares: list[tuple[Hash, IdentityId]] = []
-        self._said: list[tuple[Hash, PublicKey, InstanceMessage]] = []
+        self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
         """Messages that begin or end references to blobs."""
         self._identity_logs: set[PublicKey] = set()
         self._told: dict[Hash, set[IdentityId]] = {}
@@ -256,12 +257,12 @@ class Appender:
             found = end.hashes.get(seq_num)
         return found
 
-    def sign(self, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
-        """Sign a message as the next entry of a log; its hash."""
+    def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
+        """Sign a message of the caller as the next entry of a log; its hash."""
         if payload is None:
             payload = encode_message(message)
         signed = sign_own(self._secret(end.author), payload, self.next_place(end))
-        self.take(end, prepare_own(signed, payload, message), message)
+        self.take(caller, end, prepare_own(signed, payload, message), message)
         return signed.hash
 
     def require_next(self, end: LogEnd, entry: Entry) -> None:
@@ -272,8 +273,8 @@ class Appender:
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
             raise StaleEntry(text, next=place)
 
-    def take(self, end: LogEnd, item: Prepared, message: Message) -> None:
-        """Take an entry that is the next of its log."""
+    def take(self, caller: Caller, end: LogEnd, item: Prepared, message: Message) -> None:
+        """Take an entry of the caller that is the next of its log."""
         signed = item.signed
         entry = signed.entry
         self._pending.append(Prepared(len(self._pending), *item[1:]))
@@ -286,7 +287,7 @@ class Appender:
         if entry.log_id == IDENTITY_LOG:
             self._identity_logs.add(entry.author)
         if isinstance(message, Create):
-            self._note(signed.hash, entry.author, message)
+            self._note(signed.hash, entry.author, message, caller)
             schema = message.schema.schema_id
             if schema not in end.schemas:
                 end.schemas |= {schema}
@@ -299,7 +300,7 @@ class Appender:
             instance = self.instance_named(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
-            self._note(instance, entry.author, message)
+            self._note(instance, entry.author, message, caller)
             self._told.setdefault(instance, set())
             if isinstance(message, Delete):
                 self._deleted.add(instance)
@@ -402,9 +403,9 @@ class Appender:
         queue_own(self.connection, self._told, publishers, self.node.clock())
         self._told = {}
 
-    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage) -> None:
+    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
         if isinstance(message, Delete) or blobs_in(message):
-            self._said.append((instance, author, message))
+            self._said.append((instance, author, message, caller))
 
     def flush(self) -> None:
         """Write what is pending; the transaction stays open."""
@@ -420,8 +421,8 @@ class Appender:
         for author in sorted(self._identity_logs):
             follow_identity_log(self.connection, author)
         self._identity_logs.clear()
-        for instance, author, message in self._said:
-            note_references(self.node, self.connection, instance, message, author)
+        for instance, author, message, caller in self._said:
+            note_references(self.node, self.connection, instance, message, author, said_by=caller)
         self._said.clear()
         if self._shares:
             add_shares(self.connection, self._shares, self.node.clock())

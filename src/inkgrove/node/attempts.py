@@ -44,7 +44,7 @@ def succeed(node: Node, name: str, address: str, counted: list[str]) -> None:
         take_back(connection, counted)
         note(connection, _who("known", name, _network(address)), now)
         if now - node.tidied > _HOUR:
-            forget_expired(connection, now)
+            forget_expired(connection, now, accesses_since=now - node.settings.access_record_seconds * _SECOND)
             node.tidied = now
 
     node.database.write(work)

@@ -2,6 +2,7 @@
 
 Naming a hash grants nothing. The bytes may be read by the identity that uploaded them here, and by those who see an
 instance that lends them: its author uploaded them here, could read them here when naming them, or their node sent them.
+A service reads what it uploaded itself and what instances lend that it may read; only that can it lend, too.
 """
 
 from dataclasses import dataclass
@@ -18,14 +19,17 @@ from inkgrove.messages.instance import Delete, InstanceMessage
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node
+from inkgrove.store.accesses import DOWNLOAD, UPLOAD
 from inkgrove.store.blobs import (
     Said,
     blobs_in,
+    is_lent_by_own,
     lent_media_type,
     own_media_type,
     put_blob,
     put_references,
     put_right,
+    put_upload,
     schemas_that_refer,
     seen_naming,
     size_of,
@@ -56,8 +60,8 @@ def uploader(caller: Caller) -> IdentityId:
 class Upload:
     """An upload under way; at the end of the `with`, what was not finished is gone."""
 
-    def __init__(self, node: Node, identity: IdentityId) -> None:
-        self._node, self._identity = node, identity
+    def __init__(self, node: Node, caller: Caller) -> None:
+        self._node, self._caller, self._identity = node, caller, uploader(caller)
         self._draft = node.blobs.new_draft()
 
     def __enter__(self) -> Self:
@@ -82,11 +86,14 @@ class Upload:
         def work(connection: Connection) -> None:
             put_blob(connection, content, size, node.clock())
             put_right(connection, content, self._identity, media_type)
+            if self._caller.grant is not None:
+                put_upload(connection, content, self._identity, self._caller.client)
             # Inside of the transaction: a collection that takes the same blob waits, or has ended.
             if draft.path.exists():
                 node.blobs.keep(draft)
 
         node.database.write(work, durable=True)
+        self._caller.used(UPLOAD, None, content)
         return Blob(content, size, media_type, node.blobs.path_of(content))
 
 
@@ -101,9 +108,10 @@ def find_blob(node: Node, caller: Caller, text: str) -> Blob:
     path = node.blobs.path_of(content)
     if size is None or not path.is_file():
         raise unknown
-    media_type = _readable_as(node, caller.identity, content, _readable_schemas(caller))
+    media_type = _readable_as(node, caller, content)
     if media_type is None:
         raise unknown
+    caller.used(DOWNLOAD, None, content)
     return Blob(content, size, media_type, path)
 
 
@@ -132,15 +140,15 @@ def instances_naming(node: Node, caller: Caller, content: Hash) -> list[tuple[Ha
     return found
 
 
-def _readable_as(
-    node: Node, identity: IdentityId | None, content: Hash, only: set[SchemaId] | None = None
-) -> str | None:
-    """The media type of a blob that an identity may read; a service (`only`) through rows of some schemas alone."""
+def _readable_as(node: Node, caller: Caller, content: Hash) -> str | None:
+    """The media type of a blob that the caller may read; a service through rows of some schemas alone."""
+    identity, only = caller.identity, _readable_schemas(caller)
 
     def look(connection: Connection) -> tuple[str | None, set[SchemaId], list[PublicKey]]:
-        own = own_media_type(connection, content, identity) if identity is not None and only is None else None
-        keys = keys_of(connection, identity) if identity is not None else []
-        return own, schemas_that_refer(connection, content), keys
+        if identity is None:
+            return None, schemas_that_refer(connection, content), []
+        own = own_media_type(connection, content, identity, caller.client if caller.grant is not None else None)
+        return own, schemas_that_refer(connection, content), keys_of(connection, identity)
 
     own, schemas, keys = node.database.read(look)
     if own is not None:
@@ -164,16 +172,29 @@ def note_references(
     author: PublicKey,
     *,
     came_with: bool = False,
+    said_by: Caller | None = None,
 ) -> None:
     """Note the blobs that a message names, in the transaction that appends or ingests it; a delete ends them.
 
     `instance` is the entry hash of the create, `author` who signed. `came_with`: the author's node sent the bytes too.
+    `said_by`: who publishes it here, which may be a service; None if it came another way, or was noted before.
     """
     named = blobs_in(message)
     if not named and not isinstance(message, Delete):
         return
     lent = set(named) if came_with else set()
     identity = identities_of(connection, [author]).get(author)
+    asking = said_by or Caller(identity)
     if identity is not None:
-        lent |= {content for content in named if content not in lent and _readable_as(node, identity, content)}
-    put_references(connection, Said(instance, author, message), lent)
+        lent |= {content for content in named if content not in lent and _may_lend(node, connection, asking, content)}
+    withheld = named.keys() - lent if asking.grant is not None else set()
+    put_references(connection, Said(instance, author, message), lent, withheld=withheld, anew=said_by is not None)
+
+
+def _may_lend(node: Node, connection: Connection, caller: Caller, content: Hash) -> bool:
+    if _readable_as(node, caller, content) is not None:
+        return True
+    if caller.grant is None or caller.identity is None:
+        return False
+    # What is its identity's own can be copied before a view shows it.
+    return is_lent_by_own(connection, content, caller.identity, _readable_schemas(caller) or ())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import BadRequest, NotAllowed, OutOfScope, SignInRequired
@@ -56,16 +57,21 @@ class Caller:
     client: str = ""
     scopes: frozenset[Scope] = frozenset()
     is_administrator: bool = False
-    note: Callable[[Action, SchemaId], None] | None = field(default=None, compare=False, repr=False)
-    """Keeps a record of what a service does."""
+    note: Callable[[str, SchemaId | None, Hash | None], None] | None = field(default=None, compare=False, repr=False)
+    """Keeps a record of what a service does: see `used`."""
+
+    def require_somebody(self) -> IdentityId:
+        """The identity that asks, itself or through a service, whatever that may do."""
+        if self.identity is None:
+            raise SignInRequired("sign in first: POST /sessions with name and password")
+        return self.identity
 
     def require_identity(self) -> IdentityId:
         """The identity itself, without a service in between."""
-        if self.identity is None:
-            raise SignInRequired("sign in first: POST /sessions with name and password")
+        identity = self.require_somebody()
         if self.grant is not None:
             raise NotAllowed("a service cannot do this, only the identity itself")
-        return self.identity
+        return identity
 
     def require_administrator(self) -> IdentityId:
         """An administrator of this node."""
@@ -80,13 +86,22 @@ class Caller:
             raise SignInRequired(f"this needs the scope {SchemaScope(schema, action)}")
         if self.grant is not None and SchemaScope(schema, action) not in self.scopes:
             raise OutOfScope(f"the service was not granted {SchemaScope(schema, action)}")
-        if self.note is not None:
-            self.note(action, schema)
         return self.identity
 
-    def reader_of(self, schema: SchemaId) -> IdentityId | None:
-        """On whose behalf rows of this schema are read; None sees only what is public."""
+    def may_read(self, schema: SchemaId) -> IdentityId | None:
+        """On whose behalf rows of this schema may be read; None sees only what is public."""
         return None if self.identity is None else self.require(schema, "read")
+
+    def reader_of(self, schema: SchemaId, instance: Hash | None = None) -> IdentityId | None:
+        """The same where they are read: many of them, or one instance."""
+        identity = self.may_read(schema)
+        self.used("read", schema, instance)
+        return identity
+
+    def used(self, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
+        """What the caller did, with one instance or blob if it was one: the record of a service, if it is answered."""
+        if self.note is not None:
+            self.note(action, schema, what)
 
 
 ANYBODY: Final = Caller()

@@ -94,7 +94,7 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
         view = view_of(connection, followed.schema_id)
         if view is None:
             raise UnknownView(f"the view {followed.schema_id} is no more on this node")
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        reader = reader_on(connection, caller.may_read(view.schema_id), node.clock())
         expiry = next_expiry(connection, view, reader.now) if view.is_built else None
         place = followed.place
         if place is not None and not view.is_built and place.generation == 0:
@@ -115,6 +115,8 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
             ChangeEvent("change", event_id(node, place), patch)
             for place, (_, patch) in zip(places, patches, strict=False)
         ]
+        if events:
+            caller.used("read", view.schema_id)
         return events, Followed(view.schema_id, last, expiry)
 
     return node.views.database.read(work)

@@ -116,8 +116,8 @@ def _take(appender: Appender, caller: Caller, item: Prepared) -> None:
         message = decode_message(item.payload)  # raises: it is malformed
     end = appender.end_of(entry.author, entry.log_id)
     appender.require_next(end, entry)
-    judge(appender, caller, end, message)
-    appender.take(end, item, message)
+    judge(appender, caller, end, message, item.signed.hash)
+    appender.take(caller, end, item, message)
     if isinstance(message, KeyOf):
         put_key(appender.connection, entry.author, caller.identity)
         appender.keys[entry.author] = OwnKey(entry.author, caller.identity, None, False)

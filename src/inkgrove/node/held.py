@@ -14,6 +14,8 @@ from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.identities import identities_of
 from inkgrove.store.messages import InstanceKey, messages_of
@@ -38,6 +40,8 @@ class HeldInstance:
     """The newest word."""
     access_seq: int
     """Where that was said; 0 if nothing was."""
+    expires: Timestamp | None
+    """The newest word."""
     is_deleted: bool
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
@@ -57,7 +61,7 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
     log = find_log(connection, entry.author, entry.log_id)
     assert log is not None
     key = InstanceKey(log.id, entry.seq_num)
-    access, access_seq, is_deleted, messages = None, 0, False, []
+    access, access_seq, expires, is_deleted, messages = None, 0, None, False, []
     try:
         create = decode_message(stored.payload)
     except InkgroveError:
@@ -76,6 +80,8 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
             continue
         if isinstance(message, Create | Update) and message.access is not None:
             access, access_seq = message.access, item.seq_num
+        if isinstance(message, Create | Update) and not isinstance(message.expires, Unset):
+            expires = message.expires
         is_deleted |= isinstance(message, Delete)
         messages.append(item)
     return HeldInstance(
@@ -87,6 +93,7 @@ def find_held(connection: Connection, instance: Hash) -> HeldInstance | None:
         entry.seq_num,
         access,
         access_seq,
+        expires,
         is_deleted,
         messages,
     )

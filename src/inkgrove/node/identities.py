@@ -15,7 +15,7 @@ from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, iden
 from inkgrove.core.next_entry import sign_next
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message, encode_message
-from inkgrove.messages.reading import read_host
+from inkgrove.messages.reading import UNSET, Unset, read_host
 from inkgrove.node.errors import BadDocument, BadName, IdentityExists, UnknownIdentity
 from inkgrove.node.identity_log import (
     IDENTITY_LOG,
@@ -124,19 +124,19 @@ def change_identity(
     node: Node,
     identity: IdentityId,
     *,
-    fqdn: str | None = None,
-    name: str | None = None,
-    profile: Mapping[str, str] | None = None,
+    fqdn: str | Unset = UNSET,
+    name: str | Unset | None = UNSET,
+    profile: Mapping[str, str] | Unset = UNSET,
 ) -> Identity:
-    """Publish a new document, signed by the key that the node keeps; what is None stays."""
+    """Publish a new document, signed by the key that the node keeps; what is not given stays."""
 
     def edit(document: IdentityDocument) -> IdentityDocument:
-        if fqdn is not None:
+        if not isinstance(fqdn, Unset):
             new = parse_fqdn(fqdn)
             document = replace(document, fqdn=new, endpoint=node.settings.endpoint.format(fqdn=new))
-        if name is not None:
+        if not isinstance(name, Unset):
             document = replace(document, name=name)
-        return document if profile is None else replace(document, profile=dict(profile))
+        return document if isinstance(profile, Unset) else replace(document, profile=dict(profile))
 
     return _publish(node, identity, lambda _connection, document: edit(document))
 
@@ -177,7 +177,10 @@ def _publish(
 
     def work(connection: Connection) -> Identity:
         # Read again: only what this transaction sees is what it changes.
-        document = edit(connection, newest_document(connection, key.public)[1])
+        revision, newest = newest_document(connection, key.public)
+        document = edit(connection, newest)
+        if document == newest:
+            return Identity(identity, key.public, newest, revision)
         check_document(connection, key.public, document, node.settings.endpoint)
         revision = append_document(connection, key, document)
         follow_identity_log(connection, key.public)

@@ -4,6 +4,7 @@ docs/protocol.md sections 4 to 7. A writer keeps one log for a schema and one sc
 its own, and publishes nothing that the newest version of the schema refuses.
 """
 
+from inkgrove.core.hashing import Hash
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
@@ -12,7 +13,7 @@ from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.appending import Appender, LogEnd
-from inkgrove.node.caller import Caller
+from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import (
     ForeignAuthor,
     ForeignInstance,
@@ -28,8 +29,8 @@ from inkgrove.schema.schema import append_version
 from inkgrove.store.identities import find_identity
 
 
-def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message) -> None:
-    """Raise unless the message may be the next of this log."""
+def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:
+    """Raise unless the message, which this entry holds, may be the next of this log."""
     if isinstance(message, IdentityDocument | KeyOf):
         _judge_identity_message(appender, caller, end, message)
     elif end.log_id == IDENTITY_LOG:
@@ -38,6 +39,7 @@ def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message) -> 
         _judge_schema_message(appender, caller, end, message)
     elif isinstance(message, Create):
         _judge_create(appender, caller, end, message)
+        caller.used("create", message.schema.schema_id, entry)
     else:
         _judge_change(appender, caller, end, message)
 
@@ -108,10 +110,11 @@ def _judge_create(appender: Appender, caller: Caller, end: LogEnd, message: Crea
 def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
     instance = appender.instance_named(end, message.instance)
     standing = appender.standing(instance) if instance is not None else None
-    if standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
+    if instance is None or standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
         raise ForeignInstance("the log holds no create of this instance: only its author changes it, in the same log")
     create, lives = standing
-    caller.require(create.schema, "update" if isinstance(message, Update) else "delete")
+    action: Action = "update" if isinstance(message, Update) else "delete"
+    caller.require(create.schema, action)
     if message.schema is not None and message.schema.schema_id != create.schema:
         raise _would_not_apply(OutcomeCode.OTHER_SCHEMA)
     if not lives:
@@ -121,6 +124,7 @@ def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Upda
         written = {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
         if not written and message.access is None and isinstance(message.expires, Unset):
             raise _would_not_apply(OutcomeCode.NOTHING_LEFT)
+    caller.used(action, create.schema, instance)
 
 
 def _would_not_apply(code: OutcomeCode) -> WouldNotApply:

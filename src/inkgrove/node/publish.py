@@ -5,11 +5,12 @@ docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message, encode_message
@@ -56,12 +57,12 @@ class CreateInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
         schema = appender.schema_named(self.schema)
-        identity = caller.require(schema, "create")
+        caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         return _create(
             appender,
-            identity,
+            caller,
             schema,
             fields=self.fields,
             access=addressed(access, recipients),
@@ -84,13 +85,13 @@ class CopyInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
         source = _find_readable(appender, caller, self.instance)
-        identity = caller.require(source.schema, "create")
+        caller.require(source.schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         names = {field.name for field in appender.require_schema(source.schema).fields}
         return _create(
             appender,
-            identity,
+            caller,
             source.schema,
             fields={name: to_json(value) for name, value in source.fields.items() if name in names},
             access=addressed(access, recipients),
@@ -102,7 +103,7 @@ class CopyInstance:
 
 def _create(
     appender: Appender,
-    identity: IdentityId,
+    caller: Caller,
     schema: SchemaId,
     *,
     fields: Mapping[str, Any],
@@ -114,10 +115,11 @@ def _create(
     definition = appender.require_schema(schema)
     version = SchemaVersion(*schema, definition.version)
     message = Create(version, read_fields(definition, fields), access, expires, copied_from)
-    author = appender.kept_key(identity).author
+    author = appender.kept_key(caller.require(schema, "create")).author
     end = appender.log_of_schema(author, schema) or appender.new_log(author)
-    instance = _sign(appender, end, message, is_public=access is not None and access.mode == "public")
+    instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
     appender.share(instance, recipients)
+    caller.used("create", schema, instance)
     return _answer(201, instance, instance, end)
 
 
@@ -151,19 +153,20 @@ class ChangeInstance:
         }
         current = dict(zip(names, row.values, strict=True))
         fields = {name: value for name, value in read_fields(definition, changed).items() if value != current[name]}
-        access = self._new_access(appender, row, before["access"], after.get("access"))
+        access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
         expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
+        caller.used("update", state.create.schema, self.instance)
         if not fields and access is None and isinstance(expires, Unset):
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
         message = Update(version, self.instance, fields or UNSET, access, expires)
         is_public = _is_public_since_create(state) and (access is None or access.mode == "public")
-        entry = _sign(appender, end, message, is_public=is_public)
+        entry = _sign(appender, caller, end, message, is_public=is_public)
         return _answer(200, self.instance, entry, end, changed=True)
 
-    def _new_access(self, appender: Appender, row: Row, before: Any, after: Any) -> Access | None:
+    def _new_access(self, appender: Appender, author: PublicKey, row: Row, before: Any, after: Any) -> Access | None:
         if is_same(before, after):
             return None
         if after is None:
@@ -171,13 +174,22 @@ class ChangeInstance:
         access = parse_access(appender.connection, after)
         if access == row.access:
             return None
-        if self.history is None and is_wider(row.access, access):
+        if self.history is None and is_wider(row.access, access, partial(_could_see, appender, author, row)):
             raise ShowsHistory(
                 "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
                 " and widen the copy",
                 instance=self.instance,
             )
         return access
+
+
+def _could_see(appender: Appender, author: PublicKey, row: Row, identity: IdentityId) -> bool:
+    """Whether somebody may see an instance as things stand, the author's identity included."""
+    appender.flush()  # it may just have been sent to them
+    connection, owner = appender.connection, appender.keys[author].identity
+    sent = was_sent(connection, row.instance, identity)
+    follows = is_follower(connection, identity, owner)
+    return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
 
 
 def _read_expires(value: Any) -> Timestamp | None:
@@ -197,7 +209,8 @@ class DeleteInstance:
         """Check, sign and append it."""
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
-        entry = _sign(appender, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        caller.used("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
 
@@ -211,10 +224,11 @@ class ShareInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to."""
-        _, row, _ = _find_own(appender, caller, self.instance, "update")
+        state, row, _ = _find_own(appender, caller, self.instance, "update")
         recipients = find_recipients(appender.connection, list(self.recipients))
         check_shareable(row.access, recipients)
         appender.share(self.instance, recipients)
+        caller.used("share", state.create.schema, self.instance)
         return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
 
 
@@ -229,35 +243,41 @@ class PassOnInstance:
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to, and what other nodes are to get."""
         appender.flush()
-        connection = appender.connection
+        connection, asking = appender.connection, caller.require_somebody()
         held = find_held(connection, self.instance)
-        unknown = UnknownInstance(f"no instance {self.instance.hex()[:140]} is here, or it may not be seen")
-        if held is None or held.is_deleted:
-            raise unknown
-        identity = caller.require(held.schema, "create")  # it goes out in the name of the identity, as a copy would
-        owner = owner_of(connection, held.author)
-        if owner == identity:
-            return ShareInstance(self.instance, self.recipients).plan(appender, caller)
-        sent = was_sent(connection, self.instance, identity)
         if (
-            not may_receive(held.access, identity, was_sent=sent, is_follower=is_follower(connection, identity, owner))
+            held is None
+            or held.is_deleted
+            or (held.expires is not None and held.expires.microseconds <= appender.node.clock())
+        ):
+            raise _unknown(self.instance)
+        owner = owner_of(connection, held.author)
+        if owner == asking:
+            return ShareInstance(self.instance, self.recipients).plan(appender, caller)
+        sent = was_sent(connection, self.instance, asking)
+        if (
+            not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
             and mode_of(held.access) != "public"
         ):
-            raise unknown
+            raise _unknown(self.instance)
+        # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
+        caller.require(held.schema, "read")
+        identity = caller.require(held.schema, "create")
         if not may_pass_on(held.access):
             raise NotShareable("the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
         appender.share_hosted(self.instance, recipients)
         queue_passed_on(connection, held, identity, recipients, appender.node.clock())
+        caller.used("pass-on", held.schema, self.instance)
         return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
 
 
 # What the requests share
 
 
-def _sign(appender: Appender, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
+def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
     payload = encode_message(message) if is_public else encode_salted(message, appender.node.random_bytes)
-    return appender.sign(end, message, payload)
+    return appender.sign(caller, end, message, payload)
 
 
 def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
@@ -272,51 +292,57 @@ def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any)
     return lambda: Reply(status, body)
 
 
-def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
-    """A living instance of the identity that asks, and the log it is in."""
-    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+def _unknown(instance: Hash) -> UnknownInstance:
+    return UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+
+
+def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, Row | VisibleRow]:
+    """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
+
+    Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
+    """
     state = appender.instance(instance)
     if state is None:
-        raise unknown
-    identity = caller.require(state.create.schema, action)
+        raise _unknown(instance)
     key = appender.keys.get(state.create.author)
-    if key is None or key.identity != identity:
-        if _find_visible(appender, identity, state, instance) is None:
-            raise unknown
+    row: Row | VisibleRow | None
+    if key is not None and key.identity == caller.identity:
+        row = state.fold.row if state.fold is not None else None
+    else:
+        row = _find_visible(appender, caller, state, instance)
+    if row is None:
+        raise _unknown(instance)
+    return state, row
+
+
+def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
+    """A living instance of the identity that asks, and the log it is in."""
+    state, row = _find_seen(appender, caller, instance)
+    identity = caller.require(state.create.schema, action)
+    if isinstance(row, VisibleRow):
         raise ForeignInstance("only the owner of an instance changes it: make a copy of your own instead")
     appender.require_key(state.create.author, identity)
-    if state.fold is None or state.fold.row is None:
-        raise unknown
-    return state, state.fold.row, appender.end_of(state.create.author, state.create.log_id)
+    return state, row, appender.end_of(state.create.author, state.create.log_id)
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
-    """An instance as who asks sees it: their own as it is now, another's as the view shows it to them."""
-    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
-    state = appender.instance(instance)
-    if state is None:
-        raise unknown
+    """An instance that whoever asks may see and read."""
+    state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
-    identity = caller.require(schema, "read")
-    key = appender.keys.get(state.create.author)
-    if key is not None and key.identity == identity:
-        if state.fold is None or state.fold.row is None:
-            raise unknown
-        names = [field.name for field in appender.definition(schema).fields]
-        return VisibleRow(schema, dict(zip(names, state.fold.row.values, strict=True)))
-    row = _find_visible(appender, identity, state, instance)
-    if row is None:
-        raise unknown
-    return row
+    caller.reader_of(schema, instance)
+    if isinstance(row, VisibleRow):
+        return row
+    names = [field.name for field in appender.definition(schema).fields]
+    return VisibleRow(schema, dict(zip(names, row.values, strict=True)))
 
 
-def _find_visible(appender: Appender, identity: IdentityId, state: InstanceState, instance: Hash) -> VisibleRow | None:
+def _find_visible(appender: Appender, caller: Caller, state: InstanceState, instance: Hash) -> VisibleRow | None:
     view = appender.node.views.views().get(state.create.schema)
     if view is None:
         return None
-    own = [key.author for key in appender.keys.values() if key.identity == identity]
+    own = [key.author for key in appender.keys.values() if key.identity == caller.identity]
     return appender.node.views.database.read(
-        lambda connection: find_visible_row(connection, view, instance, identity, own, appender.node.clock())
+        lambda connection: find_visible_row(connection, view, instance, caller.identity, own, appender.node.clock())
     )
 
 

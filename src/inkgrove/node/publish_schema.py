@@ -64,7 +64,7 @@ class CreateSchema:
         """Sign its first version."""
         author = appender.kept_key(caller.require_identity()).author
         end = appender.new_log(author)
-        return _answer(end, appender.sign(end, self.message))
+        return _answer(end, appender.sign(caller, end, self.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class AddVersion:
             raise before.stopped_by
         append_version(before, self.message)
         end = appender.end_of(*self.schema)
-        return _answer(end, appender.sign(end, self.message))
+        return _answer(end, appender.sign(caller, end, self.message))
 
 
 def _answer(end: LogEnd, entry: Hash) -> Finish:

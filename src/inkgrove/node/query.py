@@ -226,7 +226,7 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
     if view is None or row is None:
         raise UnknownInstance("no such instance is here, or it may not be seen")
     # Only who may see the row learns that a service lacks the right to read it.
-    caller.reader_of(view.schema_id)
+    caller.reader_of(view.schema_id, instance)
     return view, row
 
 

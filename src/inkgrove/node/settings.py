@@ -27,6 +27,9 @@ class NodeSettings:
     session_seconds: int = field(default=86_400, metadata={"about": "How long a sign-in lasts."})
     access_token_seconds: int = field(default=900, metadata={"about": "How long an access token of a service lasts."})
     refresh_token_seconds: int = field(default=2_592_000, metadata={"about": "How long a refresh token lasts unused."})
+    access_record_seconds: int = field(
+        default=365 * 86_400, metadata={"about": "How long an identity can see what a service did for it."}
+    )
     idempotency_seconds: int = field(
         default=86_400, metadata={"about": "How long the answer to a request with an Idempotency-Key is kept."}
     )

@@ -3,7 +3,7 @@
 docs/protocol.md sections 4, 5 and 8. Timestamps are RFC 3339 text, ids hex, blobs `{hash, size, type}`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,6 +14,7 @@ from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import BadInstanceDocument, BadRequest, NotShareable, UnknownIdentity, WouldNotApply
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
@@ -130,9 +131,13 @@ def check_shareable(access: Access | None, recipients: Iterable[IdentityId]) -> 
         raise NotShareable("the instance is closed to these identities", recipients=left_out)
 
 
-def is_wider(before: Access | None, after: Access) -> bool:
-    """Whether an access lets somebody see an instance who could not before."""
-    old, new = _WIDTH.index(before.mode if before is not None else "listed"), _WIDTH.index(after.mode)
-    if old == new == _WIDTH.index("closed") and before is not None:
-        return not set(after.to) <= set(before.to)
-    return new > old
+def is_wider(before: Access | None, after: Access, could_see: Callable[[IdentityId], bool]) -> bool:
+    """Whether an access lets somebody see an instance who could not before; `could_see` is asked of those it names."""
+    old, new = mode_of(before), after.mode
+    # Whoever sends a listed instance to more people means just that.
+    if old == "public" or old == new == "listed":
+        return False
+    # `closed` is for those whom it names, and for nobody else.
+    if new != "closed" and _WIDTH.index(new) > _WIDTH.index(old):
+        return True
+    return not all(could_see(identity) for identity in after.to)

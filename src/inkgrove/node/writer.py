@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
+from inkgrove.node.access_log import Uses
 from inkgrove.node.appending import Appender, Settled
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import Closing, KeyReused, SignInRequired
@@ -165,14 +166,16 @@ class Writer:
     def _do(self, group: Sequence[tuple[Job, _Future]]) -> None:
         jobs = [job for job, _ in group]
         try:
-            answers = self._node.database.write(lambda connection: self._publish(connection, jobs), durable=True)
+            answers, used = self._node.database.write(lambda connection: self._publish(connection, jobs), durable=True)
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
             if len(group) > 1 and not isinstance(error, InkgroveError):
                 # One of them does what nobody thought of: the others must not suffer for it.
                 for one in group:
                     self._do([one])
                 return
-            answers = [error] * len(group)
+            answers, used = [error] * len(group), []
+        for uses in used:
+            uses.confirm()
         # The loop is woken once for the whole group.
         loops: dict[asyncio.AbstractEventLoop, list[tuple[_Future, Reply | Exception]]] = {}
         for (_, future), answer in zip(group, answers, strict=True):
@@ -184,7 +187,8 @@ class Writer:
             with suppress(RuntimeError):  # it has been closed: nobody waits
                 loop.call_soon_threadsafe(_settle, settled)
 
-    def _publish(self, connection: Connection, jobs: Sequence[Job]) -> list[Reply | Exception]:
+    def _publish(self, connection: Connection, jobs: Sequence[Job]) -> tuple[list[Reply | Exception], list[Uses]]:
+        """The answers, and what services did, which counts once it is committed."""
         node, now = self._node, self._node.clock()
         self._settled.trim()
         callers = self._authenticate(connection, jobs)
@@ -193,32 +197,37 @@ class Writer:
         repeats = _Repeats(connection, jobs, callers, now - node.settings.idempotency_seconds * _SECOND)
         appender = Appender(node, connection, keys, self._settled, sum(job.work.entries for job in jobs))
         planned: list[Finish | Reply | int | Exception] = []
+        used: list[Uses] = []
         for number, job in enumerate(jobs):
             try:
                 caller = callers[job.token]
                 if isinstance(caller, InkgroveError):
                     raise caller
-                repeated = repeats.find(job)
-                planned.append(repeated if repeated is not None else job.work.plan(appender, caller))
+                plan: Finish | Reply | int | None = repeats.find(job)
+                if plan is None:
+                    with node.access_log.request() as uses:
+                        plan = job.work.plan(appender, caller)
+                    used.append(uses)
+                planned.append(plan)
                 repeats.note(job, number)
             except InkgroveError as error:
                 planned.append(error)
         appender.finish()
         position = render_position(own_offset(connection))
         answers: list[Reply | Exception] = []
-        for job, plan in zip(jobs, planned, strict=True):
-            if callable(plan):
-                reply = plan()
+        for job, made in zip(jobs, planned, strict=True):
+            if callable(made):
+                reply = made()
                 reply.body["position"] = position
                 repeats.record(job, reply)
                 answers.append(reply)
             else:
-                answers.append(answers[plan] if isinstance(plan, int) else plan)
+                answers.append(answers[made] if isinstance(made, int) else made)
         repeats.write(now)
         if now > self._cleaned + _CLEAN_EVERY:
             forget_answers(connection, now - node.settings.idempotency_seconds * _SECOND)
             self._cleaned = now
-        return answers
+        return answers, used
 
     def _authenticate(self, connection: Connection, jobs: Sequence[Job]) -> dict[str | None, Caller | InkgroveError]:
         """Who sends the jobs, asked in the transaction that writes: what was revoked before it writes nothing."""

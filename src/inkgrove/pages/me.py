@@ -84,7 +84,8 @@ def _services(visit: Visit, identity: IdentityId) -> list[dict[str, Any]]:
         service["did"] = [
             {
                 "at": access.at,
-                "words": f"{DID.get(access.action, 'looked at')} {schema_name(node, access.schema)}",
+                "words": f"{DID.get(access.action, 'looked at')} "
+                f"{'a blob' if access.blob is not None else schema_name(node, access.schema)}",
                 "instance": None if access.instance is None else access.instance.hex(),
             }
             for access in list_accesses(node, identity, client=client, limit=10)
@@ -98,7 +99,7 @@ def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
     identity = visit.caller.require_identity()
     name = " ".join(form.get("name", "").split())[:200]
     try:
-        change_identity(visit.node, identity, name=name)
+        change_identity(visit.node, identity, name=name or None)
     except InkgroveError as error:
         return _show(visit, alarm=error.message, status=422)
     return visit.go("/pages/me#profile")

@@ -25,11 +25,20 @@ _ACCESS: Final = {
 }
 DOES: Final = {
     "read": "see all of it that you can see",
-    "create": "add to it in your name",
-    "update": "change what is yours",
+    "create": "add to it in your name, and pass on what it can see",
+    "update": "change what is yours, and share it",
     "delete": "delete what is yours",
 }
-DID: Final = {"read": "read", "create": "wrote to", "update": "changed", "delete": "deleted from"}
+DID: Final = {
+    "read": "read",
+    "create": "wrote to",
+    "update": "changed",
+    "delete": "deleted from",
+    "share": "shared from",
+    "pass-on": "passed on from",
+    "upload": "uploaded",
+    "download": "downloaded",
+}
 
 
 def ago(then: int | None, now: int) -> str:

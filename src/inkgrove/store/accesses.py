@@ -1,13 +1,16 @@
 """The record of what services did for identities (docs/protocol.md section 7)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, select
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.database import execute_many
 from inkgrove.store.node_tables import accesses, clients, grants
+
+UPLOAD: Final = "upload"
+DOWNLOAD: Final = "download"
 
 
 class Access(NamedTuple):
@@ -18,6 +21,7 @@ class Access(NamedTuple):
     action: str
     schema: str | None
     instance: bytes | None
+    """Or the blob that was uploaded or downloaded."""
 
 
 class RecordedAccess(NamedTuple):
@@ -30,6 +34,7 @@ class RecordedAccess(NamedTuple):
     action: str
     schema: str | None
     instance: bytes | None
+    blob: bytes | None
 
 
 def add_accesses(connection: Connection, news: Sequence[Access]) -> None:
@@ -54,4 +59,11 @@ def read_accesses(
         query = query.where(grants.c.client == client)
     if before is not None:
         query = query.where(accesses.c.id < before)
-    return [RecordedAccess(*row) for row in connection.execute(query)]
+    return [_recorded(*row) for row in connection.execute(query)]
+
+
+def _recorded(
+    number: int, client: str, name: str, at: int, action: str, schema: str | None, what: bytes | None
+) -> RecordedAccess:
+    instance, blob = (None, what) if action in (UPLOAD, DOWNLOAD) else (what, None)
+    return RecordedAccess(number, client, name, at, action, schema, instance, blob)

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     MetaData,
+    and_,
     delete,
     exists,
     func,
@@ -18,6 +19,8 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
+    tuple_,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -33,7 +36,7 @@ from inkgrove.schema.types import MISFIT, check_blob
 from inkgrove.store import node_tables
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset, What, read_ingests
-from inkgrove.store.node_tables import blob_progress, blob_references, blob_rights, blobs
+from inkgrove.store.node_tables import blob_progress, blob_references, blob_rights, blob_uploads, blobs, identity_keys
 from inkgrove.store.rot_tables import copies
 from inkgrove.store.tables import entries, logs
 from inkgrove.store.view_store import View
@@ -91,14 +94,27 @@ def put_right(connection: Connection, content: Hash, identity: IdentityId, media
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_={"media_type": media_type}))
 
 
+def put_upload(connection: Connection, content: Hash, identity: IdentityId, client: str) -> None:
+    """Note that a service has the bytes, which it uploaded in the name of an identity."""
+    row = {"hash": content, "identity": identity, "client": client}
+    connection.execute(insert_new(connection, blob_uploads), row)
+
+
 def size_of(connection: Connection, content: Hash) -> int | None:
     """The size of a blob, if it is here."""
     return connection.scalar(select(blobs.c.size).where(blobs.c.hash == content))
 
 
-def own_media_type(connection: Connection, content: Hash, identity: IdentityId) -> str | None:
-    """The media type that an identity uploaded the blob with, if it did."""
+def own_media_type(
+    connection: Connection, content: Hash, identity: IdentityId, client: str | None = None
+) -> str | None:
+    """The media type that an identity uploaded the blob with, if it did; through a service, if that is given."""
     query = select(blob_rights.c.media_type).where(blob_rights.c.hash == content, blob_rights.c.identity == identity)
+    if client is not None:
+        uploads = blob_uploads.c
+        query = query.where(
+            exists().where(uploads.hash == content, uploads.identity == identity, uploads.client == client)
+        )
     return connection.scalar(query)
 
 
@@ -111,14 +127,19 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
 # References
 
 
-def put_references(connection: Connection, said: Said, lent: Iterable[Hash]) -> None:
-    """Note which blobs a message names, and which of them its author may lend; a delete ends those of its instance."""
+def put_references(
+    connection: Connection, said: Said, lent: Iterable[Hash], *, withheld: Iterable[Hash] = (), anew: bool = True
+) -> None:
+    """Note which blobs a message names, and which of them its author may lend; a delete ends those of its instance.
+
+    `withheld`: those that a service named which may not read them. `anew`: the message is new, and not found again.
+    """
     instance, author, message = said
     if isinstance(message, Delete):
         mine = (blob_references.c.instance == instance, blob_references.c.author == author)
         connection.execute(delete(blob_references).where(*mine))
         return
-    named, lendable = blobs_in(message), set(lent)
+    named, lendable, kept_back = blobs_in(message), set(lent), set(withheld)
     if not named:
         return
     # Locks the rows against a collection that is under way.
@@ -133,13 +154,19 @@ def put_references(connection: Connection, said: Said, lent: Iterable[Hash]) -> 
             "schema_log_id": message.schema.log_id,
             "media_type": media_type,
             "is_lent": content in lendable,
+            "is_withheld": content in kept_back,
         }
         for content, media_type in sorted(named.items())
     ]
     statement = insert(blob_references)
-    is_lent = or_(blob_references.c.is_lent, statement.excluded.is_lent)
+    facts = {
+        "is_lent": or_(blob_references.c.is_lent, statement.excluded.is_lent),
+        "is_withheld": and_(blob_references.c.is_withheld, statement.excluded.is_withheld),
+    }
+    may_change = true() if anew else not_(blob_references.c.is_withheld)
     keys = ["hash", "instance", "author"]
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_={"is_lent": is_lent}), rows)
+    statement = statement.on_conflict_do_update(index_elements=keys, set_=facts, where=may_change)
+    connection.execute(statement, rows)
 
 
 def schemas_that_refer(connection: Connection, content: Hash) -> set[SchemaId]:
@@ -170,12 +197,26 @@ def lent_media_type(
         .where(
             _references.c.hash == content,
             _references.c.author == rows.c._author,
-            or_(_references.c.is_lent, may_lend),
+            or_(_references.c.is_lent, and_(not_(_references.c.is_withheld), may_lend)),
             visible_rows(rows, reader, list(own_keys), now),
             not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
         )
     )
     return connection.scalar(query.limit(1))
+
+
+def is_lent_by_own(connection: Connection, content: Hash, identity: IdentityId, schemas: Collection[SchemaId]) -> bool:
+    """Whether an instance of the identity's own, of one of the schemas, lends a blob; in a view or not yet."""
+    refers = blob_references.c
+    own_keys = select(identity_keys.c.author).where(identity_keys.c.identity == identity)
+    may_lend = exists().where(blob_rights.c.hash == content, blob_rights.c.identity == identity)
+    query = select(refers.hash).where(
+        refers.hash == content,
+        refers.author.in_(own_keys),
+        tuple_(refers.schema_author, refers.schema_log_id).in_(sorted(schemas)),
+        or_(refers.is_lent, and_(not_(refers.is_withheld), may_lend)),
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def seen_naming(
@@ -288,6 +329,7 @@ def forget_unused(connection: Connection, content: Hash, before: int) -> bool:
     locked = select(blobs.c.hash).where(blobs.c.hash == content, blobs.c.unused_since < before).with_for_update()
     if connection.scalar(locked) is None or connection.scalar(select(_is_used()).where(blobs.c.hash == content)):
         return False
+    connection.execute(delete(blob_uploads).where(blob_uploads.c.hash == content))
     connection.execute(delete(blob_rights).where(blob_rights.c.hash == content))
     connection.execute(delete(blobs).where(blobs.c.hash == content))
     return True

@@ -1,10 +1,10 @@
-"""Forgets what has run out: sign-ins, codes, tokens, counted attempts, clients that nobody ever used."""
+"""Forgets what has run out: sign-ins, codes, tokens, counted attempts, old accesses, clients that nobody ever used."""
 
 from typing import Final
 
 from sqlalchemy import Connection, delete, exists
 
-from inkgrove.store.node_tables import attempts, clients, codes, grants, sessions, tokens
+from inkgrove.store.node_tables import accesses, attempts, clients, codes, grants, sessions, tokens
 
 _DAY: Final = 86_400 * 1_000_000
 KNOWN_ADDRESS: Final = 90 * _DAY
@@ -12,8 +12,12 @@ KNOWN_ADDRESS: Final = 90 * _DAY
 UNUSED_CLIENT: Final = 30 * _DAY
 
 
-def forget_expired(connection: Connection, now: int) -> None:
-    """Remove what no look-up would find any more; a used refresh token stays until it would have expired."""
+def forget_expired(connection: Connection, now: int, *, accesses_since: int) -> None:
+    """Remove what no look-up would find any more; a used refresh token stays until it would have expired.
+
+    Of the record of accesses what is older than `accesses_since` goes.
+    """
+    connection.execute(delete(accesses).where(accesses.c.at < accesses_since))
     connection.execute(delete(sessions).where(sessions.c.expires <= now))
     connection.execute(delete(codes).where(codes.c.expires <= now - _DAY))  # a replay is noticed for a day
     connection.execute(delete(tokens).where(tokens.c.expires <= now))

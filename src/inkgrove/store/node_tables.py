@@ -4,7 +4,7 @@ docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwor
 keys encrypted. Times are microseconds since 1970, as everywhere.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, false
 
 from inkgrove.store.tables import KEY, Bytes, TransactionId, metadata
 
@@ -100,11 +100,12 @@ accesses = Table(
     Column("grant", ForeignKey(grants.c.id), nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("action", String(20), nullable=False),
-    Column("schema", Text),  # author/log; none for relations
-    Column("instance", Bytes),
+    Column("schema", Text),  # author/log; none for relations and blobs
+    Column("instance", Bytes),  # or the blob, if one was uploaded or downloaded; none if it was a page
     sqlite_autoincrement=True,
 )
 Index(None, accesses.c.grant, accesses.c.id)
+Index(None, accesses.c.at)
 
 # Who may see what
 
@@ -177,6 +178,14 @@ blob_rights = Table(
     Column("media_type", String(255), nullable=False),
 )
 
+blob_uploads = Table(
+    "blob_uploads",
+    metadata,
+    Column("hash", ForeignKey(blobs.c.hash), primary_key=True),
+    Column("identity", Bytes, primary_key=True),
+    Column("client", String(64), primary_key=True),  # the service that uploaded it in the name of the identity
+)
+
 # Other nodes
 
 node_keys = Table(
@@ -219,6 +228,8 @@ blob_references = Table(
     Column("schema_log_id", BigInteger, nullable=False),
     Column("media_type", String(255), nullable=False),
     Column("is_lent", Boolean, nullable=False),  # the author could read it when they said so, or their node sent it
+    # A service said so in the author's name that may not read it: the author's own rights lend nothing.
+    Column("is_withheld", Boolean, nullable=False, server_default=false()),
 )
 Index(None, blob_references.c.instance)
 
