@@ -100,7 +100,13 @@ def test_store_from_before_hears_of_its_revocations(tmp_path: Path) -> None:
         store.ingest(items(log))
         Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
         with store.database.writing() as connection:
-            connection.execute(text("ALTER TABLE logs DROP COLUMN revoked_after"))
+            for undo in (
+                "ALTER TABLE logs DROP COLUMN revoked_after",
+                "DROP TABLE blob_uploads",
+                "ALTER TABLE blob_references DROP COLUMN is_withheld",
+                "DROP INDEX ix_accesses_at",
+            ):
+                connection.execute(text(undo))
             connection.execute(text("DELETE FROM ingests WHERE what = 'ended'"))
             connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     with open_store(tmp_path) as store:

@@ -11,7 +11,7 @@ from inkgrove.store.database import Database, parse_place
 from inkgrove.store.ingests import adopt_restored, is_restored
 from inkgrove.store.log_store import LogStore
 
-NEWEST: Final = "0005"
+NEWEST: Final = "0006"
 """The revision of the tables that this code works with; the last one in `migrations/versions`."""
 
 OLDEST_POSTGRESQL: Final = (15,)
