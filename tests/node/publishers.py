@@ -41,6 +41,11 @@ class NodeProcess:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def stop(self) -> None:
+        """Ask it to end, as an operator does, and wait until it has."""
+        self.process.terminate()
+        self.process.wait(60)
+
 
 def serve(place: str, home: str, port: int) -> None:
     node = Node(place, NodeSettings(), home=Path(home))

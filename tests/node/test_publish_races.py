@@ -2,9 +2,9 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -184,9 +184,35 @@ def test_killed_node_has_lost_nothing_that_it_acknowledged(
     assert (after["log_id"], after["seq_num"]) == (2, len(stored) + 1)
 
 
-def test_stopped_node_finishes_what_it_has_begun(tmp_path: Path) -> None:
-    with RunningNode(tmp_path / "home", tmp_path) as running, Person(running, "jane.haiku.ink") as jane:
-        create(jane, make_schema(jane), fields={})
-    reopened = Node(tmp_path / "home", running.settings, home=tmp_path)
-    assert len(check_log(reopened, jane.key, 2)) == 1
-    reopened.close()
+def test_stopped_node_finishes_what_it_has_begun(
+    shared: RunningNode, jane: Person, processes: Callable[[], NodeProcess]
+) -> None:
+    schema = make_schema(jane)
+    acknowledged: list[str] = []
+    refused: list[str] = []
+    process = processes()
+
+    def stop_in_the_midst() -> None:
+        while len(acknowledged) < 60:
+            time.sleep(0.01)
+        process.stop()
+
+    def work(client: httpx.Client, _number: int) -> None:
+        try:
+            while (answer := client.post("/instances", json={"schema": schema, "fields": {}})).status_code == 201:
+                acknowledged.append(answer.json()["entry"])
+            refused.append(answer.json()["code"])
+        except httpx.TransportError:
+            return
+
+    stopping = threading.Thread(target=stop_in_the_midst)
+    stopping.start()
+    in_threads(process.url, jane, 6, work)
+    stopping.join()
+    assert set(refused) <= {"publish.closing"}
+    # Whoever was told of an entry finds it after a restart, and nothing is there that nobody was told of.
+    again = processes()
+    stored = [item.hash for item in check_log(shared.node, jane.key, 2)]
+    assert sorted(stored) == sorted(map(parse_hash, acknowledged))
+    with httpx.Client(base_url=again.url, headers=dict(jane.headers), timeout=120) as client:
+        assert create(client, schema, fields={})["seq_num"] == len(stored) + 1
