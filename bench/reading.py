@@ -41,6 +41,8 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.view_store import STREAM, write_progress
 
 ROUNDS, WARM = 2_200, 200
+TURN = 50
+"""How many of a kind follow each other: a server that is asked now and then wakes up again for each request."""
 FIRST = 1_590_000_000_000_000
 MINUTE = 60_000_000
 _SERVE = """
@@ -210,7 +212,7 @@ def _compare(
     ask_nobody: Callable[[], bytes],
     home: Path,
 ) -> Row:
-    """Requests and the same SQL in turn, so that noise falls on both alike.
+    """Requests and the same SQL in turns, so that noise falls on both alike.
 
     The SQL is run by a program that does what any reader of the database must do: takes a connection out of a pool,
     begins, runs the statements, fetches the rows and writes them as JSON. Bare: the statements and nothing else, on
@@ -225,21 +227,22 @@ def _compare(
 
     bare = pool.raw_connection()
     times: dict[str, list[float]] = {"request": [], "sql": [], "bare": [], "nothing": []}
-    for number, (request, sql) in enumerate(zip(requests, statements, strict=True)):
-        work: dict[str, Callable[[], bytes | None]] = {
-            "request": request,
-            "sql": partial(_read_plainly, pool, sql),
-            "bare": partial(_read_bare, bare.driver_connection, sql),
-            "nothing": ask_nobody,
-        }
+    work: dict[str, list[Callable[[], bytes | None]]] = {
+        "request": list(requests),
+        "sql": [partial(_read_plainly, pool, sql) for sql in statements],
+        "bare": [partial(_read_bare, bare.driver_connection, sql) for sql in statements],
+        "nothing": [ask_nobody] * len(requests),
+    }
+    for number, first in enumerate(range(0, ROUNDS, TURN)):
         # Whoever comes first brings what the others find at hand: both that are compared do so equally often.
         order = ("request", "sql", "bare", "nothing") if number % 2 else ("sql", "request", "bare", "nothing")
         for what in order:
-            start = perf_counter()
-            given = work[what]()
-            times[what].append(perf_counter() - start)
-            if what == "request":
-                answer = given
+            for read in work[what][first : first + TURN]:
+                start = perf_counter()
+                given = read()
+                times[what].append(perf_counter() - start)
+                if what == "request":
+                    answer = given
     bare.close()
     pool.dispose()
     p99 = {what: quantiles(found[WARM:], n=100)[98] * 1e3 for what, found in times.items()}
