@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# One more than there are cores: tests often wait for processes that they have started.
+WORKERS := $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test simulate lint format vectors docs site bench clean
@@ -25,7 +27,7 @@ up: $(READY) ## The same, left running, with pages to look at
 
 test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
 	@$(BIN)/python scripts/archive_spark.py
-	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --log simulation.log
