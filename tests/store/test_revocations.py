@@ -3,15 +3,20 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete
+from inkgrove.messages.message import encode_message
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Standing
+from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
+from inkgrove.store.public_index import follow_logs
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
@@ -67,6 +72,24 @@ def test_newest_word_on_a_key_counts(store: LogStore) -> None:
     revoking.say(((1, 1),)).tell(store)
     revoking.say(None, lists_it=False).tell(store)
     assert messages(store, log) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("comes_first", ["log", "revocation"])
+def test_delete_by_a_revoked_key_ends_nothing(store: LogStore, comes_first: str) -> None:
+    schema = SchemaVersion(key(35).public, 1, 2)
+    log = LogBuilder(key(FURTHER))
+    log.append(encode_message(Create(schema, {}, Access("public"))))
+    log.append(encode_message(Delete(log.hash(1), schema)))
+    steps = [lambda: store.ingest(items(log)), lambda: Revoking(FIRST, FURTHER).say(((1, 1),)).tell(store)]
+    for step in steps if comes_first == "log" else reversed(steps):
+        step()
+    assert messages(store, log) == [1]
+    with store.database.writing() as connection:
+        while follow_logs(connection, 0) is not None:
+            continue
+        assert connection.execute(select(public_instances.c.create_seq, public_instances.c.is_deleted)).all() == [
+            (1, 0)
+        ]
 
 
 def test_stranger_revokes_nobodys_key(store: LogStore) -> None:

@@ -77,6 +77,10 @@ class Standing:
             )
         return None
 
+    def is_behind_end(self, seq_num: int) -> bool:
+        """Whether an entry at this place is no message: behind the end of its log or key, and in no invalid part."""
+        return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)
+
 
 class Claim(NamedTuple):
     """The hash that held entries claim for one sequence number."""
@@ -149,7 +153,7 @@ def decide(facts: LogFacts, item: Prepared, *, must_be_next: bool = False) -> De
     refusal_by_log = facts.standing.refusal(seq_num)
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
-        is_kept = item.is_delete and not isinstance(refusal_by_log, AfterEndOfLog)
+        is_kept = item.is_delete and not facts.standing.is_behind_end(seq_num)
         return Decision(Status.EVIDENCE if is_kept else Status.REFUSED, refusal_by_log, is_kept, is_kept)
     if seq_num > 1 and not _has_path(facts, item):
         error_of_path = NoPathToFirst(f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num)

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import CompoundSelect, Connection, func, or_, select, union_all
 
-from inkgrove.core.errors import AfterEndOfLog, KeyRevoked
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -133,9 +132,9 @@ def messages_between(connection: Connection, log: int, first: int, last: int) ->
 
 
 def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standing: Standing) -> LogMessage | None:
-    refusal = standing.refusal(seq_num)
-    if isinstance(refusal, AfterEndOfLog | KeyRevoked):
+    if standing.is_behind_end(seq_num):
         return None
+    refusal = standing.refusal(seq_num)
     return LogMessage(seq_num, Hash(entry_hash), payload, refusal.code if refusal is not None else None)
 
 

@@ -23,7 +23,6 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core.errors import AfterEndOfLog
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -134,10 +133,9 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
         query, pairs_as_parameters(dialect, sorted(dirty))
     ):
         key = InstanceKey(log, create_seq)
-        refusal = standings[log].refusal(seq_num)
-        if kind == "delete" and not isinstance(refusal, AfterEndOfLog):
+        if kind == "delete" and not standings[log].is_behind_end(seq_num):
             ended.add(key)  # in whatever branch of a forked log
-        if refusal is not None:
+        if standings[log].refusal(seq_num) is not None:
             continue
         if kind == "create" and seq_num == create_seq:
             begun.add(key)
