@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, s
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import in_lists
+from inkgrove.store.database import TryAgain, in_lists, insert_new
 from inkgrove.store.federation_tables import deliveries, targets
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
@@ -92,7 +92,9 @@ def queue(
         for recipient in sorted(set(recipients) - known.keys())
     ]
     if new:
-        connection.execute(insert(deliveries), new)
+        made = connection.execute(insert_new(connection, deliveries).returning(deliveries.c.place), new).all()
+        if len(made) < len(new):
+            raise TryAgain  # another process has queued the same meanwhile
 
 
 def recipients_of(connection: Connection, instance: Hash, via: IdentityId) -> list[IdentityId]:

@@ -1,0 +1,28 @@
+"""What is due to whom, when several write at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.deliveries import queue, states_of
+from inkgrove.store.log_store import LogStore
+
+INSTANCE, JANE = Hash(b"\x00\x40" + bytes(64)), IdentityId(bytes(32))
+RECIPIENTS = [IdentityId(bytes([number]) * 32) for number in range(1, 21)]
+
+
+def test_same_delivery_is_queued_once_by_many(store: LogStore) -> None:
+    start = Barrier(4)
+
+    def send(wanted: int) -> None:
+        start.wait()
+        for some in range(0, 20, 2):
+            to = RECIPIENTS[some : some + 2]
+            store.database.write(lambda c: queue(c, INSTANCE, JANE, to, wanted=wanted, now=wanted))  # noqa: B023
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, range(1, 5)))
+    found = store.database.read(lambda connection: states_of(connection, INSTANCE))
+    assert sorted(state.recipient for state in found) == RECIPIENTS
+    assert {(state.state, state.wanted) for state in found} == {("waiting", 4)}
