@@ -67,6 +67,7 @@ NO_VECTOR = {
     "entry.wrong-link-target",
     "hash.bad-text",
     "log.ended",
+    "log.key-revoked",
     "log.not-a-fork",
     "log.stale",
     "message.too-large",
