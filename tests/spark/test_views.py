@@ -18,7 +18,7 @@ from inkgrove.pipeline.fold import fold_task
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.relations import Relations, effective
 from inkgrove.pipeline.tables import RELATIONS, RESULT, spark_schema
-from inkgrove.store.query import read_outcomes
+from inkgrove.store.all_outcomes import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking

@@ -11,6 +11,7 @@ from sqlalchemy import inspect
 
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.all_outcomes import count_outcomes, read_outcomes
 from inkgrove.store.builds import (
     KEEP_SECONDS,
     ViewState,
@@ -22,7 +23,7 @@ from inkgrove.store.builds import (
     swap,
 )
 from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged
-from inkgrove.store.query import count_outcomes, count_rows, read_all, read_outcomes
+from inkgrove.store.query import count_rows, read_all
 from inkgrove.store.staging import drop_stages, merging, open_stage, stage_place
 from inkgrove.store.turns import turn
 from inkgrove.store.view_store import View, ViewStore, open_views

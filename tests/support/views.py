@@ -9,8 +9,9 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.reference import fold
+from inkgrove.store.all_outcomes import read_outcomes
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.query import read_all, read_outcomes
+from inkgrove.store.query import read_all
 from inkgrove.store.view_store import ViewStore
 from tests.support.whole_fold import Comparable, comparable
 

@@ -81,8 +81,9 @@ def unindex(
 
 def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
+    from inkgrove.store.all_outcomes import count_outcomes  # noqa: PLC0415
     from inkgrove.store.opening import open_store  # noqa: PLC0415
-    from inkgrove.store.query import count_outcomes, count_rows  # noqa: PLC0415
+    from inkgrove.store.query import count_rows  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     place = store_place(home, store)
@@ -197,7 +198,7 @@ def outcomes(
     as_json: JsonOption = False,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.query import read_outcomes  # noqa: PLC0415
+    from inkgrove.store.all_outcomes import read_outcomes  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     built = open_views(store_place(home, store))

@@ -4,7 +4,6 @@ docs/protocol.md section 6. Rows that went by cascade are left out here, and so 
 """
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,27 +19,22 @@ from sqlalchemy import (
     bindparam,
     exists,
     func,
-    literal,
     not_,
-    null,
     select,
-    text,
-    union_all,
 )
 
 from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.instance import Access
-from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.cells import cell_decoder, is_text
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists
 from inkgrove.store.filters import Condition, Filter, Key, Operator, is_behind, join, order_of, split, type_of
-from inkgrove.store.view_store import View, find_view
-from inkgrove.store.view_tables import NOT_APPLIED, ROW_COLUMNS, deleted, gone, outcomes_of_none, rows_of
+from inkgrove.store.view_store import View
+from inkgrove.store.view_tables import ROW_COLUMNS, deleted, gone, rows_of
 from inkgrove.store.visibility import Reader, visible_to
 
 _BARE_ROW: Final = 1_000
@@ -301,70 +295,6 @@ def _count_query(asked: _Asked) -> Compiled:
     return Compiled(lambda _: query)
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeRow:
-    """What became of a message."""
-
-    author: PublicKey
-    log_id: int
-    seq_num: int
-    hash: Hash
-    outcome: str
-    code: str
-    reason: str
-
-
-def read_outcomes(connection: Connection, view: int | None, limit: int, only: str | None = None) -> list[OutcomeRow]:
-    """What became of the messages of a view, log by log; None for those of no schema."""
-    selects: list[Select[Any]] = []
-    for table, is_rows in _tables_of_outcomes(connection, view):
-        if is_rows:
-            if only not in (None, Outcome.APPLIED.value):
-                continue
-            place = (table.c._log.label("log"), table.c._seq_num.label("seq_num"), table.c._instance.label("hash"))
-            applied = (literal(Outcome.APPLIED.value), literal(OutcomeCode.APPLIED.code), null())
-            selects.append(select(*place, table.c._author, table.c._log_id, *applied))
-            continue
-        query = select(table)
-        if only is not None:
-            query = query.where(table.c.outcome == only)
-        if only not in (None, Outcome.APPLIED.value):
-            query = query.where(text(NOT_APPLIED))  # lets the database use the small index
-        selects.append(query)
-    if not selects:
-        return []
-    both = union_all(*selects) if len(selects) > 1 else selects[0]
-    found = connection.execute(both.order_by(text("log"), text("seq_num"), text("hash")).limit(limit))
-    return [
-        OutcomeRow(
-            PublicKey(author), log_id, seq_num, Hash(entry_hash), outcome, code, reason or MEANINGS.get(code, "")
-        )
-        for _, seq_num, entry_hash, author, log_id, outcome, code, reason in found
-    ]
-
-
-def count_outcomes(connection: Connection, view: int | None) -> dict[str, int]:
-    """How many messages of a view had each outcome."""
-    counts: Counter[str] = Counter()
-    for table, is_rows in _tables_of_outcomes(connection, view):
-        if is_rows:
-            counts[Outcome.APPLIED.value] += connection.scalar(select(func.count()).select_from(table)) or 0
-            continue
-        for outcome, count in connection.execute(select(table.c.outcome, func.count()).group_by(table.c.outcome)):
-            counts[outcome] += count
-    return {outcome: count for outcome, count in counts.items() if count}
-
-
-def _tables_of_outcomes(connection: Connection, number: int | None) -> list[tuple[Table, bool]]:
-    """Where outcomes are found, each with whether it is the rows, which are the outcomes of their creates."""
-    if number is None:
-        return [(outcomes_of_none, False)]
-    view = find_view(connection, number)
-    if view is None or not view.is_built:
-        return []
-    return [(view.outcomes(), False), (view.table(), True)]
-
-
 def not_gone(view: View, table: FromClause) -> list[ColumnElement[bool]]:
     """The condition that a row did not go by cascade, if rows of the view can."""
     return [_is_not_gone(view.id, table)] if view.cascades else []
@@ -449,16 +379,13 @@ def _access(text: str | None) -> Access | None:
 __all__ = [
     "Filter",
     "Operator",
-    "OutcomeRow",
     "Page",
     "ViewRow",
-    "count_outcomes",
     "count_rows",
     "decode_rows",
     "drop_lost_elements",
     "not_gone",
     "read_all",
-    "read_outcomes",
     "read_page",
     "read_row",
     "read_rows",
