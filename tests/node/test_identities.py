@@ -13,12 +13,19 @@ from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.federation.well_known import claim_of
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.caller import ANYBODY
 from inkgrove.node.identity_log import check_author, follow_identity_log
 from inkgrove.node.node_key import node_key
+from inkgrove.node.prove import prove_instance
 from inkgrove.store.identities import keys_of
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
+from tests.support.plain_views import build_views
+from tests.support.revocations import Revoking
 
 
 def test_new_identity_is_served_by_name_and_by_id(running: RunningNode) -> None:
@@ -242,6 +249,23 @@ def test_further_key_counts_only_with_both_words(running: RunningNode) -> None:
     assert sorted(keys()) == sorted([key(5).public, key(6).public])
     jane.patch("/me", json={"signed": signed(first, document())})
     assert keys() == [key(5).public]  # no longer listed
+
+
+def test_proof_has_no_message_behind_the_end_of_a_revoked_key(running: RunningNode) -> None:
+    store, schema, notes = running.node.store, LogBuilder(key(50)), LogBuilder(key(60))
+    for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
+        schema.append(encode_message(message))
+    version = SchemaVersion(key(50).public, 1, 2)
+    notes.append(encode_message(Create(version, {"text": "mine"}, Access("public"))))
+    notes.append(encode_message(Update(version, notes.hash(1), {"text": "a thief's"})))
+    for log in (schema, notes):
+        store.ingest(zip(log.entries, log.payloads, strict=True))
+    store.register(version.schema_id)
+    Revoking(51, 60).say(((1, 1),)).tell(store)
+    build_views(running.node)
+    assert running.anybody.get(f"/instances/{notes.hash(1)}").json()["fields"] == {"text": "mine"}
+    proof = prove_instance(running.node, ANYBODY, notes.hash(1))
+    assert [payload for _, payload in proof.entries if payload is not None] == [notes.payloads[0]]
 
 
 def test_key_of_somebody_else_cannot_be_claimed(running: RunningNode) -> None:

@@ -40,6 +40,8 @@ def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
     own = select(entries.c.seq_num, entries.c.payload).where(
         *valid, entries.c.create_seq == row.seq_num, entries.c.payload.is_not(None), entries.c.code.is_(None)
     )
+    if (last := log.standing.last_counted) is not None:  # entries behind it prove links, but are no messages
+        own = own.where(entries.c.seq_num <= last)
     payloads: dict[int, bytes] = {found.seq_num: found.payload for found in connection.execute(own)}
     pool = union_of_pools(payloads, log.height)
     check_past(node, sum(map(len, payloads.values())) + _ENTRY_BYTES * len(pool))
