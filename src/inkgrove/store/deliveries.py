@@ -57,10 +57,10 @@ def queue(
     To those in `again` somebody sends it now: what they refused or put aside before goes to them once more.
     """
     is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via)
-    known = {
-        IdentityId(row.recipient): row
-        for row in connection.execute(select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients))))
-    }
+    # Locked, and always in the same order: else what another process asks for meanwhile would be overwritten.
+    asked = select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients)))
+    rows = connection.execute(asked.order_by(deliveries.c.place).with_for_update())
+    known = {IdentityId(row.recipient): row for row in rows}
     # Whoever refused what waited in their box did not say so: nothing of it counts as being there.
     aside = [recipient for recipient, row in known.items() if row.state == "held"]
     if aside:
