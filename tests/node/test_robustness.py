@@ -224,6 +224,16 @@ def test_many_requests_on_one_connection_are_not_one_long_head(serving: Serving)
         assert serving.client.get("/healthz", headers={"X-Long": "x" * 15_000}).status_code == 200
 
 
+def test_answer_comes_in_one_piece(serving: Serving) -> None:
+    with serving.connect() as connection:
+        connection.settimeout(10)
+        for _ in range(50):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert json.loads(body)
+
+
 def read_all(connection: socket.socket) -> bytes:
     connection.settimeout(10)
     return b"".join(iter(lambda: connection.recv(65536), b""))

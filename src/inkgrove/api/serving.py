@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -88,6 +88,7 @@ def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) ->
     )
 
 
+_GATHERED_BYTES: Final = 16 * 1024
 _ADVICE_ON_PORT: Final = "end what listens there, or choose another with --port or the setting node.port"
 _ADVICE_ON_HOST: Final = "choose an address of this machine with --host or the setting node.host"
 
@@ -110,6 +111,35 @@ def _listen(settings: NodeSettings) -> socket.socket:
     return listener
 
 
+class _Gathering:
+    """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body apart."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _GATHERED_BYTES:  # the transport must be able to say that the client does not keep up
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts, self._size = self._parts, [], 0
+            self._transport.write(b"".join(parts))
+
+
 class _Protocol(HttpToolsProtocol):
     """uvicorn's, with bounds on the size and the time of a request's head, which it does not have."""
 
@@ -120,7 +150,7 @@ class _Protocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -7,11 +7,9 @@ the node closes. A process that is killed loses at most the last second of the r
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from threading import Condition, Thread
-from typing import Final
+from typing import Final, Self
 
 from inkgrove.core.errors import StoreError
 from inkgrove.store.accesses import Access, add_accesses
@@ -32,6 +30,15 @@ class Uses:
         self._log = log
         self._waiting: dict[tuple[object, ...], Access] = {}
         self._is_confirmed = False
+        self._before: Token[Uses | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._before = _uses.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            _uses.reset(self._before)
 
     def add(self, access: Access) -> None:
         """Note an access."""
@@ -61,15 +68,9 @@ class AccessLog:
         self._writer: Thread | None = None
         self._is_closed = False
 
-    @contextmanager
-    def request(self) -> Iterator[Uses]:
+    def request(self) -> Uses:
         """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
-        uses = Uses(self)
-        before = _uses.set(uses)
-        try:
-            yield uses
-        finally:
-            _uses.reset(before)
+        return Uses(self)
 
     def add(self, access: Access) -> None:
         """Note an access of the request under way, if there is one."""
