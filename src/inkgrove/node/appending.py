@@ -4,7 +4,7 @@ docs/protocol.md sections 2 and 5. Several requests share a transaction: each pl
 those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,18 +25,17 @@ from inkgrove.node.blobs import note_references
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
+from inkgrove.node.instance_states import InstanceState, read_states
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
 from inkgrove.node.sending import hosted_among, queue_own
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import InstanceFold
-from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
 from inkgrove.schema.schema import Schema, fold_schema
 from inkgrove.store.blobs import blobs_in
 from inkgrove.store.database import TryAgain
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.messages import InstanceKey, messages_of, payloads_of_schema
+from inkgrove.store.messages import payloads_of_schema
 from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
@@ -53,6 +52,7 @@ from inkgrove.store.reading import find_log
 
 LogKey = tuple[PublicKey, int]
 _KEPT: Final = 20_000
+_KEPT_INSTANCES: Final = 200
 
 
 @dataclass(slots=True)
@@ -76,20 +76,6 @@ class LogEnd:
         return self.first_kind == "schema-meta"
 
 
-@dataclass(slots=True)
-class InstanceState:
-    """An instance as it stands, with where its create is."""
-
-    create: CreateEntry
-    fold: InstanceFold | None
-    messages: list[LogMessage]
-
-    @property
-    def lives(self) -> bool:
-        """Whether an update of it would apply."""
-        return self.fold is not None and self.fold.row is not None
-
-
 class Settled:
     """What does not change once it is committed, kept from one transaction to the next."""
 
@@ -99,6 +85,17 @@ class Settled:
         """The log that an author writes a schema to."""
         self.roles: dict[int, LogRole] = {}
         """By the store's own number: what a log of instances is for."""
+        self.instances: dict[Hash, InstanceState] = {}
+        """Those that have many messages."""
+
+    def keep(self, instances: Mapping[Hash, InstanceState]) -> None:
+        """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
+        for instance, state in instances.items():
+            if state.is_costly:
+                self.instances.pop(instance, None)
+                self.instances[instance] = state
+        for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
+            del self.instances[oldest]
 
     def trim(self) -> None:
         """Forget everything before it becomes too much."""
@@ -354,9 +351,11 @@ class Appender:
     def instance(self, instance: Hash) -> InstanceState | None:
         """An instance as it is now; None if no create has this hash."""
         if instance in self._changed:
-            self._instances.pop(instance, None)
             self._changed.discard(instance)
-        self.load_instances([instance])
+            before = self._instances.pop(instance, None)
+            self._load_instances([instance], {instance: before} if before is not None else {})
+        else:
+            self.load_instances([instance])
         return self._instances.get(instance)
 
     def standing(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
@@ -371,17 +370,14 @@ class Appender:
     def load_instances(self, instances: Collection[Hash]) -> None:
         """Read the instances that are not known yet, all at once."""
         missing = [instance for instance in instances if instance not in self._instances]
-        if not missing:
-            return
+        if missing:
+            self._load_instances(missing, self._settled.instances)
+
+    def _load_instances(self, missing: Collection[Hash], before: Mapping[Hash, InstanceState]) -> None:
+        """Read instances; of those that are known from before, only what has come since."""
         self.flush()
         creates = find_creates(self.connection, missing)
-        keys = {InstanceKey(create.log, create.seq_num): create for create in creates.values()}
-        messages = messages_of(self.connection, keys)
-        for instance, create in creates.items():
-            found = messages[InstanceKey(create.log, create.seq_num)]
-            fold = fold_log(create.log_id, found, self.definition, lambda _: False, LogFacts(None, create.schema))
-            folded = next((item for item in fold.instances if item.instance == instance), None)
-            self._instances[instance] = InstanceState(create, folded, found)
+        self._instances |= read_states(self.connection, creates, before, self.definition)
 
     # Writing
 
@@ -402,6 +398,10 @@ class Appender:
         publishers = {key.identity for key in self.keys.values()}
         queue_own(self.connection, self._told, publishers, self.node.clock())
         self._told = {}
+
+    def settle(self) -> None:
+        """The transaction is committed: what it has read is true of the store."""
+        self._settled.keep(self._instances)
 
     def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
         if isinstance(message, Delete) or blobs_in(message):

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages.message import encode_message
 from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.messages.salt import encode_salted
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.appending import Appender, InstanceState, LogEnd
+from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, NotShareable, ShowsHistory, UnknownInstance
 from inkgrove.node.held import find_held, owner_of
+from inkgrove.node.instance_states import InstanceState
 from inkgrove.node.patch import is_same
 from inkgrove.node.sending import is_follower, queue_passed_on, was_sent
 from inkgrove.node.values import (
@@ -162,7 +162,7 @@ class ChangeInstance:
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
         message = Update(version, self.instance, fields or UNSET, access, expires)
-        is_public = _is_public_since_create(state) and (access is None or access.mode == "public")
+        is_public = state.was_only_public and (access is None or access.mode == "public")
         entry = _sign(appender, caller, end, message, is_public=is_public)
         return _answer(200, self.instance, entry, end, changed=True)
 
@@ -209,7 +209,7 @@ class DeleteInstance:
         """Check, sign and append it."""
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
-        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=_is_public_since_create(state))
+        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=state.was_only_public)
         caller.used("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
@@ -344,18 +344,3 @@ def _find_visible(appender: Appender, caller: Caller, state: InstanceState, inst
     return appender.node.views.database.read(
         lambda connection: find_visible_row(connection, view, instance, caller.identity, own, appender.node.clock())
     )
-
-
-def _is_public_since_create(state: InstanceState) -> bool:
-    """Whether every word on access so far, from the create on, was `public`: then there is nothing to hide."""
-    for number, item in enumerate(state.messages):
-        try:
-            message = decode_message(item.payload) if item.payload is not None else None
-        except InkgroveError:
-            continue
-        access = message.access if isinstance(message, Create | Update) else None
-        if access is not None and access.mode != "public":
-            return False
-        if number == 0 and access is None:
-            return False
-    return True

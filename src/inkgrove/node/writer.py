@@ -166,7 +166,9 @@ class Writer:
     def _do(self, group: Sequence[tuple[Job, _Future]]) -> None:
         jobs = [job for job, _ in group]
         try:
-            answers, used = self._node.database.write(lambda connection: self._publish(connection, jobs), durable=True)
+            write = self._node.database.write
+            answers, used, appender = write(lambda connection: self._publish(connection, jobs), durable=True)
+            appender.settle()
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
             if len(group) > 1 and not isinstance(error, InkgroveError):
                 # One of them does what nobody thought of: the others must not suffer for it.
@@ -187,8 +189,10 @@ class Writer:
             with suppress(RuntimeError):  # it has been closed: nobody waits
                 loop.call_soon_threadsafe(_settle, settled)
 
-    def _publish(self, connection: Connection, jobs: Sequence[Job]) -> tuple[list[Reply | Exception], list[Uses]]:
-        """The answers, and what services did, which counts once it is committed."""
+    def _publish(
+        self, connection: Connection, jobs: Sequence[Job]
+    ) -> tuple[list[Reply | Exception], list[Uses], Appender]:
+        """The answers, what services did, which counts once it is committed, and what was read."""
         node, now = self._node, self._node.clock()
         self._settled.trim()
         callers = self._authenticate(connection, jobs)
@@ -227,7 +231,7 @@ class Writer:
         if now > self._cleaned + _CLEAN_EVERY:
             forget_answers(connection, now - node.settings.idempotency_seconds * _SECOND)
             self._cleaned = now
-        return answers, used
+        return answers, used, appender
 
     def _authenticate(self, connection: Connection, jobs: Sequence[Job]) -> dict[str | None, Caller | InkgroveError]:
         """Who sends the jobs, asked in the transaction that writes: what was revoked before it writes nothing."""

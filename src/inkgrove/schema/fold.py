@@ -4,7 +4,7 @@ A pure function of the messages and the view's definition; what crosses instance
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from inkgrove.core.errors import InstanceError
@@ -110,6 +110,19 @@ def fold_instance(
         )
     for change in changes:
         _apply(change, created, result, definitions, rulings)
+    if result.is_deleted:
+        result.row = None
+    return result
+
+
+def fold_further(before: InstanceFold, changes: Iterable[Change], definitions: Definitions) -> InstanceFold:
+    """The fold of an instance that lives, with changes that came since; `before` stays as it is."""
+    row = before.row
+    assert row is not None
+    own = replace(row, values=[*row.values], field_seq_nums=[*row.field_seq_nums])
+    result = replace(before, row=own)
+    for change in changes:
+        _apply(change, own.values, result, definitions, {})
     if result.is_deleted:
         result.row = None
     return result

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, func, or_, select, union_all
+from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
@@ -60,6 +60,37 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
         if message is not None:
             found[InstanceKey(log, create_seq)].append(message)
     return found
+
+
+def messages_since(
+    connection: Connection, instance: InstanceKey, after: int, until: int
+) -> tuple[list[LogMessage], bool]:
+    """What came to an instance of a sound log behind one place and up to another, and whether its create is held."""
+    log, create_seq = instance
+    rows = _since.rows(connection, log=log, create_seq=create_seq, after=after, until=until)
+    create = _create_held.first(connection, log=log, create_seq=create_seq)
+    return [LogMessage(seq_num, Hash(entry_hash), payload) for seq_num, entry_hash, payload in rows], create is not None
+
+
+_since: Final = Compiled(
+    lambda _: (
+        select(entries.c.seq_num, entries.c.hash, entries.c.payload)
+        .where(
+            entries.c.log == bindparam("log"),
+            entries.c.seq_num.between(bindparam("after") + 1, bindparam("until")),
+            # As a sum, so that no database goes through all messages of the instance instead.
+            entries.c.create_seq + 0 == bindparam("create_seq"),
+        )
+        .order_by(entries.c.seq_num)
+    )
+)
+_create_held: Final = Compiled(
+    lambda _: select(entries.c.id).where(
+        entries.c.log == bindparam("log"),
+        entries.c.seq_num == bindparam("create_seq"),
+        entries.c.payload.is_not(None),
+    )
+)
 
 
 def weigh_past(connection: Connection, instance: InstanceKey) -> int:
