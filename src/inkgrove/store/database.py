@@ -283,6 +283,14 @@ def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgres
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
+def put_row(connection: Connection, table: Table, row: dict[str, Any]) -> None:
+    """Insert a row, or change the one with its key, in one statement: of two who put the same, the later one counts."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    keys = [column.name for column in table.primary_key]
+    facts = {name: value for name, value in row.items() if name not in keys}
+    connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=facts))
+
+
 def execute_many(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[dict[str, Any]]) -> None:
     """Run one statement for many rows, all with the same keys and with values that the driver takes as they are.
 
