@@ -31,10 +31,12 @@ class Meanwhile:
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
         self._pool = ThreadPoolExecutor(1)
+        self._is_begun = False
         self._beside: Future[Any] | None = None
 
     def __call__(self) -> None:
-        if self._beside is None:
+        if not self._is_begun:
+            self._is_begun = True
             self._beside = self._pool.submit(self._work)
             wait([self._beside], timeout=_SECONDS)
 
