@@ -291,6 +291,16 @@ def put_row(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=facts))
 
 
+def lock_table(connection: Connection, table: Table) -> None:
+    """Let nobody else write to a table until the transaction ends: for what is written once in a while.
+
+    On SQLite every writer is alone.
+    """
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
+
+
 def execute_many(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[dict[str, Any]]) -> None:
     """Run one statement for many rows, all with the same keys and with values that the driver takes as they are.
 
