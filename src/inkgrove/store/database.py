@@ -45,6 +45,7 @@ LIST_SIZE: Final = 10_000
 """How many values go into one list of a query: both databases bound the number of parameters."""
 
 _ATTEMPTS: Final = 10
+_FORM: Final = 0x696E6B67726F7665
 _Result = TypeVar("_Result")
 _ADVICE: Final = (
     (("disk is full", "no space left", "diskfull"), "free some space and try again"),
@@ -289,6 +290,12 @@ def put_row(connection: Connection, table: Table, row: dict[str, Any]) -> None:
     keys = [column.name for column in table.primary_key]
     facts = {name: value for name, value in row.items() if name not in keys}
     connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=facts))
+
+
+def lock_form(connection: Connection) -> None:
+    """Let one process at a time change the form of the store or of its views; on SQLite every writer is alone."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_FORM)))
 
 
 def lock_table(connection: Connection, table: Table) -> None:
