@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from hashlib import blake2b
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -296,6 +297,13 @@ def lock_form(connection: Connection) -> None:
     """Let one process at a time change the form of the store or of its views; on SQLite every writer is alone."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_FORM)))
+
+
+def lock_name(connection: Connection, name: bytes) -> None:
+    """Let one transaction at a time go by a name, where there is no row to lock; on SQLite every writer is alone."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def lock_table(connection: Connection, table: Table) -> None:
