@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from httpx import Response
+from sqlalchemy import Connection
 
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
@@ -20,14 +21,16 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.caller import ANYBODY
-from inkgrove.node.errors import IdentityExists
+from inkgrove.node.errors import BadPassword, IdentityExists
 from inkgrove.node.identities import change_identity, create_identity, show_identity
 from inkgrove.node.identity_log import check_author, follow_identity_log
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
+from inkgrove.node.passwords import hash_password
 from inkgrove.node.prove import prove_instance
+from inkgrove.node.sessions import sign_in
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import HostedIdentity, add_identity, keys_of
+from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions, keys_of, set_password
 from inkgrove.store.peers import add_node_key
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
@@ -378,3 +381,15 @@ def test_first_use_by_two_processes_makes_one_node_key(node: Node) -> None:
         lambda: node_key(node),
     )
     assert found.public == first.public
+
+
+def test_old_password_opens_nothing_while_it_is_changed(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", PASSWORD).id
+
+    def change(connection: Connection) -> None:
+        set_password(connection, jane, hash_password("another long one"))
+        end_sessions(connection, identity=jane)
+
+    with pytest.raises(BadPassword):
+        begin_before_commit(node.database, change, lambda: sign_in(node, "jane.haiku.ink", PASSWORD))
+    assert sign_in(node, "jane.haiku.ink", "another long one")

@@ -80,6 +80,12 @@ def set_password(connection: Connection, identity: IdentityId, password: str | N
     connection.execute(update(identities).where(identities.c.id == identity).values(password=password))
 
 
+def lock_password(connection: Connection, identity: IdentityId) -> str | None:
+    """The argon2 hash of an identity's password, which nobody changes before this transaction has ended."""
+    query = select(identities.c.password).where(identities.c.id == identity)
+    return connection.scalar(query.with_for_update(read=True))
+
+
 # Keys
 
 
