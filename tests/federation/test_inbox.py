@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from sqlalchemy import Connection
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
 from inkgrove.core.entry import Entry
@@ -32,10 +33,10 @@ from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
-from inkgrove.store.requests import add_request, count_requests, find_request
+from inkgrove.store.requests import add_request, count_requests, find_request, lock_box, remove_requests
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
-from tests.support.races import Meanwhile
+from tests.support.races import Meanwhile, begin_before_commit
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
 JANE = identity_of(key(1).public)
@@ -166,6 +167,32 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
     assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
     assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
     assert receive_parcel(node, JANE, part(log, john, 3))[0].fate is Fate.ACCEPTED
+    held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
+    assert [item is not None and item.payload for item in held] == log.payloads
+    assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
+
+
+def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    alice = identity_of(key(2).public)
+    node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.HELD
+    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+
+    def put_newer(connection: Connection) -> None:
+        """What another process does that took jane for a stranger a moment ago."""
+        lock_box(connection, john)
+        remove_requests(connection, john, JANE, log.hash(1))
+        newer = encode_delivery(Delivery(JANE, [part(log, john, 1, 2)]))
+        add_request(connection, john, JANE, log.hash(1), newer, 0)
+
+    receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
+    assert receipts[0].fate is Fate.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None

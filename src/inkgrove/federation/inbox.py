@@ -417,6 +417,9 @@ def _take_waiting(
     access: Access | None,
 ) -> None:
     """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    if find_request(connection, recipient, via, opened.parcel.instance) is None:
+        return
+    lock_box(connection, recipient)  # a newer one may be about to take its place
     waiting = find_request(connection, recipient, via, opened.parcel.instance)
     if waiting is None:
         return
