@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from sqlalchemy import Connection
 
 from inkgrove.core.certificate import certificate_pool, union_of_pools
 from inkgrove.core.entry import Entry
@@ -17,12 +18,14 @@ from inkgrove.federation.errors import RequestBoxFull, SenderUnreachable
 from inkgrove.federation.fetch import Answer
 from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel, take_in
 from inkgrove.federation.outbox import read_receipts
+from inkgrove.federation.requests import release_held
 from inkgrove.federation.rules import Fate
 from inkgrove.messages import delivery
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
+from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
@@ -30,9 +33,10 @@ from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import put_state
-from inkgrove.store.requests import count_requests, find_request
+from inkgrove.store.requests import add_request, count_requests, find_request, lock_box, remove_requests
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
+from tests.support.races import Meanwhile, begin_before_commit
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
 JANE = identity_of(key(1).public)
@@ -168,6 +172,32 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
 
 
+def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    alice = identity_of(key(2).public)
+    node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
+    log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.HELD
+    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+
+    def put_newer(connection: Connection) -> None:
+        """What another process does that took jane for a stranger a moment ago."""
+        lock_box(connection, john)
+        remove_requests(connection, john, JANE, log.hash(1))
+        newer = encode_delivery(Delivery(JANE, [part(log, john, 1, 2)]))
+        add_request(connection, john, JANE, log.hash(1), newer, 0)
+
+    receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
+    assert receipts[0].fate is Fate.ACCEPTED
+    held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
+    assert [item is not None and item.payload for item in held] == log.payloads
+    assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
+
+
 def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(node: Node) -> None:
     alice, john = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("alice", "john"))
     node.database.write(lambda c: put_state(c, alice, JANE, "accepted", 0))
@@ -259,6 +289,47 @@ def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeyp
     assert len(fates) == 52
     # Never more than there is room for, however many look at once.
     assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (8, 8)
+
+
+def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clock: Clock) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    log = LogBuilder()
+    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
+    log.append(encode_message(Delete(1)))
+    end = Meanwhile(lambda: receive_parcel(node, JANE, part(log, john, 2)))
+
+    def now() -> int:
+        end()
+        return clock()
+
+    node.clock = now
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.ACCEPTED
+    assert end.result()[0].fate is Fate.ACCEPTED
+    held = node.database.read(lambda c: find_held(c, log.hash(1)))
+    assert held is not None
+    assert held.is_deleted
+
+
+def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Clock) -> None:
+    john = create_identity(node, "john.haiku.ink", None).id
+    log = LogBuilder()
+    for subject in ("one", "two"):
+        log.append(encode_message(Create(SCHEMA, {"subject": subject})))
+    assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [Fate.HELD]
+    node.database.write(lambda c: put_state(c, JANE, john, "accepted", 0))
+    # Another process took jane for a stranger a moment ago.
+    late = Meanwhile(lambda: node.database.write(lambda c: add_request(c, john, JANE, log.hash(2), b"late", 0)))
+
+    def now() -> int:
+        late()
+        return clock()
+
+    node.clock = now
+    assert [receipt.fate for receipt in release_held(node, john, JANE)] == [Fate.ACCEPTED]
+    late.result()
+    waiting = [node.database.read(lambda c: find_request(c, john, JANE, log.hash(n))) for n in (1, 2)]  # noqa: B023
+    assert waiting == [None, b"late"]
 
 
 def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,22 @@ from inkgrove.core.keys import identity_of
 from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer, BadMove
-from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell
+from inkgrove.federation.fetch import Answer, HttpTransport, Request
+from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell, tell_waiting
 from inkgrove.messages import cbor
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.relations import move_relation
+from inkgrove.store.notices import find_notices, queue_notice
 from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import find_state
+from inkgrove.store.relations import find_state, remove
+from tests.federation.conftest import Clock
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import key
 from tests.support.nodes import Person
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema, refusal
+from tests.support.races import Meanwhile, begin_before_commit
 
 
 @dataclass
@@ -137,3 +140,48 @@ def test_move_that_is_none_is_refused(node: Node, move: object) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     with pytest.raises(BadMove):
         hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": move}))
+
+
+# At the same moment
+
+
+def test_block_outlasts_a_request_of_the_same_moment(node: Node, clock: Clock) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    block = Meanwhile(lambda: move_relation(node, CAROL.id, jane, "block"))
+
+    def now() -> int:
+        block()  # after the request has seen that there is no relation yet
+        return clock()
+
+    node.clock = now
+    move_relation(node, CAROL.id, jane, "request")
+    assert block.result() == "blocked"
+    assert node.database.read(lambda c: find_state(c, CAROL.id, jane)) == "blocked"
+
+
+def test_only_the_later_of_two_moves_of_the_same_moment_is_told(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    begin_before_commit(
+        node.database,
+        lambda c: queue_notice(c, jane, CAROL.id, "request", as_follower=True, now=1),
+        lambda: node.database.write(lambda c: queue_notice(c, jane, CAROL.id, "end", as_follower=True, now=2)),
+    )
+    assert [notice.move for notice in node.database.read(lambda c: find_notices(c, jane, CAROL.id))] == ["end"]
+
+
+class Accepting:
+    """A node that accepts everything."""
+
+    async def send(self, request: Request) -> Answer:
+        return Answer(200, (), cbor.encode({"form": FORM, "state": "accepted"}))
+
+
+def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    move_relation(node, jane, CAROL.id, "request", tells=True)
+    begin_before_commit(
+        node.database,
+        lambda connection: remove(connection, jane, CAROL.id),
+        lambda: run(tell_waiting(node, Accepting(), jane, CAROL)),
+    )
+    assert node.database.read(lambda c: find_state(c, jane, CAROL.id)) is None

@@ -1,6 +1,8 @@
 """Identities and sign-ins over HTTP."""
 
 from base64 import b64decode, b64encode
+from collections import UserDict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from httpx import Response
+from sqlalchemy import Connection
 
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
@@ -18,13 +21,21 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.caller import ANYBODY
+from inkgrove.node.errors import BadPassword, IdentityExists
+from inkgrove.node.identities import change_identity, create_identity, show_identity
 from inkgrove.node.identity_log import check_author, follow_identity_log
+from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
+from inkgrove.node.passwords import hash_password
 from inkgrove.node.prove import prove_instance
-from inkgrove.store.identities import keys_of
+from inkgrove.node.sessions import sign_in
+from inkgrove.node.settings import NodeSettings
+from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions, keys_of, set_password
+from inkgrove.store.peers import add_node_key
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.plain_views import build_views
+from tests.support.races import Meanwhile, begin_before_commit
 from tests.support.revocations import Revoking
 
 
@@ -319,3 +330,66 @@ def test_node_keeps_its_own_key(place: Path | str, tmp_path: Path) -> None:
         with RunningNode(place, tmp_path) as running:
             keys.append(node_key(running.node).public)
     assert keys[0] == keys[1]
+
+
+# Several processes at the same moment
+
+
+@pytest.fixture
+def node(place: Path | str, tmp_path: Path) -> Iterator[Node]:
+    """A node that nobody serves."""
+    opened = Node(place, NodeSettings(), home=tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_two_changes_of_the_same_moment_are_both_in_the_document(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    other = Meanwhile(lambda: change_identity(node, jane, name="Jane"))
+
+    class Profile(UserDict[str, str]):
+        """Is looked at after the document was read that it is to be put into."""
+
+        def __getitem__(self, name: str) -> str:
+            other()
+            return super().__getitem__(name)
+
+    changed = change_identity(node, jane, profile=Profile(city="Bern"))
+    later = other.result()
+    assert sorted([changed.revision, later.revision]) == [2, 3]
+    document = show_identity(node, jane).document
+    assert (document.name, document.profile) == ("Jane", {"city": "Bern"})
+
+
+def test_name_that_is_taken_at_the_same_moment_is_refused(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None).id
+    john = HostedIdentity(identity_of(key(2).public), "john.haiku.ink", key(2).public, None, 0)
+    with pytest.raises(IdentityExists):
+        begin_before_commit(
+            node.database,
+            lambda connection: add_identity(connection, john, None),
+            lambda: change_identity(node, jane, fqdn="john.haiku.ink"),
+        )
+    assert show_identity(node, jane).document.fqdn == "jane.haiku.ink"
+
+
+def test_first_use_by_two_processes_makes_one_node_key(node: Node) -> None:
+    first = key(3)
+    found = begin_before_commit(
+        node.database,
+        lambda connection: add_node_key(connection, first.public, node.vault.seal(first), 0),
+        lambda: node_key(node),
+    )
+    assert found.public == first.public
+
+
+def test_old_password_opens_nothing_while_it_is_changed(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", PASSWORD).id
+
+    def change(connection: Connection) -> None:
+        set_password(connection, jane, hash_password("another long one"))
+        end_sessions(connection, identity=jane)
+
+    with pytest.raises(BadPassword):
+        begin_before_commit(node.database, change, lambda: sign_in(node, "jane.haiku.ink", PASSWORD))
+    assert sign_in(node, "jane.haiku.ink", "another long one")

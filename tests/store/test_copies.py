@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, insert, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey, identity_of
@@ -15,16 +15,20 @@ from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import read_counter
 from inkgrove.node.read_counter import ReadCounter
-from inkgrove.store.copies import add_reads, find_copy, note_copies, put_pin, revive
+from inkgrove.store.copies import add_reads, find_copy, hold, note_copies, put_pin, revive
 from inkgrove.store.decide import Status
+from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import HostedIdentity, add_identity
+from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
+from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.rot_runs import apply_some, begin_run, commit_plan, count_steps, finish_run, next_tick
 from inkgrove.store.rot_selection import SOFT_GUARDS, read_copy
 from inkgrove.store.rot_tables import copy_reads, rot_victims
 from tests.support.logs import LogBuilder, key
+from tests.support.races import begin_before_commit
 
 NOW = 1_600_000_000_000_000
 SCHEMA = SchemaVersion(key(9).public, 1, 2)
@@ -208,6 +212,37 @@ def test_pin_counts_also_after_the_plan_was_made(notes: Notes) -> None:
     notes.take_down(note, "cooked")
     assert notes.copy(note).step == "full"
     assert notes.copy(note).bytes == len(notes.theirs.payloads[0])
+
+
+def test_what_comes_of_a_copy_while_it_is_taken_down_goes_with_it(notes: Notes) -> None:
+    note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    notes.note()
+    notes.theirs.append(encode_message(Update(SCHEMA, note, {"a": 2})))
+    news = prepare([(notes.theirs.entries[1].encoded, notes.theirs.payloads[1])])[0]
+    begin_before_commit(
+        notes.store.database,
+        lambda connection: ingest_batch(connection, by_log(news), must_be_next=False),
+        lambda: notes.take_down(note, "cooked", guards=()),
+    )
+    assert notes.copy(note).step == "cooked"
+    assert [item.payload for item in notes.store.entries_of(key(1).public, 4)] == [None, None]
+
+
+@pytest.mark.parametrize("way", ["pinned", "passed on"])
+def test_copy_that_is_wanted_while_it_is_taken_down_stays(notes: Notes, way: str) -> None:
+    note, _ = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(2))
+    notes.note()
+    jane, john = identity_of(key(50).public), identity_of(key(2).public)
+
+    def want(connection: Connection) -> None:
+        if way == "pinned":
+            put_pin(connection, note, jane, NOW)
+        else:
+            hold(connection, note)
+            queue(connection, note, jane, [john], wanted=1, now=NOW)
+
+    begin_before_commit(notes.store.database, want, lambda: notes.take_down(note, "cooked"))
+    assert notes.copy(note).step == "full"
 
 
 def test_gone_copy_begins_anew(notes: Notes) -> None:

@@ -5,8 +5,9 @@ from threading import Barrier
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.store.deliveries import queue, states_of
+from inkgrove.store.deliveries import Trouble, note_failure, queue, states_of, troubles
 from inkgrove.store.log_store import LogStore
+from tests.support.races import begin_before_commit
 
 INSTANCE, JANE = Hash(b"\x00\x40" + bytes(64)), IdentityId(bytes(32))
 RECIPIENTS = [IdentityId(bytes([number]) * 32) for number in range(1, 21)]
@@ -26,3 +27,13 @@ def test_same_delivery_is_queued_once_by_many(store: LogStore) -> None:
     found = store.database.read(lambda connection: states_of(connection, INSTANCE))
     assert sorted(state.recipient for state in found) == RECIPIENTS
     assert {(state.state, state.wanted) for state in found} == {("waiting", 4)}
+
+
+def test_queue_that_fails_in_two_processes_at_once_waits(store: LogStore) -> None:
+    first, second = Trouble(1, 10, 5, "first"), Trouble(2, 20, 5, "second")
+    begin_before_commit(
+        store.database,
+        lambda connection: note_failure(connection, "node 1", first),
+        lambda: store.database.write(lambda connection: note_failure(connection, "node 1", second)),
+    )
+    assert store.database.read(troubles) == {"node 1": second}

@@ -6,7 +6,9 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -79,6 +81,21 @@ def test_store_is_there_when_it_is_opened_again(place: Place) -> None:
         store.ingest(offers(log))
     with open_store(place) as store:
         assert len(store.entries_of(log.secret.public, 1)) == 3
+
+
+def test_new_store_and_its_views_are_opened_by_many_at_once(place: Place) -> None:
+    start = Barrier(4)
+
+    def open_both(_number: int) -> None:
+        start.wait()
+        open_store(place).close()
+        start.wait()
+        open_views(place).close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(open_both, range(4)))
+    with open_views(place) as views:
+        assert views.views() == {}
 
 
 def test_directory_given_as_text(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.keys import PublicKey
@@ -11,14 +11,18 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete
 from inkgrove.messages.message import encode_message
-from inkgrove.store.bulk import Line, LogAsSeen, Run
+from inkgrove.node.identity_log import follow_identity_log
+from inkgrove.store.bulk import Line, LogAsSeen, Run, append_clean
 from inkgrove.store.decide import Standing
 from inkgrove.store.federation_tables import public_instances
+from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
+from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.public_index import follow_logs
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
+from tests.support.races import begin_before_commit
 from tests.support.revocations import Revoking
 
 FIRST, FURTHER = 31, 32
@@ -29,6 +33,15 @@ def messages(store: LogStore, log: LogBuilder) -> list[int]:
     state = store.log_state(log.secret.public, log.log_id)
     assert state is not None
     return [item.seq_num for item in store.messages_between(state.id)]
+
+
+def whole_run(log: LogBuilder) -> Run:
+    """A log of which nothing is held yet, as it is appended in bulk."""
+    lines = [
+        Line(entry.seq_num, verify_signed(entry).hash, entry.encoded, payload, None, is_end=False)
+        for entry, payload in zip(log.entries, log.payloads, strict=True)
+    ]
+    return Run(LogAsSeen(PublicKey(log.secret.public), 1, 0, 0), lines)
 
 
 @pytest.mark.parametrize("comes_first", ["log", "revocation"])
@@ -104,11 +117,7 @@ def test_stranger_revokes_nobodys_key(store: LogStore) -> None:
 def test_bulk_appends_nothing_of_a_revoked_key_without_looking(store: LogStore) -> None:
     Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
     log = LogBuilder(key(FURTHER)).grow(4)
-    lines = [
-        Line(entry.seq_num, verify_signed(entry).hash, entry.encoded, payload, None, is_end=False)
-        for entry, payload in zip(log.entries, log.payloads, strict=True)
-    ]
-    run = Run(LogAsSeen(PublicKey(log.secret.public), 1, 0, 0), lines)
+    run = whole_run(log)
     assert store.append_clean([run]) == [run]
     assert store.log_state(log.secret.public, 1) is None
     assert said(store.ingest(items(log))) == ["stored"] * 2 + ["log.key-revoked"] * 2
@@ -136,3 +145,43 @@ def test_store_from_before_hears_of_its_revocations(tmp_path: Path) -> None:
         assert messages(store, log) == [1, 2]
         assert happened(store)[-1] == ("ended", 3)
         assert decode_entry(store.entries_of(log.secret.public, 1)[2].entry.encoded) == log.entry(3)
+
+
+# Several processes at the same moment
+
+
+def take_in(connection: Connection, log: LogBuilder) -> None:
+    """Take a log in, in the transaction of the caller."""
+    ingest_batch(connection, by_log(prepare(items(log))[0]), must_be_next=False)
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_log_that_begins_while_its_key_is_revoked_counts_no_further(store: LogStore, *, in_bulk: bool) -> None:
+    revoking = Revoking(FIRST, FURTHER).say(None)
+    revoking.tell(store)
+    log = LogBuilder(key(FURTHER)).grow(6)
+    begin_before_commit(
+        store.database,
+        lambda connection: append_clean(connection, [whole_run(log)]) if in_bulk else take_in(connection, log),
+        lambda: revoking.say(((1, 4),)).tell(store),
+    )
+    assert standing(store, log) == Standing(revoked_after=4)
+
+
+def test_revocation_outlasts_what_is_followed_at_the_same_moment(store: LogStore) -> None:
+    log = LogBuilder(key(FURTHER)).grow(6)
+    store.ingest(items(log))
+    revoking = Revoking(FIRST, FURTHER).say(None)
+    revoking.tell(store)
+    revoking.say(((1, 4),))
+
+    def revoke(connection: Connection) -> None:
+        take_in(connection, revoking.documents)
+        follow_identity_log(connection, key(FIRST).public)
+
+    begin_before_commit(
+        store.database,
+        revoke,
+        lambda: store.database.write(lambda connection: follow_identity_log(connection, key(FURTHER).public)),
+    )
+    assert standing(store, log) == Standing(revoked_after=4)

@@ -3,11 +3,12 @@
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import Connection, func, inspect, select
 
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.messages.ids import SchemaId
@@ -26,8 +27,10 @@ from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged
 from inkgrove.store.query import count_rows, read_all
 from inkgrove.store.staging import drop_stages, merging, open_stage, stage_place
 from inkgrove.store.turns import turn
-from inkgrove.store.view_store import View, ViewStore, open_views
+from inkgrove.store.view_store import View, ViewStore, drop_view, open_views
+from inkgrove.store.view_tables import builds
 from tests.support.logs import key
+from tests.support.races import begin_before_commit
 
 FIELDS = (("a", "text"), ("to", "relation"))
 AUTHOR = key(1).public
@@ -262,3 +265,28 @@ def test_turns_do_not_overlap(bench: Bench) -> None:
         order.append("first")
     thread.join(10)
     assert order == ["first", "other"]
+
+
+# Several pipelines at the same moment
+
+
+def test_left_builds_are_dropped_by_two_at_once(bench: Bench) -> None:
+    database, old = bench.views.database, bench.view
+    database.write(lambda connection: begin_build(connection, old, "dead", FIELDS, {}))
+
+    def drop(connection: Connection) -> None:
+        drop_left_builds(connection, lambda _: False, 0)
+
+    begin_before_commit(database, drop, lambda: database.write(drop))
+    assert database.read(lambda connection: connection.scalar(select(func.count()).select_from(builds))) == 0
+
+
+def test_view_of_a_schema_that_is_registered_no_more_is_dropped_by_two_at_once(bench: Bench) -> None:
+    bench.build(first(bench.view.id))
+    views, view = bench.views, bench.view
+    with ThreadPoolExecutor(1) as pool:
+        with turn(views.database), views.database.writing() as connection:
+            drop_view(connection, view)
+            beside = pool.submit(views.sync, [])
+            wait([beside], timeout=0.5)
+        assert beside.result() == {}

@@ -50,6 +50,7 @@ from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_forwards, was_sent
 from inkgrove.store.compiled import Compiled
+from inkgrove.store.database import lock_name
 from inkgrove.store.decide import Status
 from inkgrove.store.early_ends import has_ended, note_end
 from inkgrove.store.federation_tables import deliveries
@@ -178,7 +179,10 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
     except InkgroveError as err:
         error = err
     if isinstance(error, LacksCreate) and via is not None:
-        error = _heed_end(node, via, parcel) or error
+        refusal = _heed_end(node, via, parcel, error)
+        if refusal is None:
+            return receive_parcel(node, via, parcel)
+        error = refusal
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
         _keep_evidence(node, via, parcel)
     return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
@@ -217,24 +221,30 @@ def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey
     )
 
 
-def _heed_end(node: Node, via: IdentityId, parcel: Parcel) -> InkgroveError | None:
-    """What an end without a create means for what waits or is still to come; the error if it does not even hold."""
+def _heed_end(node: Node, via: IdentityId, parcel: Parcel, lacks: LacksCreate) -> InkgroveError | None:
+    """What an end without a create means for what waits or is still to come; why it is refused, if it is.
+
+    None: the create has come meanwhile, and so the end can be taken in.
+    """
     try:
         end = read_end(parcel)
     except InkgroveError as error:
         return error
     if end is None:
-        return None  # what waits stays until all of it comes again: this may be a request from before that
+        return lacks  # what waits stays until all of it comes again: this may be a request from before that
     now = node.clock()
 
-    def work(connection: Connection) -> None:
+    def work(connection: Connection) -> bool:
+        lock_name(connection, parcel.instance)
+        if find_held(connection, parcel.instance) is not None:
+            return False
         for recipient in parcel.recipients:
             remove_requests(connection, recipient, via, parcel.instance)
         # The create may still be under way, in a request that its sender has given up.
         note_end(connection, *end, now + _EARLY_END_SECONDS * _SECOND, now)
+        return True
 
-    node.database.write(work)
-    return None
+    return lacks if node.database.write(work) else None
 
 
 def _receive(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
@@ -242,9 +252,11 @@ def _receive(connection: Connection, node: Node, via: IdentityId | None, opened:
     held = find_held(connection, parcel.instance)
     if held is None and not opened.has_create:
         raise _Refused(LacksCreate("the create of the instance is not held here: send all of it"))
-    first = opened.messages[0].seq_num
-    if held is None and has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
-        raise _Refused(EndedBefore("the end of the instance was told before its create came"))
+    if held is None:
+        first = opened.messages[0].seq_num
+        lock_name(connection, parcel.instance)  # whoever tells its end now finds it here, or is heard here
+        if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+            raise _Refused(EndedBefore("the end of the instance was told before its create came"))
     for item in opened.messages:
         check_author(connection, opened.author, opened.log_id, item.seq_num)
     owner = owner_of(connection, opened.author)
@@ -405,6 +417,9 @@ def _take_waiting(
     access: Access | None,
 ) -> None:
     """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    if find_request(connection, recipient, via, opened.parcel.instance) is None:
+        return
+    lock_box(connection, recipient)  # a newer one may be about to take its place
     waiting = find_request(connection, recipient, via, opened.parcel.instance)
     if waiting is None:
         return

@@ -74,14 +74,10 @@ def is_final(error: FederationError) -> bool:
     return error.data.get("status") in _FOR_GOOD
 
 
-def follow_answer(node: Node, me: IdentityId, other: IdentityId, state: State | None, there: State | None) -> State:
+def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: State, there: State) -> None:
     """Bring a relation that one asked for in line with how it stands at the other node."""
-    if there is not None and there != state:
-        state = take_answer(node, me, other, there)
-        if there == "accepted":
-            release_held(node, me, other)
-    assert state is not None
-    return state
+    if there != before and take_answer(node, me, other, before, there) and there == "accepted":
+        release_held(node, me, other)
 
 
 async def tell_waiting(
@@ -107,11 +103,8 @@ async def tell_waiting(
 
 
 def _heard(node: Node, notice: Notice, before: State | None, there: State | None) -> None:
-    if notice.move == "request":
-        state = node.database.read(lambda connection: find_state(connection, notice.me, notice.other))
-        # If it has changed since the question was sent, what changed it may be newer than the answer.
-        if state is not None and state == before:
-            follow_answer(node, notice.me, notice.other, state, there)
+    if notice.move == "request" and before is not None and there is not None:
+        follow_answer(node, notice.me, notice.other, before, there)
     node.database.write(lambda connection: forget_notices(connection, [notice]))
 
 

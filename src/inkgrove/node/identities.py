@@ -30,6 +30,7 @@ from inkgrove.node.passwords import hash_password
 from inkgrove.store.identities import HostedIdentity, add_identity, find_identity, list_identities
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.publishing import lock_keys
 from inkgrove.store.reading import heights_of, next_place
 
 
@@ -176,7 +177,8 @@ def _publish(
     key = node.secret_key(before.key)
 
     def work(connection: Connection) -> Identity:
-        # Read again: only what this transaction sees is what it changes.
+        # Read again, while nobody else publishes with these keys: only what this transaction sees is what it changes.
+        lock_keys(connection, [identity])
         revision, newest = newest_document(connection, key.public)
         document = edit(connection, newest)
         if document == newest:

@@ -16,6 +16,7 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import BadDocument, IdentityExists, UnknownIdentity
+from inkgrove.store.facts import lock_logs
 from inkgrove.store.identities import (
     find_identity,
     key_standing,
@@ -27,6 +28,7 @@ from inkgrove.store.identities import (
 from inkgrove.store.ingests import Offset, authors_since
 from inkgrove.store.reading import StoredEntry, read_entries, read_newest_entries
 from inkgrove.store.revocations import set_key_ends
+from inkgrove.store.tables import name_of_log
 
 IDENTITY_LOG: Final = 0
 _CHUNK: Final = 20
@@ -107,6 +109,8 @@ def follow_since(connection: Connection, offset: Offset) -> None:
 
 def _follow_document(connection: Connection, first_key: PublicKey) -> None:
     identity = identity_of(first_key)
+    # Whoever has a newer document is waited for: what an older one says of the keys must not be put in its place.
+    lock_logs.rows(connection, [name_of_log(first_key, IDENTITY_LOG)])
     try:
         _, document = newest_document(connection, first_key)
     except UnknownIdentity:

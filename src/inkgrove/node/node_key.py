@@ -4,7 +4,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import KEY_BYTES, SecretKey
 from inkgrove.node.node import Node
-from inkgrove.store.peers import add_node_key, newest_node_key
+from inkgrove.store.peers import add_node_key, lock_node_keys, newest_node_key
 
 
 def node_key(node: Node) -> SecretKey:
@@ -22,6 +22,7 @@ def _make(node: Node, *, only_first: bool) -> SecretKey:
     key = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
 
     def work(connection: Connection) -> SecretKey:
+        lock_node_keys(connection)
         stored = newest_node_key(connection) if only_first else None
         if stored is not None:
             return node.vault.open(stored[1])  # another process was first

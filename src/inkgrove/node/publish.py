@@ -37,6 +37,7 @@ from inkgrove.node.values import (
 )
 from inkgrove.node.writer import Finish, Reply
 from inkgrove.schema.fold import Row
+from inkgrove.store.copies import hold
 from inkgrove.store.visible_row import VisibleRow, find_visible_row
 
 History = Literal["show"] | None
@@ -244,6 +245,7 @@ class PassOnInstance:
         """Note whom it is sent to, and what other nodes are to get."""
         appender.flush()
         connection, asking = appender.connection, caller.require_somebody()
+        hold(connection, self.instance)  # else it could rot, or something of it come, before it is queued
         held = find_held(connection, self.instance)
         if (
             held is None

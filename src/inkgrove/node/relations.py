@@ -78,7 +78,9 @@ def move_relation(
         if after is None:
             store.remove(connection, follower, followee)
             return None
-        if after != before:
+        if before is None:
+            store.begin(connection, follower, followee, after, node.clock())
+        elif after != before:
             store.put_state(connection, follower, followee, after, node.clock())
         if not isinstance(group, Unset):
             side: Side = "following" if move in ("request", "end") else "followers"
@@ -88,10 +90,19 @@ def move_relation(
     return node.database.write(work)
 
 
-def take_answer(node: Node, follower: IdentityId, followee: IdentityId, there: State) -> State:
-    """Let a relation stand as the followee's node says when it was asked: they decide, and may have done so unheard."""
-    node.database.write(lambda connection: store.put_state(connection, follower, followee, there, node.clock()))
-    return there
+def take_answer(node: Node, follower: IdentityId, followee: IdentityId, before: State, there: State) -> bool:
+    """Let a relation stand as the followee's node says when it was asked: they decide, and may have done so unheard.
+
+    Whether it does: if it stands otherwise than before the question, what changed it may be newer than the answer.
+    """
+
+    def work(connection: Connection) -> bool:
+        if store.lock_state(connection, follower, followee) != before:
+            return False
+        store.put_state(connection, follower, followee, there, node.clock())
+        return True
+
+    return node.database.write(work)
 
 
 def _queue_notice(connection: Connection, follower: IdentityId, followee: IdentityId, move: Move, now: int) -> None:

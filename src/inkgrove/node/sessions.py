@@ -17,11 +17,20 @@ from inkgrove.node.caller import ANYBODY, Caller, Scope, parse_scope
 from inkgrove.node.errors import BadPassword, BadToken
 from inkgrove.node.node import Node
 from inkgrove.node.passwords import hash_password, is_password
-from inkgrove.store.identities import add_session, end_sessions, find_identity, find_session, set_password
+from inkgrove.store.identities import (
+    HostedIdentity,
+    add_session,
+    end_sessions,
+    find_identity,
+    find_session,
+    lock_password,
+    set_password,
+)
 from inkgrove.store.services import find_token
 
 SESSION, ACCESS, REFRESH, CODE = "ink_s_", "ink_a_", "ink_r_", "ink_c_"
 _SECOND: Final = 1_000_000
+_WRONG: Final = "the name or the password is wrong"
 
 
 def new_token(node: Node, prefix: str) -> str:
@@ -36,21 +45,32 @@ def hash_token(token: str) -> bytes:
 
 def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[str, int]:
     """A token for the identity itself, and when it ends; takes as long whether the name exists or not."""
-    identity = check_password(node, name, password, address)
+    hosted = _check(node, name, password, address)
     token, expires = new_token(node, SESSION), node.clock() + node.settings.session_seconds * _SECOND
-    node.database.write(lambda connection: add_session(connection, hash_token(token), identity, expires))
+
+    def work(connection: Connection) -> None:
+        # To change a password ends all sign-ins: also one that was about to begin with the old one.
+        if lock_password(connection, hosted.id) != hosted.password:
+            raise BadPassword(_WRONG)
+        add_session(connection, hash_token(token), hosted.id, expires)
+
+    node.database.write(work)
     return token, expires
 
 
 def check_password(node: Node, name: str, password: str, address: str) -> IdentityId:
     """The identity of that name if the password is right; attempts are limited."""
+    return _check(node, name, password, address).id
+
+
+def _check(node: Node, name: str, password: str, address: str) -> HostedIdentity:
     name = name.lower().rstrip(".")
     counted = begin_sign_in(node, name, address)
     hosted = node.database.read(lambda connection: find_identity(connection, name))
     if not is_password(hosted.password if hosted is not None else None, password) or hosted is None:
-        raise BadPassword("the name or the password is wrong")
+        raise BadPassword(_WRONG)
     succeed(node, name, address, counted)
-    return hosted.id
+    return hosted
 
 
 def change_password(node: Node, identity: IdentityId, password: str) -> None:

@@ -159,7 +159,8 @@ def _forget(connection: Connection, view: int, generation: int) -> None:
 
 def drop_left_builds(connection: Connection, is_alive: Callable[[str], bool], now: float) -> None:
     """Remove what pipelines that are no more had begun to build, and what was replaced some time ago."""
-    for row in connection.execute(select(builds)).all():
+    # What another process is about to remove is left to it.
+    for row in connection.execute(select(builds).with_for_update(skip_locked=True)).all():
         is_left = not is_alive(row.owner) if row.retired_at is None else row.retired_at + KEEP_SECONDS <= now
         if is_left:
             drop_build(connection, row.view, row.generation)

@@ -19,7 +19,7 @@ from inkgrove.store.facts import lock_logs
 from inkgrove.store.ingests import What
 from inkgrove.store.prepare import Content
 from inkgrove.store.registry import number_schemas
-from inkgrove.store.revocations import ends_of
+from inkgrove.store.revocations import lock_ends
 from inkgrove.store.tables import entries, logs, name_of_log
 from inkgrove.store.write import MESSAGE_COLUMNS, find_targets, message_values, move_waiting, note_schemas
 
@@ -111,11 +111,12 @@ def _lock_unmoved(connection: Connection, runs: Sequence[Run]) -> dict[bytes, in
             found.add(name)
             if (height, held) == (seen[name].height, seen[name].held) and all(place is None for place in standing):
                 numbers[name] = number
-    revoked = ends_of(connection, {log.author for log in seen.values()})
+    new = {name: log for name, log in sorted(seen.items()) if name not in found and not log.held}
+    revoked = lock_ends(connection, {log.author for log in new.values()})
     begun = [
         {"name": name, "author": log.author, "log_id": log.log_id, "height": 0, "held": 0}
-        for name, log in sorted(seen.items())
-        if name not in found and not log.held and log.author not in revoked
+        for name, log in new.items()
+        if log.author not in revoked
     ]
     if begun:
         made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), begun).all()

@@ -257,8 +257,15 @@ ON CONFLICT (instance) DO UPDATE SET count = count + excluded.count
 """
 
 
+def hold(connection: Connection, instance: Hash) -> None:
+    """Let nothing of an instance come or go before the transaction ends: rot then sees what it has written."""
+    query = select(logs.c.id).join_from(logs, entries).where(entries.c.hash == instance)
+    connection.execute(query.with_for_update(read=True, of=logs))
+
+
 def put_pin(connection: Connection, instance: Hash, identity: IdentityId, now: int) -> None:
     """Keep a copy for an identity, whatever the budget."""
+    hold(connection, instance)
     row = {"instance": instance, "identity": identity, "pinned": now}
     connection.execute(insert_new(connection, pins), row)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from hashlib import blake2b
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -45,6 +46,7 @@ LIST_SIZE: Final = 10_000
 """How many values go into one list of a query: both databases bound the number of parameters."""
 
 _ATTEMPTS: Final = 10
+_FORM: Final = 0x696E6B67726F7665
 _Result = TypeVar("_Result")
 _ADVICE: Final = (
     (("disk is full", "no space left", "diskfull"), "free some space and try again"),
@@ -281,6 +283,37 @@ def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgres
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def put_row(connection: Connection, table: Table, row: dict[str, Any]) -> None:
+    """Insert a row, or change the one with its key, in one statement: of two who put the same, the later one counts."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    keys = [column.name for column in table.primary_key]
+    facts = {name: value for name, value in row.items() if name not in keys}
+    connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=facts))
+
+
+def lock_form(connection: Connection) -> None:
+    """Let one process at a time change the form of the store or of its views; on SQLite every writer is alone."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_FORM)))
+
+
+def lock_name(connection: Connection, name: bytes) -> None:
+    """Let one transaction at a time go by a name, where there is no row to lock; on SQLite every writer is alone."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+
+def lock_table(connection: Connection, table: Table) -> None:
+    """Let nobody else write to a table until the transaction ends: for what is written once in a while.
+
+    On SQLite every writer is alone.
+    """
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def execute_many(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[dict[str, Any]]) -> None:

@@ -1,15 +1,15 @@
 """The outbox in SQL: what is due to whom, in which order, and what came of it (docs/protocol.md section 8)."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import TryAgain, in_lists, insert_new
+from inkgrove.store.database import TryAgain, in_lists, insert_new, put_row
 from inkgrove.store.federation_tables import deliveries, targets
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
@@ -270,15 +270,7 @@ _troubles: Final = Compiled(lambda _: select(targets.c.target, *(targets.c[name]
 
 def note_failure(connection: Connection, target: str, trouble: Trouble) -> None:
     """Let a queue wait."""
-    clear_trouble(connection, target)
-    values = {
-        "target": target,
-        "failures": trouble.failures,
-        "next_try": trouble.next_try,
-        "failing_since": trouble.failing_since,
-        "error": trouble.error,
-    }
-    connection.execute(insert(targets), values)
+    put_row(connection, targets, {"target": target, **asdict(trouble)})
 
 
 def clear_trouble(connection: Connection, target: str) -> None:

@@ -15,7 +15,7 @@ from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing
 from inkgrove.store.prepare import Batch, LogKey, Prepared
-from inkgrove.store.revocations import ends_of
+from inkgrove.store.revocations import lock_ends
 from inkgrove.store.rot_tables import ROTTED, copies
 from inkgrove.store.tables import STANDING, entries, logs, name_of_log
 
@@ -48,7 +48,7 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogFacts]:
     # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
     begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
     if begun:
-        ends = ends_of(connection, {author for author, _ in begun.values()})
+        ends = lock_ends(connection, {author for author, _ in begun.values()})
         standings = {
             name: Standing(revoked_after=ends[author].get(log_id, 0) if log_id and author in ends else None)
             for name, (author, log_id) in begun.items()

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from sqlalchemy import Connection, delete, exists
+from sqlalchemy import Connection, delete, exists, select
 
+from inkgrove.store.database import in_lists
 from inkgrove.store.node_tables import accesses, attempts, clients, codes, grants, sessions, tokens
 
 _DAY: Final = 86_400 * 1_000_000
@@ -23,4 +24,8 @@ def forget_expired(connection: Connection, now: int, *, accesses_since: int) -> 
     connection.execute(delete(tokens).where(tokens.c.expires <= now))
     connection.execute(delete(attempts).where(attempts.c.since <= now - KNOWN_ADDRESS))
     unused = ~exists().where(grants.c.client == clients.c.id)
-    connection.execute(delete(clients).where(clients.c.created <= now - UNUSED_CLIENT, unused))
+    old = select(clients.c.id).where(clients.c.created <= now - UNUSED_CLIENT, unused)
+    # Those that somebody is granting something to are passed over; to the others nobody can before they are gone.
+    names = connection.scalars(old.with_for_update(skip_locked=True)).all()
+    for some in in_lists(names):
+        connection.execute(delete(clients).where(clients.c.id.in_(some), unused))

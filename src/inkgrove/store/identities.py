@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import in_lists, insert_new
+from inkgrove.store.database import TryAgain, in_lists, insert_new
 from inkgrove.store.node_tables import identities, identity_keys, sessions
 from inkgrove.store.revocations import Ends, ends_of, parse_ends, set_key_ends
 
@@ -67,13 +68,22 @@ def list_identities(connection: Connection) -> list[HostedIdentity]:
 
 
 def set_fqdn(connection: Connection, identity: IdentityId, fqdn: str) -> None:
-    """Give a hosted identity another name."""
-    connection.execute(update(identities).where(identities.c.id == identity).values(fqdn=fqdn))
+    """Give a hosted identity another name, which nobody has."""
+    try:
+        connection.execute(update(identities).where(identities.c.id == identity).values(fqdn=fqdn))
+    except IntegrityError as err:
+        raise TryAgain from err  # somebody has taken it since this transaction looked
 
 
 def set_password(connection: Connection, identity: IdentityId, password: str | None) -> None:
     """Replace the argon2 hash of an identity's password."""
     connection.execute(update(identities).where(identities.c.id == identity).values(password=password))
+
+
+def lock_password(connection: Connection, identity: IdentityId) -> str | None:
+    """The argon2 hash of an identity's password, which nobody changes before this transaction has ended."""
+    query = select(identities.c.password).where(identities.c.id == identity)
+    return connection.scalar(query.with_for_update(read=True))
 
 
 # Keys

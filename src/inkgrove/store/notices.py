@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy import Connection, and_, delete, select
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import in_lists
+from inkgrove.store.database import TryAgain, in_lists, insert_new
 from inkgrove.store.federation_tables import notices
 
 
@@ -27,7 +27,9 @@ def queue_notice(
     is_it = and_(notices.c.me == me, notices.c.other == other, notices.c.as_follower.is_(as_follower))
     connection.execute(delete(notices).where(is_it))
     row = {"me": me, "other": other, "as_follower": as_follower, "move": move, "queued": now}
-    connection.execute(insert(notices), row)
+    # With a number of its own: who is telling the earlier one must not forget this one with it.
+    if connection.execute(insert_new(connection, notices).returning(notices.c.id), row).first() is None:
+        raise TryAgain  # another process has queued one meanwhile
 
 
 def waiting_others(connection: Connection) -> list[IdentityId]:

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, func, inspect, select, table
+from sqlalchemy import Connection, inspect, select, table
 from sqlalchemy.sql import column
 
 from inkgrove.core.errors import StoreTooNew, StoreUnavailable
-from inkgrove.store.database import Database, parse_place
+from inkgrove.store.database import Database, lock_form, parse_place
 from inkgrove.store.ingests import adopt_restored, is_restored
 from inkgrove.store.log_store import LogStore
 
@@ -15,7 +15,6 @@ NEWEST: Final = "0006"
 """The revision of the tables that this code works with; the last one in `migrations/versions`."""
 
 OLDEST_POSTGRESQL: Final = (15,)
-_LOCK: Final = 0x696E6B67726F7665
 _VERSIONS: Final = table("alembic_version", column("version_num"))
 
 
@@ -31,7 +30,7 @@ def open_store(place: Path | str) -> LogStore:
                 _migrate(connection)
         if database.is_postgresql and database.read(is_restored):
             with database.writing() as connection:
-                _lock(connection)
+                lock_form(connection)
                 if is_restored(connection):
                     adopt_restored(connection)
     except BaseException:
@@ -63,19 +62,13 @@ def _revision(connection: Connection) -> str | None:
     return connection.scalar(select(_VERSIONS.c.version_num))
 
 
-def _lock(connection: Connection) -> None:
-    """Let one process at a time change the form of the store; on SQLite every writer is alone."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-
-
 def _migrate(connection: Connection) -> None:
     # Imported here: most openings have nothing to migrate, and Alembic takes longer to load than they take.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    _lock(connection)
+    lock_form(connection)
     config = Config()
     config.set_main_option("script_location", "inkgrove.store:migrations")
     config.attributes["connection"] = connection

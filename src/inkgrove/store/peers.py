@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled
-from inkgrove.store.database import insert_new
+from inkgrove.store.database import insert_new, lock_table
 from inkgrove.store.federation_tables import deliveries, notices, peers, request_box, wanted_schemas
 from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces, relations, shares
 from inkgrove.store.tables import logs, schemas
@@ -135,6 +135,11 @@ def newest_node_key(connection: Connection) -> tuple[PublicKey, bytes] | None:
 _newest_key: Final = Compiled(
     lambda _: select(node_keys.c.key, node_keys.c.sealed).order_by(node_keys.c.id.desc()).limit(1)
 )
+
+
+def lock_node_keys(connection: Connection) -> None:
+    """Let no other process make a key until the transaction ends."""
+    lock_table(connection, node_keys)
 
 
 def add_node_key(connection: Connection, key: PublicKey, sealed: bytes, created: int) -> None:

@@ -5,8 +5,9 @@ Nothing depends on it but what is shown; the position that counts is in `view_pr
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
+from inkgrove.store.database import put_row
 from inkgrove.store.view_tables import pulses
 
 _LONGEST_MESSAGE = 2_000
@@ -42,19 +43,13 @@ class Pulse:
 
 def note_batch(connection: Connection, stream: str, *, at: int, moved: int, micros: int) -> None:
     """Note a batch; part of the transaction that merges it."""
-    _put(connection, stream, {"at": at, "moved": moved, "micros": micros})
+    put_row(connection, pulses, {"stream": stream, "at": at, "moved": moved, "micros": micros})
 
 
 def note_trouble(connection: Connection, stream: str, trouble: Trouble) -> None:
     """Note what ended a pipeline."""
     facts = {"trouble_at": trouble.at, "code": trouble.code, "message": trouble.message[:_LONGEST_MESSAGE]}
-    _put(connection, stream, facts)
-
-
-def _put(connection: Connection, stream: str, facts: dict[str, object]) -> None:
-    done = connection.execute(update(pulses).where(pulses.c.stream == stream).values(facts))
-    if done.rowcount == 0:
-        connection.execute(insert(pulses), {"stream": stream, **facts})
+    put_row(connection, pulses, {"stream": stream, **facts})
 
 
 def read_pulse(connection: Connection, stream: str) -> Pulse:

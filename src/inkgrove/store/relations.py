@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, or_, select, update
 
 from inkgrove.core.keys import IdentityId
-from inkgrove.store.database import insert_new
+from inkgrove.store.database import TryAgain, insert_new, put_row
 from inkgrove.store.node_tables import identities, relations
 
 State = Literal["requested", "accepted", "refused", "blocked"]
@@ -56,8 +56,15 @@ def has_accepted_relation(connection: Connection, identity: IdentityId) -> bool:
 def put_state(connection: Connection, follower: IdentityId, followee: IdentityId, state: State, now: int) -> None:
     """Set how a relation stands."""
     row = {"follower": follower, "followee": followee, "state": state, "changed": now}
-    connection.execute(insert_new(connection, relations), row)
-    connection.execute(update(relations).where(_is_it(follower, followee)).values(state=state, changed=now))
+    put_row(connection, relations, row)
+
+
+def begin(connection: Connection, follower: IdentityId, followee: IdentityId, state: State, now: int) -> None:
+    """Set how a relation stands that `lock_state` did not find: there was nothing to lock."""
+    row = {"follower": follower, "followee": followee, "state": state, "changed": now}
+    begun = connection.execute(insert_new(connection, relations).returning(relations.c.follower), row).first()
+    if begun is None:
+        raise TryAgain  # another process has begun it meanwhile: what follows from its move is to be decided anew
 
 
 def put_group(

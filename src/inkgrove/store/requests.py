@@ -1,5 +1,6 @@
 """The box of requests: what strangers sent, until the recipient accepts or refuses them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, delete, func, insert, select
@@ -57,10 +58,16 @@ def list_requests(connection: Connection, recipient: IdentityId) -> list[HeldReq
     return [HeldRequest(IdentityId(row.via), Hash(row.instance), row.arrived) for row in connection.execute(query)]
 
 
-def read_requests(connection: Connection, recipient: IdentityId, via: IdentityId) -> list[bytes]:
-    """The parcels of one sender, oldest first."""
+def read_requests(connection: Connection, recipient: IdentityId, via: IdentityId) -> dict[int, bytes]:
+    """The parcels of one sender, oldest first, by number."""
     is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
-    return list(connection.scalars(select(request_box.c.parcel).where(is_it).order_by(request_box.c.id)))
+    query = select(request_box.c.id, request_box.c.parcel).where(is_it).order_by(request_box.c.id)
+    return dict(connection.execute(query).all())
+
+
+def remove_read(connection: Connection, numbers: Collection[int]) -> None:
+    """Take out parcels that were read; one that came since then, be it of the same instance, stays."""
+    connection.execute(delete(request_box).where(request_box.c.id.in_(numbers)))
 
 
 def remove_requests(

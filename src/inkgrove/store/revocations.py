@@ -59,6 +59,26 @@ _revoked: Final = CompiledList(
 )
 
 
+def lock_ends(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, Ends]:
+    """The same for keys whose logs are about to begin: who revokes one waits until its new log can be seen."""
+    return {
+        PublicKey(author): parse_ends(revoked)
+        for some in in_lists(sorted(authors))
+        for author, revoked in _locked.rows(connection, some)
+        if revoked is not None
+    }
+
+
+_locked: Final = CompiledList(
+    lambda authors: (
+        select(identity_keys.c.author, identity_keys.c.revoked)
+        .where(identity_keys.c.author.in_(authors))
+        .order_by(identity_keys.c.author)
+        .with_for_update(read=True)
+    )
+)
+
+
 def parse_ends(revoked: str) -> Ends:
     """The ends of a key as the table has them."""
     return dict(json.loads(revoked))

@@ -21,7 +21,7 @@ from inkgrove.store.payloads import drop_payloads
 from inkgrove.store.rot_selection import guarded_among
 from inkgrove.store.rot_tables import SHOWN, copies, copy_reads, rot_runs, rot_victims, summaries
 from inkgrove.store.staging import read_contents, stage_table
-from inkgrove.store.tables import entries
+from inkgrove.store.tables import entries, logs
 
 CHUNK: Final = 1_000
 EXPIRED: Final = "expired"
@@ -153,6 +153,9 @@ def apply_some(connection: Connection, run: RotRun, guards: Collection[str], lim
     found = connection.execute(query).all()
     if not found:
         return Applied(0)
+    # In the order of all who lock logs. Whoever brings something of these copies, or wants one, is waited for.
+    of_them = select(logs.c.id).where(logs.c.id.in_({row.log for row in found})).order_by(logs.c.name)
+    connection.execute(of_them.with_for_update())
     spared = _wanted_meanwhile(connection, found, run, guards)
     moves = [row for row in found if row.instance not in spared]
     dropped = [row for row in moves if row.step not in SHOWN]

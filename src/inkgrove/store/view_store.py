@@ -17,8 +17,9 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.compiled import Compiled
-from inkgrove.store.database import Database, insert_new, parse_place
+from inkgrove.store.database import Database, insert_new, lock_form, parse_place
 from inkgrove.store.ingests import START, Offset
+from inkgrove.store.turns import turn
 from inkgrove.store.view_tables import (
     FORMAT,
     deleted,
@@ -106,7 +107,10 @@ class ViewStore:
             return read_views(connection)
 
         known = self.views()
-        return known if set(known) == set(registered) else self.database.write(work)
+        if set(known) == set(registered):
+            return known
+        with turn(self.database):  # nobody merges into a table that goes, or drops it too
+            return self.database.write(work)
 
 
 def open_views(place: Path | str, *, with_node: bool = False) -> ViewStore:
@@ -135,6 +139,7 @@ def _format(connection: Connection) -> int | None:
 
 
 def _make_anew(connection: Connection) -> None:
+    lock_form(connection)
     if _format(connection) == FORMAT:
         return
     if inspect(connection).has_table(views.name):

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.store.database import in_lists, insert_new
+from inkgrove.store.database import execute_many
 from inkgrove.store.federation_tables import wanted_schemas
 from inkgrove.store.reading import find_logs
 from inkgrove.store.registry import number_schemas
@@ -34,17 +35,23 @@ def want_schemas(
     if not lacking:
         return
     numbers = number_schemas(connection, lacking)
-    for schema in sorted(lacking):
-        row = {"schema": numbers[schema], "version": named[schema], "failures": 0, "next_try": now, "via": via}
-        connection.execute(insert_new(connection, wanted_schemas), row)
-        # A version that was not named before is asked for at once.
-        is_older = (wanted_schemas.c.schema == numbers[schema]) & (wanted_schemas.c.version < named[schema])
-        values = {"version": named[schema], "failures": 0, "next_try": now}
-        connection.execute(update(wanted_schemas).where(is_older).values(values))
-        if via is not None:
-            # Somebody new may have what the others had not.
-            is_new = (wanted_schemas.c.schema == numbers[schema]) & wanted_schemas.c.via.is_distinct_from(via)
-            connection.execute(update(wanted_schemas).where(is_new).values(via=via, next_try=now))
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = [
+        {"schema": numbers[schema], "version": named[schema], "failures": 0, "next_try": now, "via": via}
+        for schema in sorted(lacking)
+    ]
+    statement = insert(wanted_schemas)
+    before, new = wanted_schemas.c, statement.excluded
+    # A version that was not named before is asked for at once. So is somebody new, who may have what others had not.
+    is_newer = new.version > before.version
+    is_by_other = and_(new.via.is_not(None), new.via.is_distinct_from(before.via))
+    facts = {
+        "version": case((is_newer, new.version), else_=before.version),
+        "failures": case((is_newer, 0), else_=before.failures),
+        "next_try": case((or_(is_newer, is_by_other), new.next_try), else_=before.next_try),
+        "via": func.coalesce(new.via, before.via),
+    }
+    connection.execute(statement.on_conflict_do_update(index_elements=["schema"], set_=facts), rows)
 
 
 def _lacking(connection: Connection, named: Mapping[SchemaId, int]) -> set[SchemaId]:
@@ -82,19 +89,22 @@ def due_schemas(connection: Connection, now: int, limit: int) -> list[WantedSche
         for row in connection.execute(query)
     ]
     lacking = _lacking(connection, {item.schema: item.version for item in found})
-    forget_schemas(connection, [item.number for item in found if item.schema not in lacking])
+    _forget(connection, [item for item in found if item.schema not in lacking])
     return [item for item in found if item.schema in lacking]
 
 
-def forget_schemas(connection: Connection, numbers: Collection[int]) -> None:
-    """These are wanted no more."""
-    for some in in_lists(numbers):
-        connection.execute(delete(wanted_schemas).where(wanted_schemas.c.schema.in_(some)))
+def _forget(connection: Connection, came: Collection[WantedSchema]) -> None:
+    """These have come, each up to the version that was wanted; a newer one may have been named since."""
+    is_it = and_(wanted_schemas.c.schema == bindparam("number"), wanted_schemas.c.version == bindparam("came"))
+    if came:
+        values = [{"number": item.number, "came": item.version} for item in came]
+        execute_many(connection, delete(wanted_schemas).where(is_it), values)
 
 
 def put_off(connection: Connection, item: WantedSchema, next_try: int) -> None:
-    """Nobody had it: ask again later, unless a newer version has been named meanwhile."""
-    is_it = (wanted_schemas.c.schema == item.number) & (wanted_schemas.c.version == item.version)
+    """Nobody had it: ask again later, unless meanwhile a newer version was named, or by somebody who was not asked."""
+    is_same = and_(wanted_schemas.c.version == item.version, wanted_schemas.c.via.is_not_distinct_from(item.via))
+    is_it = and_(wanted_schemas.c.schema == item.number, is_same)
     connection.execute(update(wanted_schemas).where(is_it).values(failures=item.failures + 1, next_try=next_try))
 
 
