@@ -13,11 +13,12 @@ from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.verify import SignedEntry, verify_signed
-from inkgrove.federation import inbox
+from inkgrove.federation import receiving
 from inkgrove.federation.errors import RequestBoxFull, SenderUnreachable
 from inkgrove.federation.fetch import Answer
-from inkgrove.federation.inbox import MAX_REQUESTS_OF_SENDER, receive, receive_parcel, take_in
+from inkgrove.federation.inbox import receive, receive_parcel, take_in
 from inkgrove.federation.outbox import read_receipts
+from inkgrove.federation.receiving import MAX_REQUESTS_OF_SENDER
 from inkgrove.federation.requests import release_held
 from inkgrove.federation.rules import Fate
 from inkgrove.messages import delivery
@@ -270,7 +271,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
 
 
 def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "MAX_REQUESTS_OF_SENDER", 8)
+    monkeypatch.setattr(receiving, "MAX_REQUESTS_OF_SENDER", 8)
     john = create_identity(node, "john.haiku.ink", None).id
     log = LogBuilder()
     for _ in range(12):
@@ -333,7 +334,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
 
 
 def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "MAX_REQUEST_BYTES", 10_000)
+    monkeypatch.setattr(receiving, "MAX_REQUEST_BYTES", 10_000)
     john = create_identity(node, "john.haiku.ink", None).id
     log = LogBuilder()
     for _ in range(3):

@@ -11,7 +11,8 @@ from inkgrove.core.errors import BadBundle
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import NotToBePassedOn
-from inkgrove.federation.inbox import Receipt, receive_by_hand
+from inkgrove.federation.inbox import receive_by_hand
+from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.bundle import Bundle, BundledInstance, Item
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaId

@@ -16,7 +16,7 @@ from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, NotAddressed, NotGivenAgain
 from inkgrove.federation.fetch import Answer, Transport
-from inkgrove.federation.inbox import take_parcel
+from inkgrove.federation.receiving import take_parcel
 from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import mode_of

@@ -6,7 +6,8 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import NoSuchRequest
-from inkgrove.federation.inbox import Receipt, receive
+from inkgrove.federation.inbox import receive
+from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.node import Node
 from inkgrove.store import relations

@@ -1,0 +1,267 @@
+"""What becomes of a parcel that is verified, in one transaction: judged for each recipient, stored, or put aside.
+
+docs/protocol.md section 8.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import EndedBefore, InkgroveError, LacksCreate
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation.errors import NotAddressed, RequestBoxFull, UnknownRecipient
+from inkgrove.federation.rules import Arrival, Fate, Standing, judge
+from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.node.audience import may_pass_on
+from inkgrove.node.blobs import note_references
+from inkgrove.node.held import HeldInstance, find_held, owner_of
+from inkgrove.node.identity_log import check_author
+from inkgrove.node.node import Node
+from inkgrove.node.sending import queue_forwards, was_sent
+from inkgrove.store.compiled import Compiled
+from inkgrove.store.database import lock_name
+from inkgrove.store.decide import Status
+from inkgrove.store.early_ends import has_ended
+from inkgrove.store.federation_tables import deliveries
+from inkgrove.store.identities import find_identity
+from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.node_tables import relations
+from inkgrove.store.prepare import by_log, prepare
+from inkgrove.store.publishing import add_shares
+from inkgrove.store.reading import find_log
+from inkgrove.store.requests import (
+    add_request,
+    count_requests,
+    find_request,
+    lock_box,
+    remove_old_requests,
+    remove_requests,
+)
+from inkgrove.store.wanted import want_schemas
+
+NOBODY: Final = IdentityId(b"")
+"""Stands in the receipt of what is taken in for no identity."""
+MAX_REQUESTS: Final = 200
+"""How many parcels of strangers wait for one recipient."""
+MAX_REQUESTS_OF_SENDER: Final = 20
+MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
+"""How large they are all together."""
+MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
+"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
+
+_SECOND: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a parcel for one recipient."""
+
+    instance: Hash
+    recipient: IdentityId
+    fate: Fate
+    code: str | None = None
+    would_need: PublicKey | None = None
+    """The author, if it was refused for nothing but that this key is not known to be the sender's."""
+
+
+class ParcelRefused(Exception):
+    """The store does not take an entry: nothing of the parcel is to stay."""
+
+    def __init__(self, error: InkgroveError) -> None:
+        self.error = error
+
+
+def receive_opened(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
+    """Take a parcel in for those who may have it; raises `ParcelRefused` if nothing of it may stay."""
+    parcel = opened.parcel
+    held = find_held(connection, parcel.instance)
+    if held is None and not opened.has_create:
+        raise ParcelRefused(LacksCreate("the create of the instance is not held here: send all of it"))
+    if held is None:
+        first = opened.messages[0].seq_num
+        lock_name(connection, parcel.instance)  # whoever tells its end now finds it here, or is heard here
+        if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+            raise ParcelRefused(EndedBefore("the end of the instance was told before its create came"))
+    for item in opened.messages:
+        check_author(connection, opened.author, opened.log_id, item.seq_num)
+    owner = owner_of(connection, opened.author)
+    arrival = Arrival(_newest_access(opened, held), via == owner, opened.is_deletion)
+    accepted, receipts = [], []
+    for recipient in parcel.recipients:
+        if find_identity(connection, recipient) is None:
+            unknown = UnknownRecipient(f"{recipient} is not hosted here")
+            receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
+            continue
+        refusal: InkgroveError | None
+        standing = standing_of(connection, recipient, via, owner, parcel.instance)
+        fate, refusal = judge(arrival, recipient, standing)
+        is_missed = refusal is not None and judge(replace(arrival, is_from_owner=True), recipient, standing)[1] is None
+        if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
+            # The word on access that is held here, for others, may be older than one that waits in the box.
+            refusal = LacksCreate("whom the instance is for is not known here: send all of it")
+        if fate is Fate.HELD and via is not None:
+            fate, refusal = _keep_request(connection, node, recipient, via, opened)
+        if fate is Fate.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
+            fate, refusal = Fate.REFUSED, LacksCreate("the recipient has nothing of the instance yet: send all of it")
+        if fate is Fate.ACCEPTED:
+            accepted.append(recipient)
+        code = refusal.code if refusal is not None else None
+        receipts.append(Receipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
+    if not parcel.recipients:
+        fate, refusal = judge(arrival, NOBODY, Standing.KNOWN)
+        receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
+    if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
+        if via is not None:
+            for recipient in accepted:
+                _take_waiting(connection, node, recipient, via, opened, arrival.access)
+        take_parcel(connection, node, opened, accepted, arrival.access)
+        if via is not None:
+            want_schemas(connection, _named_schemas(opened), node.clock(), via)
+    return receipts
+
+
+def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:
+    """Whether the recipient has what a parcel without the create adds to; what is held for others may be less."""
+    if opened.has_create or opened.is_deletion or was_sent(connection, opened.parcel.instance, recipient):
+        return True
+    return find_request(connection, recipient, via, opened.parcel.instance) is not None
+
+
+def _named_schemas(opened: OpenedParcel) -> dict[SchemaId, int]:
+    """The schemas that messages name, each with the newest version."""
+    named: dict[SchemaId, int] = {}
+    for item in opened.messages:
+        if (schema := item.message.schema) is not None:
+            named[schema.schema_id] = max(schema.version, named.get(schema.schema_id, 0))
+    return named
+
+
+def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:
+    """The newest word on who may see the instance; what arrives can be older than what is held."""
+    told = opened.access
+    if held is None or (told is not None and told[0] > held.access_seq):
+        return told[1] if told is not None else None
+    return held.access
+
+
+def take_parcel(
+    connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
+) -> None:
+    """Store a parcel for recipients who take it, all of it or nothing."""
+    instance = opened.parcel.instance
+    payloads = (payload for _, payload in opened.parcel.entries)
+    prepared, rejected = prepare(zip(opened.signed, payloads, strict=True))
+    for refused in rejected:
+        raise ParcelRefused(refused.error)
+    is_news = False
+    for receipt in ingest_batch(connection, by_log(prepared), must_be_next=False).values():
+        if receipt.error is not None:
+            raise ParcelRefused(receipt.error)
+        is_news |= receipt.status in (Status.STORED, Status.COMPLETED)
+    log = find_log(connection, opened.author, opened.log_id)
+    assert log is not None
+    for item in opened.messages:  # what is held already, as evidence, is refused like the first time
+        if (refusal := log.standing.refusal(item.seq_num)) is not None:
+            raise ParcelRefused(refusal)
+    if not opened.is_deletion:  # that it has ended lets nobody see it who did not
+        add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
+    if is_news:
+        for item in opened.messages:
+            note_references(node, connection, instance, item.message, opened.author)
+        # Only what is news is sent on, so that nothing goes round in circles.
+        if opened.is_deletion or may_pass_on(access):
+            queue_forwards(connection, instance, opened.last_seq_num, node.clock())
+
+
+def standing_of(
+    connection: Connection, recipient: IdentityId, via: IdentityId | None, owner: IdentityId, instance: Hash
+) -> Standing:
+    """How a recipient stands to who sends an instance, and to its owner."""
+    if via is None:
+        return Standing.KNOWN
+    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
+    if any(state == "blocked" and followee == recipient for followee, state in states):
+        return Standing.BLOCKED
+    if any(state == "accepted" for _, state in states):
+        return Standing.KNOWN
+    # Who was written to by the recipient may answer.
+    has_written = _written.first(connection, via=recipient, recipient=via) is not None
+    is_known = has_written or was_sent(connection, instance, recipient)
+    return Standing.KNOWN if is_known else Standing.STRANGER
+
+
+_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
+_relations: Final = Compiled(
+    lambda _: select(relations.c.followee, relations.c.state).where(
+        or_(
+            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
+            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
+        )
+    )
+)
+_written: Final = Compiled(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
+        .limit(1)
+    )
+)
+
+
+def _keep_request(
+    connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
+) -> tuple[Fate, InkgroveError | None]:
+    """Put a stranger's parcel aside, in place of an older one of the same instance."""
+    parcel = opened.parcel
+    lock_box(connection, recipient)  # the same may come twice at once
+    remove_old_requests(connection, recipient, node.clock() - MAX_REQUEST_SECONDS * _SECOND)
+    if opened.is_deletion:  # of what has ended nothing is left
+        remove_requests(connection, recipient, via, parcel.instance)
+    if not opened.has_create:
+        # A request stands by itself, whatever is held here for others.
+        return Fate.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
+    waiting = find_request(connection, recipient, via, parcel.instance)
+    if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
+        return Fate.HELD, None  # the same again, or a request that took longer than the one after it
+    remove_requests(connection, recipient, via, parcel.instance)
+    alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
+    waiting_there, of_sender, size = count_requests(connection, recipient, via)
+    if of_sender >= MAX_REQUESTS_OF_SENDER:
+        return Fate.REFUSED, RequestBoxFull("the recipient has not yet answered the sender's earlier requests")
+    if waiting_there >= MAX_REQUESTS or size + len(alone) > MAX_REQUEST_BYTES:
+        return Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
+    add_request(connection, recipient, via, parcel.instance, alone, node.clock())
+    return Fate.HELD, None
+
+
+def _take_waiting(
+    connection: Connection,
+    node: Node,
+    recipient: IdentityId,
+    via: IdentityId,
+    opened: OpenedParcel,
+    access: Access | None,
+) -> None:
+    """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    if find_request(connection, recipient, via, opened.parcel.instance) is None:
+        return
+    lock_box(connection, recipient)  # a newer one may be about to take its place
+    waiting = find_request(connection, recipient, via, opened.parcel.instance)
+    if waiting is None:
+        return
+    if not opened.is_deletion:
+        (parcel,) = decode_delivery(waiting).parcels
+        take_parcel(connection, node, open_parcel(parcel, None), [recipient], access)
+    remove_requests(connection, recipient, via, opened.parcel.instance)
+
+
+def _newest_place(waiting: bytes) -> int:
+    """The place of the newest message in a parcel that waits, which was checked when it came."""
+    (parcel,) = decode_delivery(waiting).parcels
+    return max(decode_entry(entry).seq_num for entry, payload in parcel.entries if payload is not None)
