@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 
 @cache
 def keep_modules() -> None:
-    """Take what is loaded out of the garbage collection after each call: to look at all of it takes 50 ms.
+    """Take what is loaded out of the garbage collection after each call: to look at all of it takes about 50 ms.
 
     Tasks have `inkgrove.pipeline.daemon` for that; the workers that plan are started by Spark in its own way.
     """
