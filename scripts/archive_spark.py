@@ -16,7 +16,7 @@ from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.progress import tell_nobody
 from inkgrove.pipeline.session import start_session
 from inkgrove.store.opening import open_store
-from tests.support.java import VARIABLE, archive
+from tests.support.java import VARIABLE, archive, spark_home
 
 
 def make(target: Path, folder: Path) -> None:
@@ -27,6 +27,7 @@ def make(target: Path, folder: Path) -> None:
         add_schema(store)
         writer = Writer(1)
         store.ingest([writer.sign(payload) for payload in slothmails(10)])
+    os.environ.setdefault("SPARK_HOME", str(spark_home()))  # the archive speaks of the files of this very folder
     os.environ[VARIABLE] = "-XX:TieredStopAtLevel=1 -Xlog:disable"
     spark = start_session(folder, {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={made}"'})
     java = SparkContext._gateway.proc  # type: ignore[union-attr]

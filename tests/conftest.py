@@ -3,14 +3,13 @@
 A worker takes a whole file at a time. Files that start Spark, nodes or browsers take minutes, the rest seconds.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.java import VARIABLE, java_options
+from tests.support.java import prepare_java
 
-os.environ.setdefault(VARIABLE, java_options())
+prepare_java()
 _FIRST = ["spark", "federation", "browser", "node", "client", "store", "cli"]
 
 

@@ -6,11 +6,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import pyspark
-
 from examples.demo.ports import free_port
+from tests.support.java import spark_home
 
-_SPARK = Path(pyspark.__file__).parent
+_SPARK = spark_home()
 # Programs that live for seconds have no use for the second compiler.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -1,6 +1,7 @@
 """One Spark session for all tests here; a fresh store for each."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,35 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
-def quick(spark: SparkSession) -> Iterator[None]:
-    """Compile nothing: for a few rows that takes longer than anything else."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    """Other settings of `spark.sql` for a while."""
+    names = {f"spark.sql.{name.replace('__', '.')}": value for name, value in values.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    for name, value in names.items():
         spark.conf.set(name, value)
     yield
     for name, old in before.items():
-        spark.conf.set(name, old or "")
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+@pytest.fixture
+def uncompiled(spark: SparkSession) -> Iterator[None]:
+    """Compile nothing: for a few rows that takes longer than anything else."""
+    with settings(spark, codegen__wholeStage="false", codegen__factoryMode="NO_CODEGEN"):
+        yield
+
+
+@pytest.fixture
+def quick(spark: SparkSession, uncompiled: None) -> Iterator[None]:
+    """Nor plan anything twice: for plans that are long."""
+    # Else rows that a test hands over are computed by the planner, again for each plan that begins with them.
+    rule = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
+    with settings(spark, adaptive__enabled="false", optimizer__excludedRules=rule):
+        yield
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.support.views import expected_of, held_by, materialised
 from tests.unit.schema.test_oracle import exact
 
 SCHEMA = pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 def write_archive(path: Path, lines: list[tuple[bytes | None, bytes | None]]) -> Path:

@@ -31,6 +31,7 @@ from tests.store.test_verdicts import _offers
 from tests.support.logs import LogBuilder, key
 
 Lines = list[tuple[bytes | None, bytes | None]]
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 def in_order(lines: Lines) -> list[tuple[bytes, bytes | None]]:

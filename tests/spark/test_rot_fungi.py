@@ -13,6 +13,7 @@ from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.rot.victims import least_fresh
 
 SEED, TICK = 11, 5
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 def copy(number: int, **facts: Any) -> dict[str, Any]:

@@ -46,4 +46,4 @@ def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str] | None 
         if process is not None and process.poll() is not None:
             raise AssertionError(f"the process ended with {process.returncode}: {process.communicate()}")
         assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.01)
+        time.sleep(0.03)  # to ask is work too, and others wait for the processor

@@ -69,6 +69,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         # Measured: a job with one Python task takes 58 ms instead of 96.
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "inkgrove.pipeline.daemon",
         "spark.sql.streaming.pollingDelay": "10ms",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.warehouse.dir": str(logs / "warehouse"),

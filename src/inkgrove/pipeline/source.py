@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.plan import Group, dirty_groups, in_parts, logs_in_parts
+from inkgrove.pipeline.planned import PlannedSource
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
@@ -39,7 +40,7 @@ class DirtyPart(InputPartition):
     offset: Offset
 
 
-class InkgroveSource(DataSource):
+class InkgroveSource(PlannedSource):
     """Registered as `inkgrove`."""
 
     @classmethod

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import MetaData, Select, Table, null, select
 
+from inkgrove.pipeline.planned import PlannedSource
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
 from inkgrove.store.staging import reading_stage, stage_table
 from inkgrove.store.view_store import open_views
@@ -37,7 +38,7 @@ class TablePart(InputPartition):
     parts: int
 
 
-class RelationSource(DataSource):
+class RelationSource(PlannedSource):
     """Registered as `inkgrove-relations`."""
 
     @classmethod

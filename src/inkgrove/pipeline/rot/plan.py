@@ -60,14 +60,17 @@ def decide(
     fresh = let_decay(shown, policy, schema_numbers, moment)
     is_soft = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
     is_expired = f.coalesce(f.col("expires") <= moment.now, f.lit(False)) & is_soft
-    work = (
-        fresh.withColumn("is_free", f.col("guard").isNull())
-        .withColumn("keep_payload", f.when(is_expired, f.lit(0)).otherwise(f.col("payload_bytes")))
-        .withColumn("keep_blobs", f.when(is_expired, f.lit(0)).otherwise(f.col("blob_bytes")))
-        # What its owner has ended holds bytes and is no row.
-        .withColumn("keep_row", f.when(is_expired | f.col("ended").isNotNull(), f.lit(0)).otherwise(f.lit(1)))
-        .withColumn("to_step", f.when(is_expired, f.lit("cooked")))
-        .withColumn("why", f.when(is_expired, f.lit(EXPIRED)))
+    # All at once, here and below: for each step of its own Spark would look at the whole plan again.
+    work = fresh.withColumns(
+        {
+            "is_free": f.col("guard").isNull(),
+            "keep_payload": f.when(is_expired, f.lit(0)).otherwise(f.col("payload_bytes")),
+            "keep_blobs": f.when(is_expired, f.lit(0)).otherwise(f.col("blob_bytes")),
+            # What its owner has ended holds bytes and is no row.
+            "keep_row": f.when(is_expired | f.col("ended").isNotNull(), f.lit(0)).otherwise(f.lit(1)),
+            "to_step": f.when(is_expired, f.lit("cooked")),
+            "why": f.when(is_expired, f.lit(EXPIRED)),
+        }
     )
     for budget in budgets_of(policy, schema_numbers):
         work = squeeze(work, budget, moment)
@@ -82,11 +85,13 @@ def count_reads(copies: DataFrame, tick: int) -> DataFrame:
     since = f.lit(tick) - f.coalesce(f.col("last_read"), f.lit(tick))
     is_read = f.col("new_reads") > 0
     total = decayed(f.col("reads"), since) + f.col("new_reads")
-    return (
-        copies.withColumn("stratum", f.concat_ws("/", f.hex("owner"), f.col("schema").cast("string")))
-        .withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
-        .withColumn("reads", f.when(is_read, total).otherwise(f.col("reads")))
-        .withColumn("last_read", f.when(is_read, f.lit(tick).cast("long")).otherwise(f.col("last_read")))
+    return copies.withColumns(
+        {
+            "stratum": f.concat_ws("/", f.hex("owner"), f.col("schema").cast("string")),
+            "bytes": f.col("payload_bytes") + f.col("blob_bytes"),
+            "reads": f.when(is_read, total).otherwise(f.col("reads")),
+            "last_read": f.when(is_read, f.lit(tick).cast("long")).otherwise(f.col("last_read")),
+        }
     )
 
 
@@ -218,4 +223,4 @@ def _sink(rested: DataFrame, policy: Policy, moment: Moment) -> DataFrame:
         .when(step.isin("cooked", "stub") & came_later, step)
     )
     why = f.when(to_step == step, f.lit("a later word of its owner")).when(to_step.isNotNull(), f.lit("age"))
-    return rested.withColumn("to_step", to_step.cast("string")).withColumn("why", why)
+    return rested.withColumns({"to_step": to_step.cast("string"), "why": why})

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from inkgrove.pipeline.planned import PlannedSource
 from inkgrove.store.opening import open_store
 from inkgrove.store.rot_selection import may_rot, select_copies
 from inkgrove.store.rot_tables import copies
@@ -60,7 +61,7 @@ class Share(InputPartition):
     part: int
 
 
-class CopySource(DataSource):
+class CopySource(PlannedSource):
     """Registered as `inkgrove-copies`."""
 
     @classmethod
