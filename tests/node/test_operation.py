@@ -48,6 +48,26 @@ def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
+# Pages of other hosts
+
+
+def test_pages_of_any_host_may_ask_with_a_token(running: RunningNode) -> None:
+    asked = running.anybody.get("/healthz", headers={"Origin": "https://app.example"})
+    assert asked.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in asked.headers
+    wanted = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "authorization"}
+    before = running.anybody.options("/instances/x", headers={"Origin": "https://app.example", **wanted})
+    assert before.status_code == 200
+    assert "PATCH" in before.headers["access-control-allow-methods"]
+
+
+def test_answer_says_that_the_origin_matters_where_none_is_given(running: RunningNode) -> None:
+    assert running.anybody.get("/healthz").headers["vary"] == "Origin"
+    page = running.anybody.get("/")
+    assert "access-control-allow-origin" not in page.headers
+    assert page.headers.get_list("vary") == ["Cookie, Origin"]
+
+
 # Start and end
 
 

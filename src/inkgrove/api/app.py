@@ -12,7 +12,6 @@ import structlog
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 
 from inkgrove import __version__
 from inkgrove.api import (
@@ -35,6 +34,7 @@ from inkgrove.api import (
     views,
 )
 from inkgrove.api.bodies import BodyLimits, check_media_type
+from inkgrove.api.cors import Cors
 from inkgrove.api.fast_lane import FastLane, Reader
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
@@ -129,7 +129,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     app.add_middleware(BodyLimits, settings=node.settings)
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(
-        CORSMiddleware,
+        Cors,
         allow_origins=node.settings.cors_origins,
         allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
+from inkgrove.api.bodies import first_headers
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import BadToken, ForeignOrigin
 from inkgrove.node.node import Node
@@ -48,10 +49,10 @@ def check_origin(request: Request) -> None:
 
 def bearer_of(request: Request) -> str | None:
     """The bearer token of a request."""
-    header = request.headers.get("authorization")
+    header = first_headers(request.scope).get(b"authorization")
     if header is None:
         return None
-    scheme, _, token = header.partition(" ")
+    scheme, _, token = header.decode("latin-1").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise BadToken("the Authorization header must be `Bearer TOKEN`")
     return token.strip()

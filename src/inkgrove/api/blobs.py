@@ -57,7 +57,7 @@ class UploadedBlob(BaseModel):
 async def upload_blob(request: Request, node: NodeDependency, caller: CallerDependency) -> UploadedBlob:
     """Upload bytes; an instance's `blob` field takes the answer as it is. Unused blobs are removed after a while."""
     uploader(caller)
-    media_type = media_type_of(request.headers) or _UNKNOWN_TYPE
+    media_type = media_type_of(request) or _UNKNOWN_TYPE
     if media_type in _FORMS or _MEDIA_TYPE.fullmatch(media_type) is None:
         raise UnsupportedMediaType("send the bytes as they are, with their own Content-Type: no form")
     with await run_in_threadpool(Upload, node, caller) as upload:

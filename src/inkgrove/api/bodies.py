@@ -70,7 +70,7 @@ class BodyLimits:
         if length is not None and int(length) > body.limit.size:
             raise body.limit.error()
         # A blob is bytes, whatever they are called: they are neither looked into nor collected.
-        if scope["path"] == BLOBS or not is_json(_bare(headers.get(b"content-type", b"").decode("latin-1"))):
+        if scope["path"] == BLOBS or not is_json(_media_type(headers)):
             return body.receive
         content = await body.read()
         if content:
@@ -148,13 +148,13 @@ def first_headers(scope: Scope) -> dict[bytes, bytes]:
     return dict(reversed(scope["headers"]))
 
 
-def media_type_of(headers: Mapping[str, str]) -> str:
+def media_type_of(request: Request) -> str:
     """The media type of a body without its parameters; empty if there is none."""
-    return _bare(headers.get("content-type", ""))
+    return _media_type(first_headers(request.scope))
 
 
-def _bare(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()
+def _media_type(headers: Mapping[bytes, bytes]) -> str:
+    return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str) -> bool:
@@ -170,7 +170,7 @@ async def check_media_type(request: Request) -> None:
     if not has_body or not isinstance(route, APIRoute):
         return
     taken = media_types_of(route)
-    given = media_type_of(headers)
+    given = media_type_of(request)
     if taken and "*/*" not in taken and given not in taken:
         raise UnsupportedMediaType(f"the body is {given[:80] or 'of no type'}; this takes {' or '.join(sorted(taken))}")
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from inkgrove.api.problems import media_type_of, problem_facts, responses
+from inkgrove.api.bodies import media_type_of
+from inkgrove.api.problems import problem_facts, responses
 from inkgrove.api.publishing import Strict, answer, read_json, require_token, writer_of
 from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key

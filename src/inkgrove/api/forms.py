@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
+from inkgrove.api.bodies import media_type_of
 from inkgrove.node.errors import OAuthInvalidRequest, RequestTooLarge, UnsupportedMediaType
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -36,7 +37,7 @@ def parse_form(encoded: bytes) -> Form:
 
 async def read_form(request: Request) -> Form:
     """The form in the body of a request."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+    if media_type_of(request) != FORM:
         raise UnsupportedMediaType(f"the body must be {FORM}")
     body = bytearray()
     async for chunk in request.stream():

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from inkgrove.api.problems import media_type_of, responses
+from inkgrove.api.bodies import media_type_of
+from inkgrove.api.problems import responses
 from inkgrove.api.publishing import Strict, body_of, instance_of, publish, read_body, read_json
 from inkgrove.api.recipients import find_elsewhere, names_in
 from inkgrove.core import errors as core

@@ -187,11 +187,6 @@ def problem(error: InkgroveError) -> JSONResponse:
     return JSONResponse(content, status, headers, MEDIA_TYPE)
 
 
-def media_type_of(request: Request) -> str:
-    """The media type of the body, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 _KINDS: Final = {
     404: node.NoSuchRoute,
     405: node.MethodNotAllowed,

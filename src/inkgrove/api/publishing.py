@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import get_node, token_of
+from inkgrove.api.bodies import first_headers, media_type_of
 from inkgrove.api.federation import federation_of
-from inkgrove.api.problems import media_type_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.node.errors import BadRequest, SignInRequired, UnknownInstance, UnsupportedMediaType
@@ -87,10 +87,11 @@ def require_token(request: Request) -> str:
 
 async def publish(request: Request, work: Work) -> Response:
     """Let the writer do the work; its answer comes when everything is on disk."""
-    key = request.headers.get("idempotency-key")
-    if key is None:
+    given = first_headers(request.scope).get(b"idempotency-key")
+    if given is None:
         job = Job(require_token(request), work)
     else:
+        key = given.decode("latin-1")
         if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
             raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
         job = Job(require_token(request), work, key, await _whole_request(request))
