@@ -39,7 +39,8 @@ def error_page() -> str:
         "",
         "This page is made from `core/errors.py`, `node/errors.py`, `federation/errors.py` and `client/errors.py` by `scripts/make_docs.py`.",
     ]
-    for family in InkgroveError.__subclasses__():
+    # By module: else the order would be that in which they are loaded.
+    for family in sorted(InkgroveError.__subclasses__(), key=lambda family: family.__module__):
         lines += ["", f"## {family.code}.\\*", "", family.__doc__ or "", "", "| code | meaning |", "|---|---|"]
         lines += [f"| `{reason.code}` | {reason.__doc__} |" for reason in family.__subclasses__()]
     return "\n".join(lines) + "\n"
