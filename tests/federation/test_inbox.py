@@ -156,7 +156,8 @@ def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
         node.close()
 
 
-def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is_a_stranger_no_more(node: Node) -> None:
+def john_who_knows_alice(node: Node) -> tuple[IdentityId, IdentityId, LogBuilder]:
+    """Somebody hosted here, somebody whom they know, and jane's log with an instance that changes twice."""
     john = create_identity(node, "john.haiku.ink", None).id
     alice = identity_of(key(2).public)
     node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
@@ -164,6 +165,11 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
     log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+    return john, alice, log
+
+
+def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is_a_stranger_no_more(node: Node) -> None:
+    john, alice, log = john_who_knows_alice(node)
 
     assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
     assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
@@ -174,13 +180,7 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
 
 
 def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node) -> None:
-    john = create_identity(node, "john.haiku.ink", None).id
-    alice = identity_of(key(2).public)
-    node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
-    log = LogBuilder()
-    log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
-    log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
-    log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
+    john, alice, log = john_who_knows_alice(node)
     assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.HELD
     assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on
     node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))

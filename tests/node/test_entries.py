@@ -17,9 +17,10 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.appending import Appender, Settled
+from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.entries import PublishEntries, check_offer
+from inkgrove.node.settled import Settled
 from inkgrove.store.prepare import Item
 from inkgrove.store.publishing import lock_keys, shares_of
 from tests.support.logs import resign

@@ -8,8 +8,9 @@ from sqlalchemy import update
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Update
-from inkgrove.node.appending import Appender, Settled
+from inkgrove.node.appending import Appender
 from inkgrove.node.instance_states import COSTLY, InstanceState
+from inkgrove.node.settled import Settled
 from inkgrove.store.publishing import lock_keys
 from inkgrove.store.tables import entries
 from tests.support.nodes import Person, RunningNode

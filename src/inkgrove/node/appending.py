@@ -6,7 +6,6 @@ those before it will leave behind, and everything is written at once. A plan tha
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from sqlalchemy import Connection
 
@@ -27,8 +26,9 @@ from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSc
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.instance_states import InstanceState, read_states
 from inkgrove.node.node import Node
-from inkgrove.node.schemas import EVERY_SCHEMA, Schemas, find_view, parse_schema_id
+from inkgrove.node.schemas import EVERY_SCHEMA, find_view, parse_schema_id
 from inkgrove.node.sending import hosted_among, queue_own
+from inkgrove.node.settled import Settled
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, fold_schema
 from inkgrove.store.blobs import blobs_in
@@ -39,7 +39,6 @@ from inkgrove.store.messages import payloads_of_schema
 from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
-    LogRole,
     OwnKey,
     add_shares,
     find_creates,
@@ -51,8 +50,6 @@ from inkgrove.store.publishing import (
 from inkgrove.store.reading import find_log
 
 LogKey = tuple[PublicKey, int]
-_KEPT: Final = 20_000
-_KEPT_INSTANCES: Final = 200
 
 
 @dataclass(slots=True)
@@ -76,39 +73,11 @@ class LogEnd:
         return self.first_kind == "schema-meta"
 
 
-class Settled:
-    """What does not change once it is committed, kept from one transaction to the next."""
-
-    def __init__(self, node: Node) -> None:
-        self.schemas = Schemas(node)
-        self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
-        """The log that an author writes a schema to."""
-        self.roles: dict[int, LogRole] = {}
-        """By the store's own number: what a log of instances is for."""
-        self.instances: dict[Hash, InstanceState] = {}
-        """Those that have many messages."""
-
-    def keep(self, instances: Mapping[Hash, InstanceState]) -> None:
-        """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
-        for instance, state in instances.items():
-            if state.is_costly:
-                self.instances.pop(instance, None)
-                self.instances[instance] = state
-        for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
-            del self.instances[oldest]
-
-    def trim(self) -> None:
-        """Forget everything before it becomes too much."""
-        if len(self.logs) + len(self.roles) > _KEPT:
-            self.logs.clear()
-            self.roles.clear()
-
-
 class Appender:
     """The state of one transaction that publishes."""
 
     def __init__(
-        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: "Settled", size: int
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: Settled, size: int
     ) -> None:
         self.node = node
         self.connection = connection

@@ -14,7 +14,7 @@ from inkgrove.messages.message import Message, decode_message
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Change, InstanceFold, fold_further
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
-from inkgrove.store.decide import Standing
+from inkgrove.store.decide import SOUND
 from inkgrove.store.messages import InstanceKey, messages_of, messages_since
 from inkgrove.store.publishing import CreateEntry
 from inkgrove.store.reading import LogState, read_logs
@@ -120,10 +120,7 @@ def _fold_further(
 
 
 def _is_sound(log: LogState) -> bool:
-    return log.is_whole and log.standing == _SOUND
-
-
-_SOUND: Final = Standing()
+    return log.is_whole and log.standing == SOUND
 
 
 def _is_public(messages: Iterable[LogMessage], *, since_create: bool) -> bool:

@@ -21,12 +21,13 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.access_log import Uses
-from inkgrove.node.appending import Appender, Settled
+from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import Closing, KeyReused, SignInRequired
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.sessions import authenticate_on
+from inkgrove.node.settled import Settled
 from inkgrove.store.publishing import (
     Recorded,
     RequestKey,

@@ -8,7 +8,7 @@ exactly what `core.log.verify_log` says of the same set.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from inkgrove.core.errors import (
     AfterEndOfLog,
@@ -80,6 +80,10 @@ class Standing:
     def is_behind_end(self, seq_num: int) -> bool:
         """Whether an entry at this place is no message: behind the end of its log or key, and in no invalid part."""
         return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)
+
+
+SOUND: Final = Standing()
+"""All entries count."""
 
 
 class Claim(NamedTuple):

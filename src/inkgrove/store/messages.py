@@ -13,7 +13,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
-from inkgrove.store.decide import Standing
+from inkgrove.store.decide import SOUND, Standing
 from inkgrove.store.reading import LogState, find_log, log_state, read_logs
 from inkgrove.store.registry import find_schema
 from inkgrove.store.tables import entries, log_schemas, logs, schemas
@@ -126,15 +126,12 @@ def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[
     )
     for log, rows in groupby(connection.execute(query), key=itemgetter(0)):
         state = states[log]
-        if state.standing == _SOUND:
+        if state.standing == SOUND:
             yield state, [LogMessage(seq_num, Hash(entry_hash), payload) for _, seq_num, entry_hash, payload in rows]
             continue
         # Only a forked log has several entries at one place.
         found = (_log_message(*row[1:], state.standing) for row in sorted(rows, key=itemgetter(1, 2)))
         yield state, [message for message in found if message is not None]
-
-
-_SOUND = Standing()
 
 
 def owners_of(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:

@@ -8,13 +8,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import func, select
-
-from inkgrove.store.database import Database
+from inkgrove.store.database import Database, lock_name
 
 _TURN: Final = "turn"
 
@@ -24,7 +21,7 @@ def turn(database: Database) -> Iterator[None]:
     """While it lasts no other pipeline merges into the views or swaps one; readers do not notice."""
     if database.is_postgresql:
         with database.writing() as connection:
-            connection.execute(select(func.pg_advisory_xact_lock(_key(_TURN))))
+            lock_name(connection, f"inkgrove {_TURN}".encode())
             yield
         return
     file = os.open(_path(database, _TURN), os.O_RDWR | os.O_CREAT, 0o600)
@@ -46,8 +43,3 @@ def turn_to_write(database: Database) -> AbstractContextManager[None]:
 
 def _path(database: Database, name: str) -> Path:
     return Path(database.url.database or "").with_name(f"inkgrove_pipeline_{name}.lock")
-
-
-def _key(name: str) -> int:
-    """The number that PostgreSQL knows a lock by."""
-    return int.from_bytes(blake2b(f"inkgrove {name}".encode(), digest_size=8).digest(), "big", signed=True)
