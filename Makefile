@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 WORKERS := $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test simulate lint format vectors docs site bench clean
+.PHONY: help setup demo up test test-all simulate restores lint format vectors docs site bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Install everything into .venv (runs by itself when needed)
 
@@ -25,12 +25,19 @@ demo: $(READY) ## Play the slothmail story: two nodes, one pipeline
 up: $(READY) ## The same, left running, with pages to look at
 	@$(BIN)/python -m examples.demo --stay
 
-test: $(READY) ## Run every test on all cores; what is skipped is listed with the reason
+test: $(READY) ## Prove every rule, on all cores; what is skipped is listed with the reason
 	@$(BIN)/python scripts/archive_spark.py
 	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+test-all: export INKGROVE_TEST_ALL = 1
+test-all: test ## The same with more seeds, kills and inputs, and everything on both databases (half an hour)
+
 simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --log simulation.log
+
+restores: export INKGROVE_TEST_RESTORES ?= 20
+restores: $(READY) ## Restore real nodes under load 20 times on each database (a quarter of an hour)
+	@$(BIN)/pytest tests/federation/test_restores.py -s
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

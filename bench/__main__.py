@@ -1,4 +1,7 @@
-"""Prints the table and writes bench/results/latest.json; `python -m bench pipeline node` measures these suites only."""
+"""Prints the table and writes bench/results/latest.json; `python -m bench pipeline node` measures these suites only.
+
+`python -m bench costs` is another table: what every route costs a stranger (`bench/costs.md`).
+"""
 
 import json
 import platform
@@ -49,4 +52,7 @@ def _rate(rate: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["costs"]:
+        import_module("bench.costs").main(sys.argv[2:])
+    else:
+        main()

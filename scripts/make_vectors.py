@@ -1,4 +1,4 @@
-"""Writes the test vectors under tests/vectors/{valid,invalid}; with --check compares them instead.
+"""Writes the test vectors tests/vectors/ed25519.json and under {valid,invalid}; with --check compares them instead.
 
 Keys and contents are fixed, so the same bytes come out every time. A change here is a change of the wire format.
 """
@@ -16,6 +16,7 @@ from inkgrove.core.hashing import Flavour, hash_yamf, hash_yasmf
 from inkgrove.messages import cbor
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
+from scripts.ed25519_cases import ed25519_cases
 from tests.support.logs import LogBuilder, key, resign
 
 VECTORS = ROOT / "tests" / "vectors"
@@ -216,6 +217,51 @@ def valid_messages() -> dict[str, dict]:
     }
 
 
+def overlong_messages() -> dict[str, dict]:
+    """One create, each time with one head longer than it need be: numbers, lengths and tags are read all the same."""
+    text = {
+        name: (0x60 | len(name), name.encode()) for name in ("kind", "create", "salt", "fields", "schema", "expires")
+    }
+    moment = b"1970-01-01T00:00:00Z"
+    # Head and content of every part, in the order of the shortest form.
+    parts = {
+        "map": (0xA5, b""),
+        "key": text["kind"],
+        "text": text["create"],
+        "of salt": text["salt"],
+        "bytes": (0x44, b"salt"),
+        "of fields": text["fields"],
+        "array": (0x80, b""),
+        "of schema": text["schema"],
+        "array-of-three": (0x83, b"\x58\x20" + b"\x88" * 32),
+        "integer": (0x0C, b""),
+        "version": (0x01, b""),
+        "of expires": text["expires"],
+        "tag": (0xC0, b""),
+        "moment": (0x60 | len(moment), moment),
+    }
+
+    def write(longer: str | None = None, width: int = 0) -> bytes:
+        written = b""
+        for name, (head, content) in parts.items():
+            major, argument = head & 0xE0, head & 0x1F
+            if name == longer:
+                written += bytes([major | {1: 24, 2: 25, 4: 26, 8: 27}[width]]) + argument.to_bytes(width, "big")
+            else:
+                written += bytes([head])
+            written += content
+        return written
+
+    return {
+        f"message-cbor-overlong-{part}-{width}": {
+            **message_case(f"The head of the {part} takes {width} bytes more than it need.", write(part, width), OK),
+            "same_as": write().hex(),
+        }
+        for part in ("map", "key", "text", "bytes", "array", "array-of-three", "integer", "tag")
+        for width in (1, 2, 4, 8)
+    }
+
+
 def invalid_messages() -> dict[str, dict]:
     author, instance = b"\x88" * 32, b"\0\x40" + b"\x99" * 64
     delete = {"kind": "delete", "instance": instance}
@@ -292,6 +338,9 @@ def invalid_messages() -> dict[str, dict]:
         ),
         "schema-log-zero": ("A schema in log 0.", {**create, "schema": [author, 0, 1]}, "message.bad-value"),
         "schema-version-zero": ("Version 0.", {**create, "schema": [author, 12, 0]}, "message.bad-value"),
+        "schema-log-too-large": ("Log 2^63.", {**create, "schema": [author, 2**63, 1]}, "message.bad-value"),
+        "schema-version-too-large": ("Version 2^63.", {**create, "schema": [author, 12, 2**63]}, "message.bad-value"),
+        "schema-version-negative": ("Version -1.", {**create, "schema": [author, 12, -1]}, "message.bad-value"),
         "schema-version-boolean": ("Version true.", {**create, "schema": [author, 12, True]}, "message.bad-value"),
         "fields-not-a-list": ("fields: 1.", {**create, "fields": 1}, "message.bad-value"),
         "fields-two-keys-in-one": (
@@ -378,6 +427,23 @@ def invalid_messages() -> dict[str, dict]:
             "message.over-limit",
         ),
         "revert-to-zero": ("A revert to version 0.", {"kind": "schema-revert", "target": 0}, "message.bad-value"),
+        "revert-too-large": ("A revert to 2^63.", {"kind": "schema-revert", "target": 2**63}, "message.bad-value"),
+        "instance-too-large": ("Entry 2^63.", {**delete, "instance": 2**63}, "message.bad-value"),
+        "migration-schema-log-zero": (
+            "A relation to log 0.",
+            migration({"action": "create", "type": "relation", "schema": [author, 0]}),
+            "message.bad-value",
+        ),
+        "identity-revoked-too-large": (
+            "A key revoked from entry 2^63 on.",
+            {
+                "kind": "identity",
+                "fqdn": "a.ink",
+                "endpoint": "https://a.ink",
+                "keys": [{"key": author, "revoked": [[1, 2**63]]}],
+            },
+            "message.bad-value",
+        ),
         "key-of-short": ("An identity id of 31 bytes.", {"kind": "key-of", "identity": b"x" * 31}, "message.bad-value"),
         "identity-key-twice": (
             "One key listed twice.",
@@ -393,7 +459,7 @@ def invalid_messages() -> dict[str, dict]:
 
 def main() -> int:
     cases = {
-        "valid": {**valid_logs(), **valid_messages()},
+        "valid": {**valid_logs(), **valid_messages(), **overlong_messages()},
         "invalid": {**invalid_logs(), **invalid_messages()},
     }
     wanted = {
@@ -401,7 +467,9 @@ def main() -> int:
         for folder, named in cases.items()
         for name, case in named.items()
     }
-    there = {path: path.read_text() for folder in cases for path in (VECTORS / folder).glob("*.json")}
+    wanted[VECTORS / "ed25519.json"] = json.dumps(ed25519_cases(), indent=1) + "\n"
+    there = {path: path.read_text() for path in VECTORS.glob("*.json")}
+    there |= {path: path.read_text() for folder in cases for path in (VECTORS / folder).glob("*.json")}
     if "--check" in sys.argv:
         for path in sorted(wanted.keys() | there.keys()):
             if wanted.get(path) != there.get(path):

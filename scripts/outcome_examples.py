@@ -76,6 +76,10 @@ SCHEMA_ENDS: dict[str, tuple[str, str]] = {
         "`validation: '(?=x)'`: RE2 has no look-ahead.",
         "validation-where-it-does-not-exist-is-invalid",
     ),
+    "schema.too-many-patterns": (
+        "A 25th pattern that is large, such as `.{1,500}`.",
+        "patterns-of-a-version-are-bounded-together",
+    ),
     "schema.validation-not-allowed": (
         "A pattern for an integer.",
         "validation-where-it-does-not-exist-is-invalid",

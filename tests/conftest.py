@@ -1,4 +1,4 @@
-"""The order of the files: long ones first, so that the workers of `make test` end together.
+"""Which tests run, and in which order: long files first, so that the workers of `make test` end together.
 
 A worker takes a whole file at a time. Files that start Spark, nodes or browsers take minutes, the rest seconds.
 """
@@ -8,16 +8,36 @@ from pathlib import Path
 import pytest
 
 from tests.support.java import prepare_java
+from tests.support.tiers import IS_THOROUGH
 
 prepare_java()
 _FIRST = ["spark", "federation", "browser", "node", "client", "store", "cli"]
+_ON_ONE_DATABASE = {"node", "federation", "spark"}
+"""Folders whose tests run on PostgreSQL in the second tier only, unless they are marked `both_databases`."""
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+def _is_for_second_tier(item: pytest.Item) -> bool:
+    if item.get_closest_marker("thorough"):
+        return True
+    if _folder(item) not in _ON_ONE_DATABASE or item.get_closest_marker("both_databases"):
+        return False
+    call = getattr(item, "callspec", None)
+    return call is not None and "postgresql" in call.params.values()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    if not IS_THOROUGH:
+        later = [item for item in items if _is_for_second_tier(item)]
+        if later:
+            config.hook.pytest_deselected(items=later)
+            items[:] = [item for item in items if not _is_for_second_tier(item)]
 
     def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(here).parts[0]
+        folder = _folder(item)
         return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
     items.sort(key=rank)

@@ -62,7 +62,7 @@ class Story:
         haiku, sloth = self.world.haiku, self.world.sloth
         self.dev, self.jane = haiku.join("dev"), haiku.join("jane")
         self.john, self.alice = sloth.join("john"), sloth.join("alice")
-        self.admins = haiku.join("admin"), sloth.join("admin")
+        self.admins = haiku.appoint("admin"), sloth.appoint("admin")
         for person in (self.dev, self.jane, self.john, self.alice):
             self.tell.say(f"  {person.fqdn:22} [dim]{person.id[:16]}…[/]")
 
@@ -136,8 +136,8 @@ class Story:
                 self.wait_for(person, ["Hello! ...friend"])
         for person in (self.john, self.alice):
             self.see(person, ["Hello! ...friend"])
-        self.wait(lambda: self.deliveries() == ["delivered"] * 2, "both deliveries are acknowledged")
-        self.tell.say("  Both deliveries are acknowledged; Jane sees that too.")
+        self.wait(lambda: self.deliveries() == ["held"] * 2, "both deliveries have come")
+        self.tell.say("  Jane sees that it has come. That they accepted it is told to nobody.")
 
     def deliveries(self) -> list[str]:
         """How the mail's way to each recipient stands."""
@@ -191,6 +191,8 @@ class Story:
     def rot(self) -> None:
         """Forgetting on purpose."""
         self.tell.step("Jane sends john twelve mails; his node keeps five copies and lets the others rot")
+        self.tell.request(self.john, "PUT", f"/me/senders/{self.jane.fqdn}")
+        self.john.ask("PUT", f"/me/senders/{self.jane.fqdn}")
         for number in range(1, 13):
             fields = {"subject": f"Mail {number}", "body": "Still hanging on.", "created": "2020-05-23T08:00:00Z"}
             body = {"schema": self.schema, "fields": fields, "recipients": [self.john.fqdn]}

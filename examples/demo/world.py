@@ -1,5 +1,6 @@
 """Where the story happens: two nodes of different owners as processes of their own, and one pipeline for both."""
 
+import json
 import os
 import signal
 import subprocess
@@ -55,6 +56,7 @@ class DemoNode:
         self.home.mkdir(parents=True, exist_ok=True)
         settings = {
             "REGISTRATION": "open",
+            "DOMAINS": self.domain,
             "ADMINISTRATORS": f"admin.{self.domain}",
             "RESOLVE": self.resolve,
             "ENDPOINT": f"https://{self.domain}",
@@ -92,13 +94,25 @@ class DemoNode:
         command = [sys.executable, "-m", "inkgrove", "peer", "add", fqdn, "--home", str(self.home)]
         subprocess.run(command, check=True, capture_output=True)
 
+    def appoint(self, name: str) -> "Person":
+        """What the operator types: `inkgrove identity create`, for a name that the settings list as administrator."""
+        fqdn = f"{name}.{self.domain}"
+        command = [sys.executable, "-m", "inkgrove", "identity", "create", fqdn, "--home", str(self.home), "--json"]
+        settings = {**os.environ, "INKGROVE_NODE_ENDPOINT": f"https://{self.domain}"}
+        made = subprocess.run(command, check=True, capture_output=True, env=settings, input=f"{PASSWORD}\n".encode())
+        return self._sign_in(fqdn, json.loads(made.stdout)["id"])
+
     def join(self, name: str) -> "Person":
         """A new identity on this node, signed in."""
         fqdn = f"{name}.{self.domain}"
         anybody = Person(self, fqdn, "", "")
         made = anybody.ask("POST", "/identities", json={"fqdn": fqdn, "password": PASSWORD, "name": name.title()})
+        return self._sign_in(fqdn, made["id"])
+
+    def _sign_in(self, fqdn: str, identity: str) -> "Person":
+        anybody = Person(self, fqdn, "", "")
         token = anybody.ask("POST", "/sessions", json={"fqdn": fqdn, "password": PASSWORD})["token"]
-        return Person(self, fqdn, made["id"], token)
+        return Person(self, fqdn, identity, token)
 
 
 class Person:

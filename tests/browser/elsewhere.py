@@ -11,11 +11,11 @@ from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.federation.errors import PeerTimeout
 from inkgrove.federation.inbox import receive
-from inkgrove.federation.rules import Fate
 from inkgrove.messages.delivery import Delivery, Parcel
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
+from inkgrove.node.acceptance import Fate
 from inkgrove.node.node import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.store.copies import find_copy, note_copies

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
 from inkgrove.core.keys import IdentityId
+from inkgrove.node.name_rules import bind_administrators
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.store.relations import put_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
@@ -44,6 +45,7 @@ class Post:
                 database.write(lambda c, pair=pair: put_state(c, *pair, "accepted", 0))
         first, second = self.nodes.nodes["a"], self.nodes.nodes["b"]
         first.node.settings = replace(first.node.settings, administrators=(JANE,))
+        bind_administrators(first.node)
         self.schema = publish(first.sign_in(JANE))
         # The other node gets the schema as anybody would: its signed log.
         author, log_id = schema_id(self.schema)
@@ -149,6 +151,8 @@ def test_attachment_and_sharing_reach_somebody_on_the_same_node_until_access_is_
     post: Post, tmp_path: Path
 ) -> None:
     jane, mary = post.sign_in(JANE), post.sign_in("mary.a.ink")
+    # Else it would wait until she accepts it, as what strangers on other nodes send.
+    assert post.nodes.nodes["a"].sign_in("mary.a.ink").put(f"/me/senders/{JANE}").status_code == 200
     leaf = tmp_path / "leaf.txt"
     leaf.write_text("a leaf, pressed")
     write(jane.page, "", "Only a note", "With a leaf.", leaf)

@@ -19,6 +19,7 @@ from tests.support.services import Service
 
 SETTINGS = NodeSettings(
     registration="open",
+    domains=("haiku.ink",),
     administrators=("admin.haiku.ink",),
     poll_seconds=0.05,
     heartbeat_seconds=1.0,

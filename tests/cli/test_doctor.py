@@ -89,8 +89,11 @@ def test_no_java_is_told_by_doctor_and_by_the_pipeline(tmp_path: Path, monkeypat
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     code, found = examine("--home", str(tmp_path))
     assert code == 1
-    assert found["java"]["found"].endswith("[pipeline.no-java]")
-    assert "default-jre-headless" in found["java"]["next"]
+    # Two whole sentences, and neither has a piece of the other.
+    assert re.fullmatch(r"Spark needs Java and [^:()]+( \([^()]+\))? \[pipeline.no-java\]", found["java"]["found"])
+    advice = "install Java 17 or newer (Debian: apt-get install default-jre-headless) or set JAVA_HOME"
+    assert found["java"]["next"] == advice
+    open_store(tmp_path).close()
     done = inkgrove("materialise", "--once", "--home", str(tmp_path))
     assert done.returncode == 1
     assert "install Java 17 or newer" in done.stderr
@@ -145,7 +148,7 @@ def test_views_that_nobody_keeps_up_to_date_are_told(tmp_path: Path) -> None:
 
 
 def test_reader_that_waits_in_vain_is_told_about_the_pipeline(tmp_path: Path) -> None:
-    settings = NodeSettings(registration="open", at_least_seconds=0.1)
+    settings = NodeSettings(registration="open", domains=("haiku.ink",), at_least_seconds=0.1)
     with RunningNode(tmp_path, tmp_path, settings) as running:
         running.create("jane.haiku.ink")
         jane = running.sign_in("jane.haiku.ink")
@@ -213,8 +216,8 @@ def test_full_disk_is_told_by_doctor_by_uploads_and_by_commands(small_disk: Path
     with RunningNode(tmp_path, small_disk) as running:
         running.create("jane.haiku.ink")
         refused = running.sign_in("jane.haiku.ink").post("/blobs", content=bytes(3_000_000))
-    assert (refused.status_code, refused.json()["code"]) == (503, "store.unavailable")
-    assert "free some space" in refused.json()["detail"]
+    assert (refused.status_code, refused.json()["code"]) == (507, "storage.low-disk")
+    assert "until its administrator has made room" in refused.json()["detail"]
     with Path("/dev/full").open("w") as full:
         command = ["bash", "-c", 'exec "$0" -m inkgrove log pool 23', os.sys.executable]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

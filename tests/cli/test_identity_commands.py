@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import inkgrove
 
 PASSWORD = "correct horse battery"
@@ -15,11 +17,44 @@ def test_identity_is_created_shown_and_listed(tmp_path: Path) -> None:
     created = json.loads(made.stdout)
     assert (created["fqdn"], created["endpoint"]) == ("jane.haiku.ink", "https://jane.haiku.ink")
     shown = json.loads(inkgrove("identity", "show", created["id"], *home, "--json").stdout)
-    assert shown == {**created, "profile": {}}
+    usage = {
+        "entries": {"used": 0, "limit": 1_000_000},
+        "payload_bytes": {"used": 0, "limit": 1024**3},
+        "blob_bytes": {"used": 0, "limit": 5 * 1024**3},
+    }
+    assert shown == {**created, "profile": {}, "usage": usage}
     listed = json.loads(inkgrove("identity", "list", *home, "--json").stdout)
-    assert listed == [{"fqdn": "jane.haiku.ink", "id": created["id"]}]
+    marks = {"is_administrator": False, "is_outside": True, "lives_here": True}
+    assert listed == [{"fqdn": "jane.haiku.ink", "id": created["id"], **marks, "usage": usage}]
+    quota = ("identity", "quota", "jane.haiku.ink", *home, "--json")
+    own = json.loads(inkgrove(*quota, "--entries", "5", "--blob-bytes", "0").stdout)["usage"]
+    assert {name: item["limit"] for name, item in own.items()} == {
+        "entries": 5,
+        "payload_bytes": 1024**3,
+        "blob_bytes": 0,
+    }
+    assert json.loads(inkgrove(*quota).stdout)["usage"] == own
+    assert json.loads(inkgrove(*quota, "--default").stdout)["usage"] == usage
     again = inkgrove("identity", "create", "jane.haiku.ink", "--no-password", *home)
     assert (again.returncode, "identity.exists" in again.stderr) == (1, True)
+
+
+def test_list_marks_administrators_and_names_outside_of_the_domains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INKGROVE_NODE_DOMAINS", '["haiku.ink"]')
+    monkeypatch.setenv("INKGROVE_NODE_ADMINISTRATORS", '["boss.haiku.ink"]')
+    home = ("--home", str(tmp_path))
+    for fqdn in ("boss.haiku.ink", "jane.haiku.ink", "joan.own.example"):
+        assert inkgrove("identity", "create", fqdn, "--no-password", *home).returncode == 0
+    lines = inkgrove("identity", "list", *home).stdout.replace("\n ", " ")
+    found = json.loads(inkgrove("identity", "list", *home, "--json").stdout)
+    assert {item["fqdn"]: (item["is_administrator"], item["is_outside"]) for item in found} == {
+        "boss.haiku.ink": (True, False),
+        "jane.haiku.ink": (False, False),
+        "joan.own.example": (False, True),
+    }
+    assert lines.count("(administrator)") == lines.count("(outside of node.domains)") == 1
 
 
 def test_password_comes_from_standard_input_and_never_shows(tmp_path: Path) -> None:

@@ -111,5 +111,6 @@ def test_policy_is_checked_before_anybody_waits(capsys: pytest.CaptureFixture[st
 
 
 def test_summary_of_a_schema_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    open_store(tmp_path).close()
     code, _, err = run(capsys, tmp_path, "summary", "slothmail")
     assert (code, "input.unknown-schema" in err) == (2, True), err

@@ -4,17 +4,22 @@ import shutil
 import time
 import webbrowser
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import httpx
 import pytest
 
+from tests.support.command import inkgrove
 from tests.support.components import require_component
 from tests.support.node_processes import Serving
+from tests.support.pages import make_people
 from tests.support.services import Address, Browser
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = {
     "registration": "open",
+    "domains": "haiku.ink",
     "administrators": "jane.haiku.ink,ada.haiku.ink,kim.haiku.ink,admin.haiku.ink",
     "at_least_seconds": "120",
     "heartbeat_seconds": "0.5",
@@ -25,7 +30,13 @@ SETTINGS = {
 def start_node(factory: pytest.TempPathFactory) -> Serving:
     """A node and its pipeline in a directory of their own."""
     require_component("Java", shutil.which("java"), "install a headless JRE, 17 or newer")
-    return Serving(factory.mktemp("client"), SETTINGS, command="up")
+    home = factory.mktemp("client")
+    for page in ("tutorial.md", "data-engineers.md"):
+        make_people(DOCS / page, home)
+    for name in ("jane", "admin"):
+        made = ["identity", "create", f"{name}.haiku.ink", "--name", name.title(), "--home", str(home)]
+        assert inkgrove(*made, stdin="correct horse battery\n").returncode == 0
+    return Serving(home, SETTINGS, command="up")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +48,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def wait_for_pipeline(serving: Serving) -> None:
     """Until it has taken in what is there: starting Spark takes longer than a reader waits."""
-    made = serving.client.post("/identities", json={"fqdn": "admin.haiku.ink", "password": "correct horse battery"})
-    assert made.status_code == 201, made.text
     deadline = time.monotonic() + 600
     while serving.client.get("/readyz").json()["view_lag"]:
         assert time.monotonic() < deadline, serving.log()

@@ -44,7 +44,9 @@ JANE = "jane.haiku.ink"
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningNode]:
-    settings = NodeSettings(registration="open", administrators=("admin.haiku.ink",), access_token_seconds=3600)
+    settings = NodeSettings(
+        registration="open", domains=("haiku.ink",), administrators=("admin.haiku.ink",), access_token_seconds=3600
+    )
     with RunningNode(tmp_path, tmp_path, settings) as node:
         node.create(JANE)
         yield node

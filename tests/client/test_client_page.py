@@ -20,8 +20,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.mark.parametrize("page", ["tutorial.md", "data-engineers.md"])
 def test_page_starts_a_node_like_the_one_that_it_is_run_against(page: str) -> None:
     told = read_start(DOCS / page)
-    assert told.keys() == {"registration", "administrators"}
-    assert told["registration"] == SETTINGS["registration"]
+    assert told.keys() == {"registration", "domains", "administrators"}
+    assert (told["registration"], told["domains"]) == (SETTINGS["registration"], SETTINGS["domains"])
     assert told["administrators"] in SETTINGS["administrators"].split(",")
 
 

@@ -10,10 +10,9 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import BadBundle
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.bundles import read_bundle, write_bundle
-from inkgrove.federation.errors import NotToBePassedOn
 from inkgrove.federation.receiving import NOBODY
 from inkgrove.messages.bundle import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import NotToBePassedOn, UnknownInstance
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ from inkgrove.messages.identity import FurtherKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import BadName, UnknownIdentity
-from inkgrove.node.identities import change_identity, create_identity
+from inkgrove.node.identities import append_document, change_identity, create_identity
 from inkgrove.node.identity_log import check_author, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key, replace_node_key
@@ -641,6 +642,27 @@ def test_served_document_carries_the_pool_and_two_payloads(node: Node) -> None:
     assert len(served.log) < 10
     assert parse_well_known(json.dumps(render_well_known(served)).encode()) == served
     assert isinstance(served, WellKnown)
+
+
+def test_serving_a_document_reads_little_of_a_long_log(node: Node) -> None:
+    jane = create_identity(node, "jane.haiku.ink", None)
+    for number in range(40):
+        change_identity(node, jane.id, profile={f"{number} {part}": "x" * 9_000 for part in range(20)})
+    served = well_known_of(node, "jane.haiku.ink")
+    tracemalloc.start()
+    assert well_known_of(node, "jane.haiku.ink") == served
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert served.log[-1].payload is not None
+    assert most < 8 * len(served.log[-1].payload)
+
+
+def test_served_document_shows_only_further_keys_that_say_whose_they_are(node: Node) -> None:
+    jane, john = (create_identity(node, f"{name}.haiku.ink", None) for name in ("jane", "john"))
+    document = replace(jane.document, keys=(FurtherKey(john.key),))
+    node.database.write(lambda connection: append_document(connection, node.secret_key(jane.key), document))
+    served = well_known_of(node, "jane.haiku.ink")
+    assert [len(served.log), served.keys] == [2, ()]
 
 
 def test_largest_document_fits_into_the_limit(john: Elsewhere) -> None:

@@ -284,7 +284,7 @@ def test_no_token_is_sent_to_another_node(tmp_path: Path) -> None:
     port = free_port()
     home = tmp_path / "a"
     home.mkdir()
-    settings = NodeSettings(registration="open", resolve=(f"*.eve.ink=127.0.0.1:{port}",))
+    settings = NodeSettings(registration="open", domains=("a.ink",), resolve=(f"*.eve.ink=127.0.0.1:{port}",))
     with RunningNode(home, home, settings) as running, listening(port) as heard:
         running.create("jane.a.ink")
         jane = running.sign_in("jane.a.ink")

@@ -19,8 +19,8 @@ from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
 from inkgrove.federation.inbox import receive_parcel
-from inkgrove.federation.outbox import PATH, read_receipts
-from inkgrove.federation.rules import Fate
+from inkgrove.federation.letters import read_receipts
+from inkgrove.federation.outbox import PATH
 from inkgrove.federation.signatures import sign_request
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import (
@@ -38,6 +38,7 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
@@ -398,10 +399,10 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
             assert b"request.too-slow" in connection.recv(65536)
             connection.close()
         assert took < 15
-        # Who answers nothing but garbage is nobody, each time.
+        # Who answers nothing but garbage is not found, each time, and is looked for again later.
         for _ in range(3):
             answer = jane.post("/instances", json={"schema": schema, "recipients": ["mallory.eve.ink"], "fields": {}})
-            assert (answer.status_code, answer.json()["code"]) == (404, "identity.unknown")
+            assert (answer.status_code, answer.json()["not_found_yet"]) == (201, ["mallory.eve.ink"])
         until(lambda: heard)
         assert them.count_entries("b") == before + 1
 

@@ -114,7 +114,7 @@ def eve(
         (list_one, send_garbage, 3600, "federation.bad-answer"),
         (list_one, drip, 3600, "federation.endless-answer"),
         (list_for_ever, send_garbage, 3600, "federation.endless-answer"),
-        (list_much_for_ever, send_garbage, 4, "federation.timeout"),
+        (list_much_for_ever, say_nothing, 4, "federation.timeout"),  # a quick machine comes to ask for entries
         (list_one, say_nothing, 4, "federation.timeout"),
         (say_nothing, say_nothing, 3600, None),
     ],

@@ -1,6 +1,7 @@
 """What becomes of parcels that do not hold, or come at a bad time."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 
@@ -13,22 +14,23 @@ from inkgrove.core.errors import LacksCreate, StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.verify import SignedEntry, verify_signed
-from inkgrove.federation import receiving
-from inkgrove.federation.errors import RequestBoxFull, SenderUnreachable
+from inkgrove.federation.errors import SenderUnreachable
 from inkgrove.federation.fetch import Answer
 from inkgrove.federation.inbox import receive, receive_parcel, take_in
-from inkgrove.federation.outbox import read_receipts
-from inkgrove.federation.receiving import MAX_REQUESTS_OF_SENDER
+from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.requests import release_held
-from inkgrove.federation.rules import Fate
 from inkgrove.messages import delivery
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
+from inkgrove.node import requests
+from inkgrove.node.acceptance import Fate
+from inkgrove.node.errors import RequestBoxFull
 from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
+from inkgrove.node.requests import MAX_REQUESTS_OF_SENDER
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, find_known, put_known
@@ -38,6 +40,8 @@ from inkgrove.store.requests import add_request, count_requests, find_request, l
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.races import Meanwhile, begin_before_commit
+
+pytestmark = pytest.mark.both_databases
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
 JANE = identity_of(key(1).public)
@@ -190,7 +194,7 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
         lock_box(connection, john)
         remove_requests(connection, john, JANE, log.hash(1))
         newer = encode_delivery(Delivery(JANE, [part(log, john, 1, 2)]))
-        add_request(connection, john, JANE, log.hash(1), newer, 0)
+        add_request(connection, john, JANE, log.hash(1), newer, str(SCHEMA.schema_id), 0)
 
     receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
     assert receipts[0].fate is Fate.ACCEPTED
@@ -271,7 +275,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
 
 
 def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "MAX_REQUESTS_OF_SENDER", 8)
+    monkeypatch.setattr(requests, "MAX_REQUESTS_OF_SENDER", 8)
     john = create_identity(node, "john.haiku.ink", None).id
     log = LogBuilder()
     for _ in range(12):
@@ -320,7 +324,8 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
     assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [Fate.HELD]
     node.database.write(lambda c: put_state(c, JANE, john, "accepted", 0))
     # Another process took jane for a stranger a moment ago.
-    late = Meanwhile(lambda: node.database.write(lambda c: add_request(c, john, JANE, log.hash(2), b"late", 0)))
+    put = partial(add_request, recipient=john, via=JANE, instance=log.hash(2), parcel=b"late", schema="", now=0)
+    late = Meanwhile(lambda: node.database.write(put))
 
     def now() -> int:
         late()
@@ -334,7 +339,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
 
 
 def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "MAX_REQUEST_BYTES", 10_000)
+    monkeypatch.setattr(requests, "MAX_REQUEST_BYTES", 10_000)
     john = create_identity(node, "john.haiku.ink", None).id
     log = LogBuilder()
     for _ in range(3):

@@ -73,14 +73,16 @@ def test_what_a_stranger_sent_is_delivered_once_they_are_accepted_as_followers(w
     wait_for(world.jane, mail, carol_b="delivered")
 
 
-def test_accepted_request_is_told_to_the_sender(world: World) -> None:
+def test_accepted_request_is_not_told_to_the_sender(world: World) -> None:
     mail = create(world.jane, make_schema(world.jane), recipients=["carol.b.ink"])["instance"]
     wait_for(world.jane, mail, carol_b="held")
     answer = world.carol.post(f"/me/requests/{world.jane.id.hex()}", json={"decision": "accept"})
     assert answer.json() == {"instances": [mail]}
-    wait_for(world.jane, mail, carol_b="delivered")
-    # She did not ask to follow, and is not made to.
+    # She did not ask to follow, and is not made to, on neither node.
     assert world.state("a", world.jane, world.carol) is None
+    assert world.state("b", world.jane, world.carol) is None
+    assert world.waiting() == []
+    wait_for(world.jane, mail, carol_b="held")
 
 
 def test_what_waits_is_delivered_when_the_recipient_follows_the_sender(world: World) -> None:

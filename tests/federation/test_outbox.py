@@ -16,17 +16,20 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.outbox import PATH
-from inkgrove.federation.requests import decide_request
+from inkgrove.federation.requests import forget_waiting, release_held, take_waiting
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
+from inkgrove.node.node_key import node_key
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
 from inkgrove.node.relations import move_relation
-from inkgrove.store.deliveries import count_waiting, note_failure, states_of, troubles
+from inkgrove.store.accepted_senders import add_sender
+from inkgrove.store.deliveries import Trouble, count_waiting, note_failure, states_of, troubles
 from inkgrove.store.notices import waiting_others
+from inkgrove.store.pending_recipients import pending_of
 from inkgrove.store.publishing import shares_of
 from inkgrove.store.relations import State, find_state, put_state
 from inkgrove.store.requests import list_requests
@@ -317,6 +320,17 @@ def test_node_that_asks_for_patience_gets_it(template: Path, tmp_path: Path) -> 
     assert 700 <= second - first < 750
 
 
+def test_queue_that_failed_by_a_wrong_clock_does_not_wait_for_that_time(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "az") as (nodes, play):
+        sender, year = nodes.nodes["a"].node, 365 * 86_400_000_000
+        there = node_key(nodes.nodes["z"].node).public
+        target = f"node {there.hex()}"
+        ahead = Trouble(1, sender.clock() + year, sender.clock() + year, "the clock was wrong")
+        sender.database.write(lambda connection: note_failure(connection, target, ahead))
+        mail = play(nodes.deliver("Hello", "z"))
+        assert nodes.states(mail) == {"z": "delivered"}
+
+
 def test_what_waits_too_long_is_given_up_by_its_own_age(template: Path, tmp_path: Path) -> None:
     with playing(template, tmp_path, "az") as (nodes, play):
         sender = nodes.nodes["a"].node
@@ -517,11 +531,11 @@ def test_request_that_was_refused_waits_again_when_it_is_shared_again(template: 
         jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"].node
         mail = play(nodes.deliver("Hello", "b"))
         assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
-        decide_request(there, john, jane, "refuse")
+        forget_waiting(there, john, jane)
         assert nodes.boxed("b") == []
         play(nodes.share(mail, "b"))
         assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
-        decide_request(there, john, jane, "accept")
+        take_waiting(there, john, jane)
         assert nodes.messages("b", mail) == 1
 
 
@@ -547,7 +561,7 @@ def test_change_brings_what_was_refused_before_even_if_others_there_have_a_part(
         assert nodes.messages("b", mail) == 1
         play(nodes.share(mail, "b"))
         assert nodes.boxed("b") == [mail]
-        decide_request(there.node, john.id, jane.id, "refuse")
+        forget_waiting(there.node, john.id, jane.id)
         put(john.id, "accepted")
         play(change("Hello for the third time"))
         assert nodes.states(mail) == {"ann": "refused", "b": "delivered"}
@@ -567,7 +581,7 @@ def test_share_is_not_lost_while_the_receipt_of_the_one_before_is_under_way(temp
                 (mail,) = nodes.boxed("b")
                 sent.append(mail)
                 if len(sent) == 1:
-                    decide_request(there, john, jane, "refuse")
+                    forget_waiting(there, john, jane)
                     nodes.publish(ShareInstance(parse_hash(mail), [nodes.people["b"].fqdn]))
             return answer
 
@@ -586,7 +600,8 @@ def test_receipt_that_is_older_than_the_word_of_the_recipient_does_not_count(tem
         async def accept_first(request: Request) -> Answer:
             answer = await handle(request)
             if request.url.endswith(PATH) and nodes.boxed("b"):
-                decide_request(there.node, john, jane, "accept")
+                move_relation(there.node, jane, john, "accept", tells=True)
+                release_held(there.node, john, jane)
                 there.outbox.wake()
                 await asyncio.sleep(5)  # jane's node is told of it before it hears what became of its request
             return answer
@@ -594,3 +609,54 @@ def test_receipt_that_is_older_than_the_word_of_the_recipient_does_not_count(tem
         nodes.network.handlers["b.ink"] = accept_first
         mail = play(nodes.deliver("Hello", "b"))
         assert (nodes.states(mail), nodes.messages("b", mail)) == ({"b": "delivered"}, 1)
+
+
+# Names that are not found at once
+
+
+def test_name_that_was_not_found_is_looked_for_until_it_is_or_its_time_is_over(template: Path, tmp_path: Path) -> None:
+    with playing(template, tmp_path, "ab") as (nodes, play):
+        here, there = nodes.nodes["a"], nodes.nodes["b"]
+        here.node.settings = replace(here.node.settings, give_up_seconds=20_000)
+        mary = there.add_person("mary")  # of whom jane's node has never heard
+        there.node.database.write(lambda c: add_sender(c, mary.id, nodes.people["a"].id, 0))
+        there.crash()
+        names = ["mary.b.ink", "nobody.b.ink", "mary.gone.ink"]
+
+        def send(access: Any = None, later: Sequence[str] = names) -> str:
+            work = CreateInstance(str(SCHEMA), {"text": "Hello"}, access, None, (), later=later)
+            body = nodes.publish(work)
+            assert body["not_found_yet"] == sorted(later)
+            instance: str = body["instance"]
+            return instance
+
+        def pending(mail: str) -> dict[str, tuple[str, str | None]]:
+            found = here.node.database.read(lambda c: pending_of(c, parse_hash(mail), nodes.people["a"].id))
+            return {item.name: (item.state, item.code) for item in found}
+
+        mail, public, ended, closed = send(), send({"mode": "public"}), send(), send()
+        not_yet = ("waiting", "federation.not-found-yet")
+        assert pending(mail) == dict.fromkeys(names, not_yet)
+        play(asyncio.sleep(600))
+        assert pending(mail) == dict.fromkeys(names, not_yet)
+        # Meanwhile one has ended, and another is for somebody else now.
+        nodes.publish(DeleteInstance(parse_hash(ended)))
+        only = {"mode": "closed", "to": [nodes.people["b"].fqdn]}
+        nodes.publish(ChangeInstance(parse_hash(closed), lambda old: {**old, "access": only}, "show"))
+
+        async def start() -> None:
+            there.start()
+            await asyncio.sleep(8_000)
+
+        play(start())
+        nobody = {"nobody.b.ink": ("refused", "federation.no-identity-there"), "mary.gone.ink": not_yet}
+        assert pending(mail) == pending(public) == nobody
+        assert pending(closed) == {**nobody, "mary.b.ink": ("refused", "federation.not-addressed")}
+        assert [nodes.messages("b", item) for item in (mail, public, ended)] == [1, 1, 0]
+        shown = there.node.database.read(lambda c: [shares_of(c, parse_hash(item)) for item in (mail, public, closed)])
+        assert shown == [[mary.id], [mary.id], [nodes.people["b"].id]]
+        play(asyncio.sleep(30_000))
+        assert pending(mail)["mary.gone.ink"] == ("given-up", "federation.unreachable")
+        # To send it again looks again.
+        nodes.publish(ShareInstance(parse_hash(mail), (), ["mary.gone.ink"]))
+        assert pending(mail)["mary.gone.ink"] == not_yet

@@ -85,3 +85,13 @@ def test_answer_may_be_as_large_as_what_is_left_for_its_domain_and_for_all(clock
     assert 0 < quota.left("john.haiku.ink") < 100_000
     clock.go_on(60)
     assert quota.left("two.evil.ink") == 100_000 + 4096
+
+
+def test_strangers_without_number_do_not_make_anybody_forgotten_who_has_sent_much(clock: Clock) -> None:
+    quotas = Quotas(10_000, clock)
+    quotas.use("heavy", 9_000)
+    for number in range(65_536):  # the networks of one IPv6 prefix of 48 bits
+        quotas.use(number, 1)
+    with pytest.raises(QuotaUsedUp):
+        quotas.use("heavy", 9_000)
+    quotas.use("somebody else", 9_000)

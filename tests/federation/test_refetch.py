@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.hashing import hash_yamf, parse_hash
-from inkgrove.federation.refetch import offer
+from inkgrove.federation.errors import NotGivenAgain
+from inkgrove.federation.refetch import offer, take_back
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.errors import UnknownInstance
+from inkgrove.store.copies import find_copy
 from inkgrove.store.peers import find_known
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
@@ -97,6 +99,28 @@ def test_owner_decides_who_gets_it_again(world: World) -> None:
     assert step_of(b, mail) == "stub"
     unknown = "0040" + "ab" * 64
     assert refusal(world.john.post(f"/instances/{unknown}/fetch")) == (404, "rot.no-such-copy")
+
+
+def test_what_has_expired_does_not_come_back(world: World) -> None:
+    """Neither does the owner's node give it, nor does another one take it from a node that gives it all the same."""
+    a, b = world.them.nodes["a"].node, world.them.nodes["b"].node
+    public = {"access": {"mode": "public"}, "expires": "2200-01-01T00:00:00Z"}
+    mail = create(world.jane, world.schema, recipients=["john.b.ink"], **public)["instance"]
+    wait_for(world.jane, mail, john_b="delivered")
+    take_down(b, mail, "cooked")
+    sender = a.database.read(lambda connection: find_known(connection, "john.b.ink"))
+    copy = b.database.read(lambda connection: find_copy(connection, parse_hash(mail)))
+    assert sender is not None
+    assert copy is not None
+    given = decode_delivery(offer(a, sender, parse_hash(mail)))
+    clock = a.clock
+    a.clock = b.clock = lambda: clock() + 200 * 366 * 86_400 * 1_000_000
+    with pytest.raises(UnknownInstance):
+        offer(a, sender, parse_hash(mail))
+    with pytest.raises(NotGivenAgain):
+        take_back(b, copy, world.john.id, given)
+    a.clock = b.clock = clock
+    assert (step_of(b, mail), world.them.payloads("b", mail)) == ("cooked", None)
 
 
 def test_what_its_owner_has_deleted_is_given_to_nobody(world: World) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,16 +17,21 @@ from inkgrove.messages import cbor
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.relations import move_relation
+from inkgrove.store.backlogs import first_backlog
+from inkgrove.store.deliveries import count_waiting
 from inkgrove.store.notices import find_notices, queue_notice
 from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import find_state, remove
+from inkgrove.store.relations import find_state, put_state, remove
 from tests.federation.conftest import Clock
+from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import key
 from tests.support.nodes import Person
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema, refusal
 from tests.support.races import Meanwhile, begin_before_commit
+
+pytestmark = pytest.mark.both_databases
 
 
 @dataclass
@@ -60,6 +66,13 @@ def test_relation_is_asked_for_accepted_used_and_ended(world: World) -> None:
     assert world.them.payloads("b", post) == 1
     assert world.carol.delete("/me/following/jane.a.ink").status_code == 204
     assert world.states() == [None, None]
+
+
+def test_relations_show_the_names_of_people_elsewhere(world: World) -> None:
+    world.carol.put("/me/following/jane.a.ink", json={})
+    world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
+    for person, other in ((world.jane, "carol.b.ink"), (world.carol, "jane.a.ink")):
+        assert [item["fqdn"] for item in person.get("/me/relations").json()["relations"]] == [other]
 
 
 def test_block_looks_like_a_refusal_elsewhere(world: World) -> None:
@@ -185,3 +198,47 @@ def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node)
         lambda: run(tell_waiting(node, Accepting(), jane, CAROL)),
     )
     assert node.database.read(lambda c: find_state(c, jane, CAROL.id)) is None
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_new_follower_gets_the_newest_of_what_was_published_before(
+    tmp_path: Path, postgres: PostgresServer, database: str
+) -> None:
+    places = {"a": postgres.create_database(f"earlier{database}")} if database == "postgresql" else {}
+    with federation(tmp_path, "ab", places, new_follower_posts=3) as them:
+        jane, carol = them.person("jane", "a"), them.person("carol", "b")
+        schemas = [make_schema(jane, name) for name in ("notes", "mails")]
+        public, followers = {"access": {"mode": "public"}}, {"access": {"mode": "relations"}}
+        facts: list[dict[str, Any]] = [public, followers, public, followers, {}, followers]
+        posts = [create(jane, schemas[number % 2], **fact)["instance"] for number, fact in enumerate(facts)]
+        ended = create(jane, schemas[0], **public)["instance"]
+        assert jane.delete(f"/instances/{ended}").status_code == 200
+        create(jane, schemas[0], **public, expires="2020-01-01T00:00:00Z")
+        narrowed = create(jane, schemas[0], **public)["instance"]
+        headers = {"Content-Type": "application/merge-patch+json"}
+        answer = jane.patch(f"/instances/{narrowed}", json={"access": {"mode": "self"}}, headers=headers)
+        assert answer.status_code == 200
+        for _ in range(2):  # to ask and to accept once more changes nothing
+            assert carol.put("/me/following/jane.a.ink", json={}).status_code == 200
+            assert jane.put("/me/followers/carol.b.ink", json={"state": "accepted"}).status_code == 200
+            for post in (posts[2], posts[3], posts[5]):
+                wait_for(jane, post, carol_b="delivered")
+        assert [them.payloads("b", post) for post in posts] == [None, None, 1, 1, None, 1]
+        node = them.nodes["a"].node
+        until(lambda: node.database.read(first_backlog) is None)
+        until(lambda: node.database.read(count_waiting) == 0)
+        # What comes next goes on as ever.
+        later = create(jane, schemas[1], **followers)["instance"]
+        wait_for(jane, later, carol_b="delivered")
+
+
+def test_what_was_refused_before_the_follower_was_known_there_is_sent_again(world: World) -> None:
+    """A post can overtake the word that its reader was accepted."""
+    node = world.them.nodes["a"].node
+    world.carol.put("/me/following/jane.a.ink", json={})
+    pair = world.carol.id, world.jane.id
+    node.database.write(lambda c: put_state(c, *pair, "accepted", 0))  # accepted, and not told yet
+    post = create(world.jane, make_schema(world.jane), access={"mode": "relations"})["instance"]
+    wait_for(world.jane, post, carol_b="refused")
+    assert world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"}).status_code == 200
+    wait_for(world.jane, post, carol_b="delivered")

@@ -1,12 +1,13 @@
 """Who is sent an instance, and what a receiver makes of it: every mode x sender x standing."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from inkgrove.core.keys import identity_of
-from inkgrove.federation.rules import Arrival, Fate, Standing, judge
 from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
 from inkgrove.node.audience import may_pass_on, may_receive
 from tests.support.logs import key
 
@@ -34,7 +35,7 @@ def test_what_may_be_passed_on(mode: AccessMode | None, expected: bool) -> None:
         ("closed", (True, False, False, False)),
         ("listed", (True, True, False, False)),
         (None, (True, True, False, False)),
-        ("relations", (True, True, True, False)),
+        ("relations", (False, False, True, False)),
         ("public", (True, True, True, False)),
     ],
 )
@@ -52,19 +53,26 @@ NOT_PASSED_ON, NOT_ADDRESSED = "federation.not-to-be-passed-on", "federation.not
 
 
 @pytest.mark.parametrize(("is_from_owner", "recipient"), list(product((True, False), (JOHN, BOB))))
+@pytest.mark.parametrize("is_follower", [True, False])
 @pytest.mark.parametrize("mode", [*MODES, None])
-def test_what_a_receiver_makes_of_it(mode: AccessMode | None, is_from_owner: bool, recipient: object) -> None:
+def test_what_a_receiver_makes_of_it(
+    mode: AccessMode | None, is_follower: bool, is_from_owner: bool, recipient: object
+) -> None:
     refusal = None
     if mode == "self" or (mode == "closed" and not is_from_owner):
         refusal = NOT_PASSED_ON
     elif mode == "closed" and recipient == BOB:
         refusal = NOT_ADDRESSED
+    elif mode == "relations" and not is_follower:
+        refusal = "federation.not-following"
     to = JOHN if recipient == JOHN else BOB
     for standing, fate in ((Standing.KNOWN, Fate.ACCEPTED), (Standing.STRANGER, Fate.HELD)):
-        found, error = judge(Arrival(access(mode), is_from_owner, is_deletion=False), to, standing)
+        arrival = Arrival(access(mode), is_from_owner, is_deletion=False)
+        found, error = judge(arrival, to, standing, is_follower=is_follower)
         assert (found, error.code if error else None) == ((Fate.REFUSED, refusal) if refusal else (fate, None))
-        ended, error = judge(Arrival(access(mode), is_from_owner, is_deletion=True), to, standing)
+        ended, error = judge(replace(arrival, is_deletion=True), to, standing, is_follower=is_follower)
         assert (ended, error) == (fate, None)
     for is_deletion in (True, False):
-        found, error = judge(Arrival(access(mode), is_from_owner, is_deletion), to, Standing.BLOCKED)
+        arrival = Arrival(access(mode), is_from_owner, is_deletion)
+        found, error = judge(arrival, to, Standing.BLOCKED, is_follower=is_follower)
         assert (found, error.code if error else None) == (Fate.REFUSED, "federation.blocked")

@@ -18,6 +18,7 @@ from tests.support.nodes import Person
 from tests.support.peers import run
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id
+from tests.support.replication import sync
 
 PICTURE = b"a sloth, hanging " * 1000
 
@@ -73,6 +74,26 @@ def test_recipient_reads_the_bytes_and_nobody_else(world: World) -> None:
     world.jane.close()
     assert world.carol.get(f"/blobs/{blob['hash']}").content == PICTURE
     assert refusal(world.dora.get(f"/blobs/{blob['hash']}")) == (404, "blob.unknown")
+
+
+def test_shared_and_replicated_blobs_are_read_though_neither_node_has_a_view(world: World) -> None:
+    for letter in "ab":
+        world.them.nodes[letter].node.store.unregister(schema_id(world.schema))
+    shared, public = world.upload(), world.upload(b"for everybody")
+    mail = create(world.jane, world.schema, fields={"picture": shared}, recipients=["carol.b.ink"])["instance"]
+    wait_for(world.jane, mail, carol_b="delivered")
+    assert world.carol.get(f"/blobs/{shared['hash']}").content == PICTURE
+    assert refusal(world.dora.get(f"/blobs/{shared['hash']}")) == (404, "blob.unknown")
+    # Nobody there follows her: b has it by replication alone, and fetches the bytes for whoever asks.
+    dave = world.them.person("dave", "a")
+    post = create(world.jane, world.schema, fields={"picture": public}, access={"mode": "public"})["instance"]
+    sync(world.them.nodes["b"], "dave.a.ink")
+    assert not list(world.them.nodes["b"].node.blobs.directory.rglob(public["hash"]))
+    assert world.them.nodes["b"].anybody.get(f"/blobs/{public['hash']}").content == b"for everybody"
+    dave.close()
+    assert world.jane.delete(f"/instances/{post}").status_code == 200
+    sync(world.them.nodes["b"], "dave.a.ink")
+    assert refusal(world.them.nodes["b"].anybody.get(f"/blobs/{public['hash']}")) == (404, "blob.unknown")
 
 
 def test_naming_the_hash_of_somebody_elses_blob_opens_nothing(world: World) -> None:

@@ -3,6 +3,7 @@
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.outbox import PATH
@@ -18,7 +19,7 @@ from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder, key
-from tests.support.nodes import RunningNode
+from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, create, make_schema, refusal, schema_id
 
 
@@ -137,6 +138,43 @@ def test_followers_get_what_is_for_them(world: World) -> None:
         assert world.held(mail) == [1, 1, 1, 1]
 
 
+def test_what_is_for_relations_goes_to_followers_of_its_owner_alone(world: World) -> None:
+    carol = world.them.person("carol", "d")  # knows everybody, and does not follow jane
+    for person in (world.jane, world.john):
+        assert carol.put(f"/me/senders/{person.fqdn}").status_code == 200
+    first = world.mail(recipients=["john.b.ink", "alice.c.ink", "bob.d.ink"])  # so that a knows where they are
+    wait_for(world.jane, first, john_b="delivered", alice_c="delivered", bob_d="delivered")
+    mail = world.mail(access={"mode": "relations"})
+    until(lambda: world.held(mail) == [1, 1, 1, 1])
+    refused = (422, "federation.not-following")
+    # Their nodes refuse to send it, the owner's too.
+    share = {"recipients": ["carol.d.ink"]}
+    assert refusal(world.jane.post(f"/instances/{mail}/share", json=share)) == refused
+    assert refusal(world.john.post(f"/instances/{mail}/pass-on", json=share)) == refused
+    body = {"schema": world.schema, "fields": {}, "access": {"mode": "relations"}, **share}
+    assert refusal(world.jane.post("/instances", json=body)) == refused
+    # A node that sends it all the same is refused.
+    for sender, letter in ((world.john, "b"), (world.jane, "a")):
+        fate = world.them.fate(sender, carol, world.them.pack(letter, mail))
+        assert fate == ("refused", "federation.not-following")
+    assert world.them.shares("d", mail) == {world.bob.id}
+    # What was passed on while it was `listed` is not followed up once it is for relations; that it ends is.
+    listed = world.mail(recipients=["john.b.ink"])
+    wait_for(world.jane, listed, john_b="delivered")
+    assert world.john.post(f"/instances/{listed}/pass-on", json={"recipients": ["carol.d.ink"]}).status_code == 200
+    wait_for(world.john, listed, carol_d="delivered")
+    answer = world.jane.patch(
+        f"/instances/{listed}",
+        json={"access": {"mode": "relations"}},
+        params={"history": "show"},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    assert answer.status_code == 200, answer.text
+    wait_for(world.john, listed, carol_d="refused")
+    assert world.jane.delete(f"/instances/{listed}").status_code == 200
+    wait_for(world.john, listed, carol_d="delivered")
+
+
 def test_stranger_waits_in_the_box_of_requests(strangers: World) -> None:
     mail = strangers.mail(recipients=["john.b.ink"])
     wait_for(strangers.jane, mail, john_b="held")
@@ -144,19 +182,86 @@ def test_stranger_waits_in_the_box_of_requests(strangers: World) -> None:
     strangers.change(mail, fields={"subject": "Hello?"})
     until(lambda: states(strangers.jane, mail) == {"john.b.ink": "held"} and count(strangers, "a") == 0)
     (request,) = strangers.john.get("/me/requests").json()["requests"]
-    assert (request["via"], request["fqdn"], request["instances"]) == (
-        strangers.jane.id.hex(),
-        "jane.a.ink",
-        [mail],
-    )
+    (waiting,) = request["instances"]
+    assert (request["via"], request["fqdn"], waiting["instance"]) == (strangers.jane.id.hex(), "jane.a.ink", mail)
     path = f"/me/requests/{strangers.jane.id.hex()}"
     answer = strangers.john.post(path, json={"decision": "accept"})
     assert answer.json() == {"instances": [mail]}
     assert strangers.held(mail) == [2, 2, None, None]
     assert strangers.john.get("/me/requests").json() == {"requests": []}
     assert refusal(strangers.john.post(path, json={"decision": "accept"})) == (404, "federation.no-such-request")
+
+
+def test_to_accept_one_mail_is_neither_to_accept_its_sender_nor_to_let_them_follow(strangers: World) -> None:
+    """Accept this, accept from them from now on, let them follow me: three things, and none is told to the sender."""
+    jane, john = strangers.jane, strangers.john
+    first, second = (strangers.mail(recipients=["john.b.ink"]) for _ in range(2))
+    for mail in (first, second):
+        wait_for(jane, mail, john_b="held")
+    (request,) = john.get("/me/requests").json()["requests"]
+    assert [item["instance"] for item in request["instances"]] == [first, second]
+    assert {item["schema"] for item in request["instances"]} == {strangers.schema}
+    assert all(item["size"] > 100 and item["arrived"] for item in request["instances"])
+    assert request["asks_to_follow"] is False
+    path = f"/me/requests/{jane.id.hex()}"
+    # Whoever wants to know what it is looks at it, and has accepted nothing by that.
+    (message,) = john.get(f"{path}/{first}").json()["messages"]
+    assert (message["kind"], message["fields"]) == ("create", {"subject": "Hello"})
+    assert strangers.held(first)[1] is None
+    # Accept this: the other one still waits, and so does what comes.
+    assert john.post(f"{path}/{first}", json={"decision": "accept"}).json() == {"instances": [first]}
+    assert (strangers.held(first)[1], strangers.held(second)[1]) == (1, None)
+    assert refusal(john.post(f"{path}/{first}", json={"decision": "accept"})) == (404, "federation.no-such-request")
+    third = strangers.mail(recipients=["john.b.ink"])
+    wait_for(jane, third, john_b="held")
+    # Accept from them from now on.
+    assert john.put("/me/senders/jane.a.ink").json() == {"instances": [second, third]}
+    assert [item["fqdn"] for item in john.get("/me/senders").json()["senders"]] == ["jane.a.ink"]
+    fourth = strangers.mail(recipients=["john.b.ink"])
+    wait_for(jane, fourth, john_b="delivered")
+    # Nobody follows anybody by all this, on neither node, and jane was told nothing.
+    assert john.get("/me/relations").json()["relations"] == jane.get("/me/relations").json()["relations"] == []
+    john_only = create(john, strangers.schema, fields={}, access={"mode": "relations"})["instance"]
+    assert john.get(f"/instances/{john_only}/deliveries").json()["deliveries"] == []
+    assert [states(jane, mail) for mail in (first, second, third)] == [{"john.b.ink": "held"}] * 3
+    # A change of what was accepted comes in; then jane hears that, as of any delivery.
+    strangers.change(first, fields={"subject": "Hello again"})
+    wait_for(jane, first, john_b="delivered")
+    assert strangers.held(first)[1] == 2
+    # From now on has an end.
+    assert john.delete("/me/senders/jane.a.ink").status_code == 204
+    assert refusal(john.delete("/me/senders/jane.a.ink")) == (404, "federation.unknown-sender")
+    # Let them follow me: she has to ask first.
+    answer = john.put("/me/followers/jane.a.ink", json={"state": "accepted"})
+    assert refusal(answer) == (409, "relation.not-requested")
+    assert jane.put("/me/following/john.b.ink").json() == {"state": "requested"}
+    assert john.put("/me/followers/jane.a.ink", json={"state": "accepted"}).json() == {"state": "accepted"}
+
+
+def test_one_of_several_requests_is_refused(strangers: World) -> None:
+    first, second = (strangers.mail(recipients=["john.b.ink"]) for _ in range(2))
+    for mail in (first, second):
+        wait_for(strangers.jane, mail, john_b="held")
+    path = f"/me/requests/{strangers.jane.id.hex()}"
+    assert strangers.john.post(f"{path}/{first}", json={"decision": "refuse"}).json() == {"instances": []}
+    (request,) = strangers.john.get("/me/requests").json()["requests"]
+    assert [item["instance"] for item in request["instances"]] == [second]
+    assert refusal(strangers.john.get(f"{path}/{first}")) == (404, "federation.no-such-request")
+
+
+def test_who_is_blocked_is_no_accepted_sender_any_more_and_nothing_of_theirs_waits(strangers: World) -> None:
+    jane, john = strangers.jane, strangers.john
+    mail = strangers.mail(recipients=["john.b.ink"])
+    wait_for(jane, mail, john_b="held")
+    assert john.put("/me/senders/jane.a.ink").json() == {"instances": [mail]}
+    assert john.put("/me/following/jane.a.ink").json() == {"state": "requested"}
+    assert john.put("/me/followers/jane.a.ink", json={"state": "blocked"}).status_code == 200
+    assert john.get("/me/senders").json()["senders"] == []
+    assert [item["side"] for item in john.get("/me/relations").json()["relations"]] == ["followers"]
+    until(lambda: jane.get("/me/relations").json()["relations"] == [])  # john asks no more
+    assert refusal(john.put("/me/senders/jane.a.ink")) == (409, "federation.sender-blocked")
     second = strangers.mail(recipients=["john.b.ink"])
-    wait_for(strangers.jane, second, john_b="delivered")
+    wait_for(jane, second, john_b="refused")
 
 
 def test_refused_request_leaves_nothing(strangers: World) -> None:
@@ -206,12 +311,45 @@ def test_sharing_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> None
         assert them.is_deleted("b", mail)
 
 
-def test_name_that_leads_nowhere_is_refused_before_anything_is_published(world: World) -> None:
+def test_name_that_certainly_leads_to_nobody_is_refused_before_anything_is_published(world: World) -> None:
     answer = world.jane.post(
-        "/instances", json={"schema": world.schema, "fields": {}, "recipients": ["nobody.dead.ink"]}
+        "/instances", json={"schema": world.schema, "fields": {}, "recipients": ["nobody.b.ink", "john.b.ink"]}
     )
     assert refusal(answer) == (404, "identity.unknown")
-    assert answer.json()["reason"] == "federation.unreachable"
+    assert answer.json()["reason"] == "federation.no-identity-there"
+
+
+def test_recipient_on_a_node_that_is_down_and_never_met_holds_up_nobody_else(tmp_path: Path) -> None:
+    with federation(tmp_path, "ab") as them:
+        jane, john = them.person("jane", "a"), them.person("john", "b")
+        them.acquaint(jane, john)
+        schema = make_schema(jane)
+        names = ["carol.dead.ink", "john.b.ink", "nobody.dead.ink"]
+        made = create(jane, schema, fields={"subject": "Hello"}, recipients=names)
+        mail, lost = made["instance"], ["carol.dead.ink", "nobody.dead.ink"]
+        assert made["not_found_yet"] == lost
+        until(lambda: states(jane, mail)["john.b.ink"] == "delivered")
+        codes = {item["fqdn"]: (item["recipient"], item["code"]) for item in _deliveries(jane, mail)}
+        assert [codes[name] for name in lost] == [(None, "federation.not-found-yet")] * 2
+        # Passing on and sharing wait as well.
+        assert john.post(f"/instances/{mail}/pass-on", json={"recipients": ["carol.dead.ink"]}).status_code == 200
+        assert states(john, mail) == {"carol.dead.ink": "waiting"}
+        # What is closed names ids inside of what is signed: without one, nothing waits for that recipient.
+        closed = create(jane, schema, access={"mode": "closed", "to": names[:2]})
+        assert closed["not_found_yet"] == ["carol.dead.ink"]
+        until(lambda: states(jane, closed["instance"])["john.b.ink"] == "delivered")
+        refused = {item["fqdn"]: (item["state"], item["code"]) for item in _deliveries(jane, closed["instance"])}
+        assert refused["carol.dead.ink"] == ("refused", "federation.cannot-be-named")
+        body = {"schema": schema, "access": {"mode": "closed"}, "recipients": ["carol.dead.ink"]}
+        assert refusal(jane.post("/instances", json=body)) == (409, "federation.cannot-be-named")
+        for mode, code in (("self", "publish.not-shareable"), ("relations", "federation.not-following")):
+            body = {"schema": schema, "access": {"mode": mode}, "recipients": ["carol.dead.ink"]}
+            assert refusal(jane.post("/instances", json=body)) == (422, code)
+
+
+def _deliveries(person: Person, instance: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = person.get(f"/instances/{instance}/deliveries").json()["deliveries"]
+    return found
 
 
 # Nodes that do not keep to the rules

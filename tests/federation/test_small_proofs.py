@@ -13,12 +13,12 @@ from inkgrove.core.entry import decode_entry
 from inkgrove.core.hashing import Hash, hash_yamf
 from inkgrove.core.keys import identity_of
 from inkgrove.federation.inbox import receive_parcel
-from inkgrove.federation.rules import Fate
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, decode_message, encode_message
 from inkgrove.messages.salt import encode_salted
+from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

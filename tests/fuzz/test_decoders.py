@@ -14,8 +14,9 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.yaml_form import parse_messages
 from tests.support.logs import LogBuilder, key
+from tests.support.tiers import amount
 
-INPUTS = int(os.environ.get("INKGROVE_FUZZ_INPUTS", "100000"))
+INPUTS = amount(10_000, 100_000, "INKGROVE_FUZZ_INPUTS")
 SEED = int(os.environ.get("INKGROVE_FUZZ_SEED", "20200522"))
 
 ENTRIES = [

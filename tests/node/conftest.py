@@ -31,6 +31,8 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         where = request.getfixturevalue("postgres").create_database(f"shared{next(_NUMBERS)}")
     settings = NodeSettings(
         registration="open",
+        metrics="local",
+        domains=("haiku.ink",),
         administrators=("admin.haiku.ink",),
         clients_per_address=10_000,
         sign_ins_per_address=10_000,
@@ -50,5 +52,8 @@ def jane(shared: RunningNode) -> Iterator[Person]:
 
 
 @pytest.fixture
-def john(shared: RunningNode) -> Iterator[Person]:
-    yield from _person(shared, "john")
+def john(shared: RunningNode, jane: Person) -> Iterator[Person]:
+    """Takes in what jane sends."""
+    for person in _person(shared, "john"):
+        assert person.put(f"/me/senders/{jane.fqdn}").status_code == 200
+        yield person

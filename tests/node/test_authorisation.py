@@ -62,6 +62,7 @@ _MERGE = ("application/merge-patch+json", b'{"fields": {"title": "Ink"}}')
 
 ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/identities"): Route(Who.ADMINISTRATOR, {"fqdn": "new.haiku.ink", "password": PASSWORD}, as_john=403),
+    ("POST", "/identities/challenges"): Route(Who.ANYBODY, {"key": key(9).public.hex()}),
     ("GET", "/identities/{name}"): Route(Who.ANYBODY, path="/identities/{jane}"),
     ("GET", "/me"): Route(Who.TOKEN),
     ("PATCH", "/me"): Route(Who.IDENTITY, {"name": "Jane"}),
@@ -71,6 +72,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/sessions"): Route(Who.ANYBODY, {"fqdn": "{jane}", "password": PASSWORD}),
     ("DELETE", "/sessions/current"): Route(Who.IDENTITY),
     ("GET", "/.well-known/inkgrove"): Route(Who.ANYBODY, right={404}),
+    ("GET", "/.well-known/inkgrove-node"): Route(Who.ANYBODY, right={422}),  # asked by an address
     ("POST", "/oauth/register"): Route(Who.ANYBODY, {"client_name": "A", "redirect_uris": [BACK]}),
     ("GET", "/oauth/authorize"): Route(Who.ANYBODY, right={400}),
     ("POST", "/oauth/authorize"): Route(Who.ANYBODY, form={"action": "allow"}, right={400}),
@@ -81,10 +83,20 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("DELETE", "/me/services/{client}"): Route(Who.IDENTITY, path="/me/services/{client}", as_john=404),
     ("GET", "/me/accesses"): Route(Who.IDENTITY),
     ("GET", "/me/relations"): Route(Who.SCOPE),
+    ("GET", "/me/usage"): Route(Who.IDENTITY),
     ("GET", "/me/requests"): Route(Who.IDENTITY),
     ("POST", "/me/requests/{via}"): Route(
         Who.IDENTITY, {"decision": "refuse"}, path=f"/me/requests/{'ab' * 32}", right={404}
     ),
+    ("GET", "/me/requests/{via}/{instance}"): Route(
+        Who.IDENTITY, path=f"/me/requests/{'ab' * 32}/{UNKNOWN}", right={404}
+    ),
+    ("POST", "/me/requests/{via}/{instance}"): Route(
+        Who.IDENTITY, {"decision": "refuse"}, path=f"/me/requests/{'ab' * 32}/{UNKNOWN}", right={404}
+    ),
+    ("GET", "/me/senders"): Route(Who.IDENTITY),
+    ("PUT", "/me/senders/{name}"): Route(Who.IDENTITY, path="/me/senders/{mary}"),
+    ("DELETE", "/me/senders/{name}"): Route(Who.IDENTITY, path="/me/senders/{mary}", as_john=404),
     ("GET", "/instances/{instance}/deliveries"): Route(
         Who.SCOPE, path="/instances/{note}/deliveries", scope=_READ, as_john=404
     ),
@@ -100,6 +112,8 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/heights"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/entries"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/own/heights"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/own/entries"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/forks"): Route(Who.ANYBODY, {"first": "AA==", "second": "AA=="}, right={422}),
     ("GET", "/federation/blobs/{hash}"): Route(Who.ANYBODY, path=f"/federation/blobs/{UNKNOWN}", right={401}),
     ("GET", "/federation/copies/{instance}"): Route(Who.ANYBODY, path=f"/federation/copies/{UNKNOWN}", right={401}),
@@ -219,6 +233,8 @@ def _filled(value: Any, names: dict[str, str]) -> Any:
 def world(shared: RunningNode) -> World:
     for fqdn in NAMES.values():
         shared.create(fqdn)
+    jane, admin = shared.sign_in("jane.haiku.ink"), NAMES["admin"]
+    assert jane.put(f"/me/senders/{admin}").status_code == 200
     service = Service(shared)
     scope = f"schema:{SCHEMA}:read"
     clock = shared.node.clock

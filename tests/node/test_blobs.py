@@ -149,12 +149,33 @@ def test_head_tells_all_but_the_bytes(clients: dict[str, httpx.Client]) -> None:
     }
 
 
-def test_uploaded_page_can_do_no_harm(clients: dict[str, httpx.Client]) -> None:
-    blob = upload(clients["jane"], b"<script>alert(1)</script>", "text/html")
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        *("text/html", "text/javascript", "application/javascript", "text/css", "image/svg+xml"),
+        *("application/xhtml+xml", "application/pdf", "application/wasm", "audio/unheard-of"),
+    ],
+)
+def test_uploaded_scripts_and_pages_are_served_as_mere_bytes(clients: dict[str, httpx.Client], media_type: str) -> None:
+    blob = upload(clients["jane"], b"alert(1)//<script>alert(1)</script>", media_type)
+    for extra in ({}, {"Range": "bytes=0-3"}):
+        headers = clients["jane"].get(f"/blobs/{blob['hash']}", headers=extra).headers
+        assert headers["content-type"] == "application/octet-stream"
+        assert headers["content-disposition"].startswith("attachment")
+        assert headers.get_list("x-content-type-options") == ["nosniff"]
+        assert headers.get_list("content-security-policy") == ["sandbox; default-src 'none'"]
+
+
+@pytest.mark.parametrize("media_type", ["image/avif", "audio/mpeg", "video/webm", "text/plain"])
+def test_what_cannot_act_is_shown_in_place_and_still_sandboxed(
+    clients: dict[str, httpx.Client], media_type: str
+) -> None:
+    blob = upload(clients["jane"], b"alert(1)", media_type)
     headers = clients["jane"].get(f"/blobs/{blob['hash']}").headers
-    assert headers["content-disposition"].startswith("attachment")
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert headers["content-type"] == media_type
+    assert headers["content-disposition"].startswith("inline")
+    assert headers.get_list("x-content-type-options") == ["nosniff"]
+    assert headers.get_list("content-security-policy") == ["sandbox; default-src 'none'"]
 
 
 def test_upload_needs_somebody(running: RunningNode) -> None:
@@ -184,7 +205,7 @@ def test_service_uploads_with_a_scope_that_writes(people: dict[str, Any], album:
 
 @pytest.fixture
 def small(place: Path | str, tmp_path: Path) -> Iterator[RunningNode]:
-    settings = NodeSettings(registration="open", max_blob_bytes=100_000, body_seconds=1)
+    settings = NodeSettings(registration="open", domains=("haiku.ink",), max_blob_bytes=100_000, body_seconds=1)
     with RunningNode(place, tmp_path, settings) as node:
         node.create("jane.haiku.ink")
         yield node
@@ -370,6 +391,7 @@ class Drawers:
 
 @pytest.fixture
 def drawers(running: RunningNode, clients: dict[str, httpx.Client]) -> Drawers:
+    running.acquaint()
     jane, john = clients["jane"], clients["john"]
     schemas = [make_schema(jane, name) for name in ("first", "second")]
     for schema in schemas:
@@ -599,8 +621,9 @@ def test_command_collects_beside_a_running_node(running: RunningNode, clients: d
     command = [sys.executable, "-m", "inkgrove", "blobs", "gc", "--grace", "0", "--json", *where]
     home = running.home if isinstance(place, str) else place
     if not isinstance(place, str):
-        # On SQLite the database lies in the home; this fixture keeps the blobs beside it.
-        (place / "blobs").symlink_to(running.home / "blobs")
+        # On SQLite the database lies in the home; this fixture keeps the other files beside it.
+        for name in ("blobs", "vault.key"):
+            (place / name).symlink_to(running.home / name)
     done = subprocess.run([*command, "--home", str(home)], capture_output=True, text=True, check=True)
     assert done.stdout == f'{{"blobs": 1, "orphans": 0, "bytes": {len(PICTURE)}}}\n'
     assert files(running.node) == []
@@ -622,7 +645,7 @@ def execute(node: Node, statement: str, **values: object) -> Any:
 
 
 def test_node_collects_by_itself(place: Path | str, tmp_path: Path) -> None:
-    settings = NodeSettings(registration="open")
+    settings = NodeSettings(registration="open", domains=("haiku.ink",))
     settings = replace(settings, blob_grace_seconds=0, blob_collection_seconds=1)
     with RunningNode(place, tmp_path, settings) as node:
         node.create("jane.haiku.ink")

@@ -10,7 +10,7 @@ import pytest
 
 from inkgrove.core.entry import decode_entry, hash_entry
 from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import SecretKey
+from inkgrove.core.keys import IdentityId, SecretKey
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
@@ -402,9 +402,10 @@ def test_changes_in_one_batch_see_each_other(shared: RunningNode, signer: Signer
     log = LogBuilder(signer.secret, signer.place(schema=schema)["log_id"])
     log.append(encode_message(mail(schema)))
     instance = hash_entry(log.entry(1))
+    elsewhere = IdentityId(bytes(range(32)))
     messages: list[Message] = [
         Update(version(schema), instance, {"stars": 1}),
-        Update(version(schema), 1, {"stars": 2}, Access("closed", (signer.client.id,))),  # type: ignore[attr-defined]
+        Update(version(schema), 1, {"stars": 2}, Access("closed", (elsewhere,))),
         Update(version(schema), instance, expires=Timestamp(0)),
         Delete(1),
     ]
@@ -418,7 +419,7 @@ def test_changes_in_one_batch_see_each_other(shared: RunningNode, signer: Signer
     assert [receipt["status"] for receipt in receipts] == ["stored"] * 5 + ["refused"]
     assert receipts[5]["problem"]["reason"] == "instance.after-delete"
     with shared.node.database.reading() as connection:
-        assert shares_of(connection, instance) == [signer.client.id]  # type: ignore[attr-defined]
+        assert shares_of(connection, instance) == [elsewhere]
 
 
 def test_ended_log_takes_no_more(signer: Signer) -> None:

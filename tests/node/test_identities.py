@@ -22,7 +22,7 @@ from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.caller import ANYBODY
 from inkgrove.node.errors import BadPassword, IdentityExists
-from inkgrove.node.identities import change_identity, create_identity, show_identity
+from inkgrove.node.identities import append_document, change_identity, create_identity, show_identity
 from inkgrove.node.identity_log import check_author, follow_identity_log
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
@@ -30,13 +30,17 @@ from inkgrove.node.passwords import hash_password
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.sessions import sign_in
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions, keys_of, set_password
+from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions, find_identity, keys_of, set_password
+from inkgrove.store.names import find_name
 from inkgrove.store.peers import add_node_key
+from tests.support.adopting import bring, prove, signed
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.races import Meanwhile, begin_before_commit
 from tests.support.revocations import Revoking
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_new_identity_is_served_by_name_and_by_id(running: RunningNode) -> None:
@@ -125,19 +129,12 @@ def _token(running: RunningNode) -> str:
 # A key that never leaves the client
 
 
-def signed(log: LogBuilder, message: IdentityMessage) -> dict[str, str]:
-    payload = encode_message(message)
-    entry = log.append(payload)
-    return {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
-
-
 def document(fqdn: str = "jane.haiku.ink", **changes: Any) -> IdentityDocument:
     return replace(IdentityDocument(fqdn, f"https://{fqdn}"), **changes)
 
 
 def adopt(running: RunningNode, log: LogBuilder, message: IdentityMessage, fqdn: str = "jane.haiku.ink") -> Response:
-    body = {"fqdn": fqdn, "password": PASSWORD, "signed": signed(log, message)}
-    return running.anybody.post("/identities", json=body)
+    return bring(running.anybody, log, fqdn, signed(log, message))
 
 
 def test_client_may_hold_the_key_and_sign_for_itself(running: RunningNode) -> None:
@@ -172,7 +169,8 @@ def test_first_entry_of_a_client_is_checked(
 
 
 def test_forged_first_entry_is_refused(running: RunningNode) -> None:
-    item = signed(LogBuilder(key(5), log_id=0), document())
+    log = LogBuilder(key(5), log_id=0)
+    item = signed(log, document())
     entry = bytearray(b64decode(item["entry"]))
     entry[-1] ^= 1
     other = b64encode(encode_message(document(name="Other"))).decode()
@@ -181,8 +179,10 @@ def test_forged_first_entry_is_refused(running: RunningNode) -> None:
         ({"payload": other}, "payload.hash-mismatch"),
         ({"entry": "%%%"}, "request.invalid"),
     ):
-        body = {"fqdn": "jane.haiku.ink", "password": PASSWORD, "signed": {**item, **changes}}
-        assert running.anybody.post("/identities", json=body).json()["code"] == code
+        sent = {**item, **changes}
+        given = bytes(entry) if changes.get("entry", "%%%") != "%%%" else log.entries[0].encoded
+        proof = prove(running.anybody, key(5), given, "jane.haiku.ink")
+        assert bring(running.anybody, log, "jane.haiku.ink", sent, **proof).json()["code"] == code
     assert running.node.store.heights() == {}
 
 
@@ -262,6 +262,24 @@ def test_further_key_counts_only_with_both_words(running: RunningNode) -> None:
     assert keys() == [key(5).public]  # no longer listed
 
 
+def test_name_that_two_documents_give_at_once_is_one_identitys(running: RunningNode) -> None:
+    """Both were signed here, in a past that a restored home does not remember."""
+    node, wanted = running.node, "wanted.haiku.ink"
+    people = [create_identity(node, f"{name}.haiku.ink", None) for name in ("jane", "john")]
+    for person in people:
+        secret, said = node.secret_key(person.key), replace(person.document, fqdn=wanted, endpoint=f"https://{wanted}")
+        node.database.write(lambda c, secret=secret, said=said: append_document(c, secret, said))  # type: ignore[misc]
+    begin_before_commit(
+        node.database,
+        lambda connection: follow_identity_log(connection, people[0].key),
+        lambda: node.database.write(lambda connection: follow_identity_log(connection, people[1].key)),
+    )
+    record, hosted = node.database.read(lambda c: (find_name(c, wanted), find_identity(c, wanted)))
+    assert record is not None
+    assert hosted is not None
+    assert record.identity == hosted.id == people[0].id
+
+
 def test_proof_has_no_message_behind_the_end_of_a_revoked_key(running: RunningNode) -> None:
     store, schema, notes = running.node.store, LogBuilder(key(50)), LogBuilder(key(60))
     for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
@@ -338,7 +356,7 @@ def test_node_keeps_its_own_key(place: Path | str, tmp_path: Path) -> None:
 @pytest.fixture
 def node(place: Path | str, tmp_path: Path) -> Iterator[Node]:
     """A node that nobody serves."""
-    opened = Node(place, NodeSettings(), home=tmp_path)
+    opened = Node(place, NodeSettings(domains=("haiku.ink",)), home=tmp_path)
     yield opened
     opened.close()
 

@@ -46,7 +46,8 @@ PUBLIC = {"mode": "public"}
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    settings = {"registration": "open", "body_seconds": "5", "log_level": "warning"}
+    settings = {"registration": "open", "domains": "haiku.ink", "metrics": "local", "body_seconds": "5"}
+    settings["log_level"] = "warning"
     with Serving(tmp_path_factory.mktemp("openapi"), settings) as node:
         yield node
 
@@ -137,18 +138,19 @@ def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Servi
     assert answer.status_code == 200, "still signed in, so all of it was"
 
 
+def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, filled: Path) -> None:
+    # Before the next one, which may change who sees the row and what it attaches.
+    before = count_answers(serving)
+    left = ("--exclude-path-regex", "(/changes|/federation/.*)$")
+    schemathesis(serving, None, "--include-path-regex", f"{KNOWN}|^/sessions", *left, config=filled)
+    assert answered_well(serving, before) >= READ
+
+
 def test_reader_meets_no_5xx_and_no_undocumented_answer(serving: Serving, tokens: dict[str, str], filled: Path) -> None:
     before = count_answers(serving)
     # What ends rows or keys would leave nothing behind it to be seen; a stream of changes never ends.
     left = ("--exclude-method", "DELETE", "--exclude-path-regex", "(/changes|/federation/.*)$")
     schemathesis(serving, tokens["carol"], "--include-path-regex", KNOWN, *left, seconds=25, config=filled)
-    assert answered_well(serving, before) >= READ
-
-
-def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, filled: Path) -> None:
-    before = count_answers(serving)
-    left = ("--exclude-path-regex", "(/changes|/federation/.*)$")
-    schemathesis(serving, None, "--include-path-regex", f"{KNOWN}|^/sessions", *left, seconds=20, config=filled)
     assert answered_well(serving, before) >= READ
 
 

@@ -1,6 +1,7 @@
 """Running a node: start, health, metrics, logs without secrets, and an end that loses nothing."""
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -19,8 +21,10 @@ import pytest
 from sqlalchemy import text
 
 from examples.demo.ports import free_port
+from inkgrove.api.problems import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
+from inkgrove.node.errors import VaultLocked
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
@@ -29,7 +33,7 @@ from inkgrove.store.view_store import open_views
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode
 
-OPEN = {"registration": "open"}
+OPEN = {"registration": "open", "domains": "haiku.ink"}
 
 
 def create_and_sign_in(serving: Serving, fqdn: str = "jane.haiku.ink") -> str:
@@ -128,7 +132,7 @@ def test_taken_port_is_an_error_with_its_code(tmp_path: Path) -> None:
 
 
 def test_several_processes_share_the_port_and_count_together(tmp_path: Path) -> None:
-    with Serving(tmp_path / "home", OPEN, arguments=("--workers", "2")) as serving:
+    with Serving(tmp_path / "home", {**OPEN, "metrics": "local"}, arguments=("--workers", "2")) as serving:
         token = create_and_sign_in(serving)
         for _ in range(40):
             # Each on a connection of its own, so that both processes get some.
@@ -157,7 +161,9 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
     go, waits = java_that_waits(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     # An option before the command holds for what it starts as well.
-    with Serving(tmp_path / "home", command="up", options=("--set", "node.registration=open")) as serving:
+    with Serving(
+        tmp_path / "home", command="up", options=("--set", "node.registration=open", "--set", "node.domains=haiku.ink")
+    ) as serving:
         create_and_sign_in(serving)
         wait_until(waits.exists, 120)
         assert "pipeline: starting" in serving.log()
@@ -309,6 +315,23 @@ def _runs(number: int) -> bool:
 # Health and metrics
 
 
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNode, Path]]:
+    """A node whose database is no database any more, and the file that it logs to."""
+    folder = tmp_path_factory.mktemp("broken")
+    with RunningNode(folder / "home", folder) as running:
+        handler = logging.FileHandler(folder / "log")
+        logging.getLogger().addHandler(handler)
+        running.node.store.close()
+        for path in (folder / "home").glob("*.db*"):
+            path.unlink()
+        for name in ("node.db", "views.db"):
+            (folder / "home" / name).write_bytes(b"no database at all, only some text" * 100)
+        yield running, folder / "log"
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
 def test_readiness_tells_the_lag_of_the_views(running: RunningNode) -> None:
     assert running.anybody.get("/healthz").json() == {"status": "ok"}
     assert running.anybody.get("/readyz").json() == {"status": "ready", "view_lag": 0}
@@ -326,6 +349,43 @@ def test_node_whose_store_is_gone_is_alive_and_not_ready(tmp_path: Path) -> None
         assert running.anybody.get("/healthz").status_code == 200
         answer = running.anybody.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "store.unavailable")
+
+
+_OWN_TO_THE_MACHINE = re.compile(r"node\.db|views\.db|vault\.key|sqlite|postgresql|SELECT|/tmp|/home", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent"),
+    [
+        ("GET", "/readyz", {}),
+        ("GET", "/", {}),
+        ("GET", "/views", {}),
+        ("GET", "/pages/me", {"headers": {"Cookie": f"__Host-inkgrove=ink_s_{'0' * 64}"}}),
+        ("GET", "/me", {"headers": {"Authorization": "Bearer ink_s_" + "0" * 64}}),
+        ("POST", "/sessions", {"json": {"fqdn": "jane.haiku.ink", "password": PASSWORD}}),
+        ("POST", "/identities", {"json": {"fqdn": "jane.haiku.ink", "password": PASSWORD}}),
+        ("GET", "/oauth/authorize?client_id=a&response_type=code", {}),
+        ("POST", "/oauth/token", {"data": {"grant_type": "refresh_token", "refresh_token": "a", "client_id": "a"}}),
+        ("GET", "/.well-known/inkgrove", {}),
+        ("GET", f"/blobs/0040{'00' * 64}", {}),
+    ],
+)
+def test_answer_of_a_broken_store_shows_no_place_of_this_machine(
+    broken: tuple[RunningNode, Path], method: str, path: str, sent: dict[str, Any]
+) -> None:
+    running, log = broken
+    before = log.stat().st_size
+    answer = running.anybody.request(method, path, **sent)
+    assert answer.status_code == 503, answer.text
+    assert "store.unavailable" in answer.text or "cannot be reached" in answer.text
+    assert _OWN_TO_THE_MACHINE.findall(answer.text) == []
+    assert "node.db" in log.read_text()[before:], "the log has the reason"
+
+
+def test_answer_without_the_key_of_the_vault_shows_no_place_of_this_machine() -> None:
+    facts = problem_facts(VaultLocked("the passphrase file /var/lib/inkgrove/vault.key cannot be read", file="/var"))
+    assert facts["detail"] == (VaultLocked.__doc__ or "").strip()
+    assert set(facts) == {"type", "title", "status", "code", "detail"}
 
 
 def test_metrics_tell_of_requests_store_and_blobs(running: RunningNode) -> None:
@@ -351,8 +411,16 @@ def test_metrics_tell_of_requests_store_and_blobs(running: RunningNode) -> None:
 def test_metrics_are_for_whom_the_setting_says(tmp_path: Path, setting: str, status: int) -> None:
     with RunningNode(tmp_path / "home", tmp_path, NodeSettings(metrics=setting)) as node:  # type: ignore[arg-type]
         assert node.anybody.get("/metrics").status_code == status
-        far = node.anybody.get("/metrics", headers={"X-Forwarded-For": "203.0.113.7"})
-        assert far.status_code == (200 if setting == "open" else 403)
+        # Behind a proxy on this machine everybody seems to be local; that it speaks for others is enough.
+        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
+            far = node.anybody.get("/metrics", headers={header: "127.0.0.1"})
+            assert far.status_code == (200 if setting == "open" else 403)
+
+
+def test_metrics_are_for_nobody_unless_they_are_opened(tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "home", tmp_path, NodeSettings()) as node:
+        answer = node.anybody.get("/metrics")
+        assert (answer.status_code, answer.json()["code"]) == (403, "auth.not-allowed")
 
 
 def test_new_home_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ ROUTES: dict[tuple[str, str], tuple[Who, str, int]] = {
     ("POST", "/pages/me/following/{name}/end"): (Who.IDENTITY, "/pages/me/following/{john}/end", 404),
     ("POST", "/pages/me/followers/{name}"): (Who.IDENTITY, "/pages/me/followers/{john}", 400),
     ("POST", "/pages/me/requests/{via}"): (Who.IDENTITY, f"/pages/me/requests/{'ab' * 32}", 400),
+    ("GET", "/pages/me/requests/{via}/{instance}"): (Who.IDENTITY, f"/pages/me/requests/{'ab' * 32}/0040", 404),
+    ("POST", "/pages/me/requests/{via}/{instance}"): (Who.IDENTITY, f"/pages/me/requests/{'ab' * 32}/0040", 400),
+    ("POST", "/pages/me/senders/{sender}/end"): (Who.IDENTITY, f"/pages/me/senders/{'ab' * 32}/end", 404),
     ("GET", "/pages/rot"): (Who.ADMINISTRATOR, "/pages/rot", 200),
     ("GET", "/pages/static/{name}"): (Who.ANYBODY, "/pages/static/style.css", 200),
 }
@@ -135,8 +138,8 @@ def test_ended_sign_in_leads_to_a_new_one(world: World) -> None:
 
 def test_token_of_a_service_opens_no_page(world: World) -> None:
     shared = world.running
-    shared.create("mary.pages.ink")
-    token = Service(shared).connect("mary.pages.ink", f"schema:{world.names['schema']}:read")["access_token"]
+    shared.create("mary.haiku.ink")
+    token = Service(shared).connect("mary.haiku.ink", f"schema:{world.names['schema']}:read")["access_token"]
     assert world.ask("GET", "/pages/me", token).status_code == 303
     bearer = shared.anybody.get("/pages/me", headers={"authorization": f"Bearer {token}"})
     assert bearer.status_code == 303
@@ -186,6 +189,19 @@ def test_browser_gets_a_page_and_a_program_problem_details(world: World) -> None
     assert "request.no-such-route" in page.text
     program = world.ask("GET", "/nowhere", None, accept="application/json")
     assert (program.status_code, program.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_page_of_an_ambiguous_name_lists_what_it_may_mean(world: World) -> None:
+    schemas = {person.fqdn: make_schema(person, "twice") for person in (world.jane, world.john)}
+    for schema in schemas.values():
+        world.running.node.store.register(schema_id(schema))
+    build_views(world.running.node)
+    page = world.ask("GET", "/pages/views/twice", None)
+    assert (page.status_code, "view.ambiguous-name" in page.text) == (409, True)
+    for owner, schema in schemas.items():
+        assert f'href="/pages/views/{schema}"' in page.text
+        assert f"by {owner}" in page.text
+        assert world.ask("GET", f"/pages/views/{schema}", None).status_code == 200
 
 
 def test_mistake_of_the_node_is_a_page_that_tells_nothing(shared: RunningNode) -> None:

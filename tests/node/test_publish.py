@@ -300,7 +300,7 @@ WIDER: dict[str, set[str]] = {
     "self": NEW_WORDS.keys() - {"self", "closed to nobody", "closed to jane"},
     "closed": NEW_WORDS.keys() - {"self", "closed to nobody", "closed to jane", "closed to john"},
     "listed": {*NEWCOMERS, "closed to the follower", "relations", "public"},
-    "relations": {*NEWCOMERS, "listed to mary", "public"},
+    "relations": {*NEWCOMERS, "closed to john", "listed to john", "listed to mary", "public"},
     "public": set(),
 }
 """For each mode so far the new words that let somebody see the past who could not: mary is new, john was sent it."""
@@ -313,7 +313,7 @@ def test_word_that_lets_somebody_new_see_the_past_is_refused(shared: RunningNode
         follower.put(f"/me/following/{jane.fqdn}", json={})
         jane.put(f"/me/followers/{follower.fqdn}", json={"state": "accepted"})
     schema = make_schema(jane)
-    sent = {} if mode == "self" else {"recipients": [ids["john"]]}
+    sent = {} if mode in ("self", "relations") else {"recipients": [ids["john"]]}
     found = set()
     for name, (new, named) in NEW_WORDS.items():
         instance = create(jane, schema, fields={"subject": "a"}, access={"mode": mode}, **sent)["instance"]
@@ -406,6 +406,52 @@ def test_instance_that_one_sees_can_be_copied_and_not_changed(shared: RunningNod
     assert refusal(john.delete(f"/instances/{sent['instance']}")) == (403, "publish.foreign-instance")
     assert refusal(john.post(f"/instances/{kept['instance']}/copy", json={})) == (404, "view.unknown-instance")
     assert refusal(john.delete(f"/instances/{kept['instance']}")) == (404, "view.unknown-instance")
+
+
+@pytest.mark.parametrize("mode", ["closed", "listed", "relations", "public"])
+def test_copy_of_somebody_elses_keeps_its_access_unless_one_says_so(
+    shared: RunningNode, jane: Person, john: Person, mode: str
+) -> None:
+    schema = make_schema(jane)
+    view = build_view(shared.node, schema)
+    mary = "07" * 32
+    sent = {"recipients": [john.fqdn, mary]} if mode in ("closed", "listed") else {}
+    john.put(f"/me/following/{jane.fqdn}", json={})
+    jane.put(f"/me/followers/{john.fqdn}", json={"state": "accepted"})
+    source = create(jane, schema, fields={"subject": "a"}, access={"mode": mode}, **sent)
+    add_row(shared.node, view, source, message_of(shared, source["entry"]).access, subject="a")
+
+    def copied(source_word: str | None = None, **facts: Any) -> Any:
+        """The access of a copy, made both ways, or why there is none."""
+        params = {} if source_word is None else {"source": source_word}
+        answers = (
+            john.post(f"/instances/{source['instance']}/copy", json=facts, params=params),
+            john.post(
+                "/instances",
+                json={"schema": schema, "fields": {}, "copied_from": source["instance"], **facts},
+                params=params,
+            ),
+        )
+        found = [
+            message_of(shared, answer.json()["entry"]).access if answer.status_code == 201 else refusal(answer)
+            for answer in answers
+        ]
+        assert found[0] == found[1]
+        return found[0]
+
+    shown = (409, "publish.shows-source")
+    stranger = "08" * 32
+    assert copied() == (Access("closed") if mode == "closed" else None)
+    assert copied(access={"mode": "self"}) == Access("self")
+    assert copied(recipients=[jane.id.hex()]) == (Access("closed", (jane.id,)) if mode == "closed" else None)
+    assert copied(recipients=[stranger]) == (shown if mode in ("closed", "relations") else None)
+    assert copied(access={"mode": "listed"}) == (shown if mode == "closed" else Access("listed"))
+    for wide in ("relations", "public"):
+        assert copied(access={"mode": wide}) == (Access(wide) if mode == "public" else shown)
+        assert copied("show", access={"mode": wide}) == Access(wide)
+    if mode == "closed":
+        assert copied(recipients=[mary]) == Access("closed", (IdentityId(b"\7" * 32),))
+        assert copied("show", recipients=[stranger]) == Access("closed", (IdentityId(b"\10" * 32),))
 
 
 def test_schema_is_found_by_name_if_only_one_has_it(shared: RunningNode, jane: Person, john: Person) -> None:

@@ -19,6 +19,8 @@ from tests.node.publishers import NodeProcess
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, create, mail, make_schema
 
+pytestmark = pytest.mark.both_databases
+
 
 def check_log(node: Node, author: PublicKey, log_id: int) -> list[Any]:
     """The log is whole and valid; its entries."""

@@ -25,6 +25,8 @@ from inkgrove.store.ingests import Offset
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import MAILS, PEOPLE, World, running_node
 
+pytestmark = pytest.mark.both_databases
+
 PUBLIC = Access("public")
 
 
@@ -139,12 +141,12 @@ def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
 
 def test_reader_waits_for_a_write_and_not_for_ever(world: World) -> None:
     world.create("jane", MAILS, {"subject": "one"}, access=PUBLIC)
-    token = render_position(world.materialiser.store.newest_offset())
+    token = render_position(world.node.node.vault, world.materialiser.store.newest_offset())
     behind = world.people["admin"].client.get("/views").json()["freshness"]
     assert (behind["is_current"], behind["behind"] > 0) == (False, True)
     world.catch_up()
     assert len(world.node.anybody.get(f"/views/mail?at_least={token}").json()["rows"]) == 1
-    later = render_position(Offset(2**62, 2**62))
+    later = render_position(world.node.node.vault, Offset(2**62, 2**62))
     late = world.node.anybody.get(f"/views/mail?at_least={later}")
     assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, "view.behind", "1")
 

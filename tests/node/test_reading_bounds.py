@@ -25,7 +25,11 @@ PUBLIC = {"mode": "public"}
 @pytest.fixture
 def running(place: Path | str, tmp_path: Path) -> Iterator[RunningNode]:
     settings = NodeSettings(
-        registration="open", administrators=("admin.haiku.ink",), max_page_bytes=MOST, max_past_bytes=MOST
+        registration="open",
+        domains=("haiku.ink",),
+        administrators=("admin.haiku.ink",),
+        max_page_bytes=MOST,
+        max_past_bytes=MOST,
     )
     with RunningNode(place, tmp_path, settings) as node:
         yield node
@@ -158,7 +162,11 @@ def test_instance_with_a_long_past_shows_its_present_only(running: RunningNode, 
 
 def test_who_does_not_sign_in_takes_no_place_from_those_who_do(place: Path | str, tmp_path: Path) -> None:
     settings = NodeSettings(
-        registration="open", administrators=("admin.haiku.ink",), max_listeners=20, heartbeat_seconds=0.1
+        registration="open",
+        domains=("haiku.ink",),
+        administrators=("admin.haiku.ink",),
+        max_listeners=20,
+        heartbeat_seconds=0.1,
     )
     with RunningNode(place, tmp_path, settings) as running, ExitStack() as streams:
         running.create("jane.haiku.ink")

@@ -19,9 +19,12 @@ from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.documents import plain
 from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.view_export import export_view
 from inkgrove.reference import ReferenceRow
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import FIELDS, MAILS, MINUTE, PEOPLE, Chance, Person, World, running_node
+
+pytestmark = pytest.mark.both_databases
 
 Row = dict[str, Any]
 
@@ -191,6 +194,43 @@ def test_pages_stay_right_while_rows_change(world: World, sort: list[tuple[str, 
     assert [instance for instance in found if bytes.fromhex(instance) in untouched] == [
         row.instance.hex() for row in wanted
     ]
+
+
+def test_minus_zero_is_zero_in_views_filters_order_and_exports(world: World, tmp_path: Path) -> None:
+    """docs/protocol.md section 4.9; by text, for -0.0 equals 0.0."""
+    everybody = Access("public")
+    zeros = [world.create("jane", MAILS, {"weight": weight}, access=everybody) for weight in (-0.0, 0.0, 0, -0.0)]
+    world.update(zeros[1], {"weight": -0.0})
+    small = world.create("jane", MAILS, {"weight": -5e-324}, access=everybody)
+    world.catch_up()
+    (view,) = (view for schema_id, view in world.materialiser.views.views().items() if schema_id == MAILS)
+    assert {row.instance: repr(row.fields["weight"]) for row in world.views()[MAILS].rows} == {
+        small: "-5e-324",
+        **dict.fromkeys(zeros, "0.0"),
+    }
+    in_order = [instance.hex() for instance in sorted(zeros)]
+    client = world.client(None)
+    for parameters, wanted in (
+        ({"where": "weight:eq:-0.0"}, in_order),
+        ({"where": "weight:in:-0.0,7"}, in_order),
+        ({"where": "weight:gte:-0.0"}, in_order),
+        ({"where": "weight:lt:0.0"}, [small.hex()]),
+        ({"sort": "weight", "limit": "2"}, [small.hex(), *in_order]),
+    ):
+        rows, _ = read_all(client, f"/views/{MAILS}", [*parameters.items(), ("count", "true")])
+        assert [row["instance"] for row in rows] == wanted, parameters
+        assert {repr(row["fields"]["weight"]) for row in rows} <= {"0.0", "-5e-324"}
+    for past in ("", f"?as_of={world.views()[MAILS].rows[1].seq_num}"):
+        assert '"weight":0.0' in client.get(f"/instances/{zeros[1].hex()}{past}").text.replace(" ", "")
+    session = world.materialiser.spark
+    for form in ("parquet", "csv", "json", "delta"):
+        target = tmp_path / form
+        assert export_view(session, world.materialiser.place, view, target, form) == 5  # type: ignore[arg-type]
+        read = session.read.schema("_instance string, weight double").option("header", "true")
+        if form == "csv":
+            read = session.read.option("header", "true").option("inferSchema", "true")
+        found = read.format("parquet" if form == "delta" else form).load(str(target)).collect()
+        assert sorted(repr(float(row["weight"])) for row in found) == ["-5e-324", *["0.0"] * 4], form
 
 
 def check_expansion(world: World, reader: Person | None) -> None:

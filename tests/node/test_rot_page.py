@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from inkgrove.pages.rot import draw_freshness
 from inkgrove.store.rot_runs import RotRun, begin_run, finish_run
+from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving
 from tests.support.nodes import Person, RunningNode
@@ -110,10 +111,11 @@ def test_budgets_of_the_settings_are_shown_before_any_run_and_the_plan_of_the_la
 
 
 def test_served_pages_show_the_budgets_of_the_settings(tmp_path: Path) -> None:
-    settings = {"administrators": "admin.haiku.ink", "registration": "open"}
+    settings = {"administrators": "admin.haiku.ink", "registration": "open", "domains": "haiku.ink"}
     with Serving(tmp_path, settings, options=("--set", "rot.rows=4321", "--set", "rot.fungus=fifo")) as serving:
         who = {"fqdn": "admin.haiku.ink", "password": "correct horse battery"}
-        assert serving.client.post("/identities", json=who).status_code == 201
+        made = ["identity", "create", who["fqdn"], "--home", str(tmp_path)]  # beside the running node, as operators do
+        assert inkgrove(*made, stdin=f"{who['password']}\n").returncode == 0
         token = serving.client.post("/sessions", json=who).json()["token"]
         page = serving.client.get("/pages/rot", headers={"cookie": f"__Host-inkgrove={token}"})
         assert "<dt>All copies together</dt><dd>4,321 copies</dd>" in page.text

@@ -368,7 +368,7 @@ def test_identity_sees_every_use(running: RunningNode, service: Service) -> None
 
 
 def test_reading_does_not_wait_for_a_write_and_closing_loses_nothing(place: Path | str, tmp_path: Path) -> None:
-    settings = NodeSettings(registration="open")
+    settings = NodeSettings(registration="open", domains=("haiku.ink",))
     with RunningNode(place, tmp_path, settings) as running:
         running.create("jane.haiku.ink")
         service = Service(running)

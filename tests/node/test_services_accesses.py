@@ -52,6 +52,7 @@ class World:
 def world(shared: RunningNode) -> World:
     for name in ("jane", "john", "admin"):
         shared.create(f"{name}.haiku.ink")
+    shared.acquaint()
     jane, john = shared.sign_in("jane.haiku.ink"), shared.sign_in("john.haiku.ink")
     notes = make_schema(jane, "notes", NOTES)
     about = {"about": {"action": "create", "type": "relation", "schema": notes}}

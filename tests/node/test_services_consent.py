@@ -149,7 +149,9 @@ def test_what_was_not_shown_is_not_granted(running: RunningNode, service: Servic
 def test_fqdn_of_a_schema_needs_both_to_point_at_each_other(place: Path | str, tmp_path: Path) -> None:
     named, nameless = (f"{key(number).public.hex()}/1" for number in (31, 32))
     names = (f"mail.schema.ink={named}", f"post.schema.ink={nameless}")
-    with RunningNode(place, tmp_path, NodeSettings(registration="open", schema_names=names)) as running:
+    with RunningNode(
+        place, tmp_path, NodeSettings(registration="open", domains=("haiku.ink",), schema_names=names)
+    ) as running:
         running.create("jane.haiku.ink")
         for log in (schema_log(31, "mail.schema.ink"), schema_log(32)):
             running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
@@ -183,7 +185,7 @@ def try_to_sign_in(running: RunningNode, fqdn: str, password: str, address: str)
 
 @pytest.fixture
 def limited(place: Path | str, tmp_path: Path) -> object:
-    settings = NodeSettings(registration="open", sign_ins_per_name=3, sign_ins_per_address=5)
+    settings = NodeSettings(registration="open", domains=("haiku.ink",), sign_ins_per_name=3, sign_ins_per_address=5)
     with RunningNode(place, tmp_path, settings) as running:
         running.create("jane.haiku.ink")
         running.create("john.haiku.ink")

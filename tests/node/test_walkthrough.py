@@ -8,7 +8,7 @@ import pytest
 from examples.demo.ports import free_port
 from tests.support.components import require_component
 from tests.support.node_processes import Serving
-from tests.support.pages import DEFAULT_URL, Step, matches, read_start, read_steps, run_page
+from tests.support.pages import DEFAULT_URL, Step, make_people, matches, read_start, read_steps, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -18,12 +18,15 @@ def test_walkthrough_does_what_it_shows(tmp_path: Path) -> None:
     require_component("Java", shutil.which("java"), "install a headless JRE, 17 or newer")
     here, there = free_port(), free_port()
     told = read_start(DOCS / "walkthrough.md")
-    assert told.keys() == {"registration", "administrators", "resolve"}
+    assert told.keys() == {"registration", "domains", "administrators", "metrics", "resolve"}
     told["resolve"] = told["resolve"].replace("8750", str(here)).replace("8760", str(there))
     settings = {**told, "at_least_seconds": "120"}
+    make_people(DOCS / "walkthrough.md", tmp_path / "home")
     with (
         Serving(tmp_path / "home", settings, command="up", port=here) as jane,
-        Serving(tmp_path / "alice-data", {**settings, "administrators": ""}, port=there) as alice,
+        Serving(
+            tmp_path / "alice-data", {**settings, "administrators": "", "domains": "sloth.example"}, port=there
+        ) as alice,
     ):
         nodes = {DEFAULT_URL: jane.url, "http://127.0.0.1:8760": alice.url}
         assert run_page(DOCS / "walkthrough.md", nodes, tmp_path) == []

@@ -1,6 +1,7 @@
 """Other people's vectors: bamboo-rs, varu64, lipmaa, RFC 8949, Wycheproof, ed25519-speccheck, p2panda."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from inkgrove.core.varu64 import decode_varu64, encode_varu64
 from inkgrove.messages import cbor
 from inkgrove.messages.message import decode_message
 from tests.support.command import inkgrove
+from tests.support.ed25519_by_hand import holds_strictly
 
 Published = Callable[[str], Any]
 
@@ -109,12 +111,23 @@ def is_accepted(key: str, message: str, signature: str) -> bool:
     return True
 
 
-def test_ed25519_speccheck_accepts_only_what_strict_libsodium_accepts(published: Published) -> None:
+def test_ed25519_speccheck_accepts_only_what_the_strict_rule_accepts(published: Published) -> None:
     cases = published("ed25519-speccheck/cases.json")
     accepted = [is_accepted(case["pub_key"], case["message"], case["signature"]) for case in cases]
-    # Number 3 mixes torsion into A and R of full order, with canonical encodings: the one libsodium lets pass.
+    # Number 3 mixes torsion into A and R of full order, with canonical encodings, and the equation holds as it is.
     assert [number for number, is_good in enumerate(accepted) if is_good] == [3]
     assert len(cases) == 12
+
+
+def test_all_published_ed25519_verdicts_hold(published: Published) -> None:
+    """The verdict that counts, of the library and of the rule as docs/protocol.md section 2.8 has it."""
+    cases = published("ed25519_strict_verdicts.json")
+    for case in cases:
+        key, message, signature = case["key"], case["msg"], case["sig"]
+        assert is_accepted(key, message, signature) == case["accepted"], (case["suite"], case["id"])
+        by_hand = holds_strictly(*map(bytes.fromhex, (key, message, signature)))
+        assert by_hand == case["accepted"], (case["suite"], case["id"])
+    assert Counter(case["accepted"] for case in cases) == {True: 48, False: 1078}
 
 
 def test_wycheproof_ed25519(published: Published) -> None:

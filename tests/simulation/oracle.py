@@ -72,6 +72,8 @@ class Oracle:
         """(node, follower, followee): how it stood there, and since when."""
         self.refused: dict[tuple[IdentityId, IdentityId], Time] = {}
         """(recipient, sender): when the recipient last refused what waited."""
+        self.senders: dict[tuple[IdentityId, IdentityId], list[tuple[Time, bool]]] = defaultdict(list)
+        """(recipient, sender): whether the recipient takes whatever the sender sends, and since when."""
 
     # What happens
 
@@ -106,8 +108,23 @@ class Oracle:
         if not history or history[-1][1] != state:
             history.append((self.tick(), state))
 
+        if state == "blocked" and self.domains[followee] == domain:
+            self.takes_from(followee, follower, is_so=False)
+
     def has_refused(self, recipient: IdentityId, sender: IdentityId) -> None:
         self.refused[recipient, sender] = self.tick()
+
+    def takes_from(self, recipient: IdentityId, sender: IdentityId, *, is_so: bool) -> None:
+        self.senders[recipient, sender].append((self.tick(), is_so))
+
+    def taken_from(self, recipient: IdentityId) -> list[IdentityId]:
+        """The senders whom somebody has accepted."""
+        return sorted(sender for (who, sender), words in self.senders.items() if who == recipient and words[-1][1])
+
+    def _is_taken_since(self, recipient: IdentityId, sender: IdentityId, time: Time) -> bool:
+        words = self.senders.get((recipient, sender), [])
+        before = [is_so for since, is_so in words if since <= time]
+        return bool(before) and before[-1] and all(is_so for since, is_so in words if since > time)
 
     # How things stood
 
@@ -131,7 +148,9 @@ class Oracle:
                 return was_sent and to in named
             case "listed":
                 return was_sent
-            case _:  # relations, public
+            case "relations":
+                return follows
+            case _:  # public
                 return was_sent or follows
 
     def _turns(self, story: Story, to: IdentityId, since: Time) -> Iterator[Time]:
@@ -155,8 +174,10 @@ class Oracle:
         return any("blocked" in self._states_since(domain, other, recipient, since) for other in others)
 
     def is_known(self, recipient: IdentityId, others: Collection[IdentityId], since: Time) -> bool:
-        """Whether somebody has had an accepted relation with one of those all the time since."""
+        """Whether somebody has had an accepted relation with one of those, or accepted them, all the time since."""
         domain = self.domains[recipient]
+        if any(self._is_taken_since(recipient, other, since) for other in others):
+            return True
         pairs = [pair for other in others for pair in ((recipient, other), (other, recipient))]
         return any(self._states_since(domain, *pair, since) == {"accepted"} for pair in pairs)
 
@@ -181,16 +202,20 @@ class Oracle:
             for _, by, to in story.passed_on:
                 here = self.domains[by]
                 held = set().union(*(found[other] for other, domain in self.domains.items() if domain == here))
-                passed = {item.entry for item in story.said if item.entry in held and self._is_passable(story, item)}
+                passed = {
+                    item.entry for item in story.said if item.entry in held and self._is_passable(story, item, by, to)
+                }
                 grows |= not passed <= found[to]
                 found[to] |= passed
         return found
 
-    @staticmethod
-    def _is_passable(story: Story, item: Said) -> bool:
-        """Whether somebody who has a message could have thought that it may be passed on."""
+    def _is_passable(self, story: Story, item: Said, by: IdentityId, to: IdentityId) -> bool:
+        """Whether somebody who has a message could have thought that it may be passed on to somebody."""
         later = [other.seq_num for other in story.said if other.seq_num >= item.seq_num]
-        return item.is_delete or any(story.mode_after(seq) not in ("self", "closed") for seq in later)
+        shut = ["self", "closed"]
+        if "accepted" not in self._states_since(self.domains[by], to, story.owner, 0):
+            shut.append("relations")
+        return item.is_delete or any(story.mode_after(seq) not in shut for seq in later)
 
     # Who must have what
 
@@ -205,10 +230,16 @@ class Oracle:
             moved = max(story.said[-1].time, story.last_sent.get(identity, 0))  # when it was last sent
             if not self._is_always_told(story, identity, moved) or self.has_blocked(identity, [story.owner], moved):
                 continue
+            if story.mode_at(self.time)[0] == "relations" and not self._follows_since(domain, identity, story, moved):
+                continue
             if self.is_known(identity, [story.owner], moved):
                 yield identity, True
             elif self.refused.get((identity, story.owner), 0) < moved:
                 yield identity, False
+
+    def _follows_since(self, domain: str, identity: IdentityId, story: Story, time: Time) -> bool:
+        """Whether a node has known somebody to follow the owner all the time since, as `relations` needs."""
+        return self._states_since(domain, identity, story.owner, time) == {"accepted"}
 
     def must_replicate(self, instance: Hash) -> Iterator[str]:
         """The nodes that must have all of a living instance because it is public where they replicate from."""
@@ -228,7 +259,8 @@ class Oracle:
                 story.mode_at(time),
                 *((item.access.mode, ()) for item in story.said if item.time > time and item.access),
             ]
-            if any(mode in ("self", "closed") for mode, _ in words) or self.has_blocked(to, [by, story.owner], time):
+            shut = ("self", "closed", "relations")
+            if any(mode in shut for mode, _ in words) or self.has_blocked(to, [by, story.owner], time):
                 continue
             if self.is_known(to, [by, story.owner], time):
                 yield by, to, True

@@ -17,7 +17,7 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Request
 from inkgrove.federation.outbox import PATH
-from inkgrove.federation.requests import decide_request, release_held
+from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, release_held, take_waiting
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
@@ -222,6 +222,7 @@ class World:
             (6, self._follow_somebody),
             (7, self._answer_somebody),
             (5, self._decide_requests),
+            (1, self._drop_sender),
         )
         (deed,) = self.rng.choices([deed for _, deed in deeds], [weight for weight, _ in deeds])
         name = deed.__name__.strip("_")
@@ -255,7 +256,7 @@ class World:
     async def _create(self, node: SimulatedNode, person: Person) -> None:
         access, word = await self._access(node, person)
         names = await self._names(node, person, 4)
-        if word is not None and word.mode in ("self", "closed"):
+        if word is not None and word.mode in ("self", "closed", "relations"):
             names = []
         if not node.is_up:
             return
@@ -380,11 +381,23 @@ class World:
         waiting = node.node.database.read(lambda c: list_requests(c, person.id))
         if not waiting:
             return
-        via = self.rng.choice(waiting).via
-        if self.rng.random() < 0.7:
-            decide_request(node.node, person.id, via, "accept")
-            node.outbox.wake()
-        else:
-            decide_request(node.node, person.id, via, "refuse")
-            self.oracle.has_refused(person.id, via)
+        chosen = self.rng.choice(waiting)
+        via, one = chosen.via, self.rng.choice((chosen.instance, None))
+        match self.rng.choice(("take", "take", "from now on", "from now on", "forget")):
+            case "take":
+                take_waiting(node.node, person.id, via, one)
+            case "from now on":
+                accept_sender(node.node, person.id, via)
+                self.oracle.takes_from(person.id, via, is_so=True)
+            case "forget":
+                forget_waiting(node.node, person.id, via, one)
+                self.oracle.has_refused(person.id, via)
+        node.outbox.wake()
         node.notice_relations()
+
+    async def _drop_sender(self, node: SimulatedNode, person: Person) -> None:
+        senders = self.oracle.taken_from(person.id)
+        if senders:
+            sender = self.rng.choice(senders)
+            drop_sender(node.node, person.id, sender)
+            self.oracle.takes_from(person.id, sender, is_so=False)

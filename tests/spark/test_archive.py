@@ -154,6 +154,8 @@ def test_view_is_exported_whole(on_sqlite: Materialiser, tmp_path: Path, form: s
     (view,) = on_sqlite.views.views().values()
     target = tmp_path / "out"
     assert export_view(on_sqlite.spark, on_sqlite.place, view, target, form) == 7  # type: ignore[arg-type]
+    # One task reads one state of the view: one file, as the documentation says.
+    assert len([file for file in target.glob("part-*") if not file.name.endswith(".crc")]) == 1
     if form == "delta":
         from deltalake import DeltaTable
 

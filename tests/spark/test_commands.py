@@ -53,6 +53,16 @@ class Home:
         assert ended.value.code == code, self.shown
         return self._capsys.readouterr().out
 
+    def watch(self, *arguments: str) -> str:
+        """What people see who have both outputs on one terminal, with the commands that move the cursor."""
+        terminal = Terminal()
+        self._monkeypatch.setattr(sys, "stderr", terminal)
+        self._monkeypatch.setattr(sys, "stdout", terminal)
+        with pytest.raises(SystemExit):
+            main([*arguments, "--home", str(self.folder)])
+        self._monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+        return terminal.getvalue()
+
     def read(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
         """The lines of JSON that a command prints, beside which it says nothing."""
         out = self.run(*arguments, "--json", code=code)
@@ -103,8 +113,8 @@ def test_commands_from_the_registry_to_the_archive(home: Home, tmp_path: Path) -
     assert home.run("views").count("not built yet: inkgrove materialise --once") == 2
     assert "positions are not in the views yet" in home.shown
 
-    # The first build has rows and a rate to show, and so has a rebuild. A small store is built and then taken in, too.
-    told = "10 messages: 8 applied, 2 quarantined; 6 rows written, 2 views built"
+    # The first build has rows and a rate to show, and so has a rebuild.
+    told = "5 messages: 4 applied, 1 quarantined; 3 rows written, 2 views built"
     assert told in home.run("materialise", "--once")
     assert re.search(rf"building {key(50).public.hex()[:8]}…/10 .*5/5 rows", home.shown), home.shown
     assert "3 rows written, 1 views built" in home.run("rebuild", "notes")
@@ -173,6 +183,16 @@ def check_outcomes(home: Home) -> None:
     assert len(home.read("outcomes", "notes", "--limit", "2")) == 2
     assert bad["code"] in home.run("outcomes", "notes", "--only", "quarantined")
     assert "no messages" in home.run("outcomes", "notes", "--only", "pending")
+
+
+def test_report_has_a_line_of_its_own(home: Home) -> None:
+    """Nothing but commands to the terminal stands between it and the beginning of a line, or of one that was erased."""
+    fill(home.folder)
+    home.run("index", key(50).public.hex(), "10")
+    for arguments in (["materialise", "--once"], ["rebuild", "notes"]):
+        seen = home.watch(*arguments)
+        assert "building" in seen
+        assert re.search(r"(\n|\r|\x1b\[2K)(\x1b\[[0-9;?]*[a-zA-Z])*5 messages: 4 applied, 1 quarantined; 3 rows", seen)
 
 
 def check_exports(home: Home, folder: Path) -> None:

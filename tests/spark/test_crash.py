@@ -19,10 +19,11 @@ from inkgrove.store.runs import Work
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator
 from tests.support.processes import kill, running, wait_until
+from tests.support.tiers import amount
 from tests.support.views import expected, materialised
 from tests.unit.schema.test_oracle import exact
 
-KILLS = int(os.environ.get("INKGROVE_TEST_KILLS", "4"))
+KILLS = amount(2, 4, "INKGROVE_TEST_KILLS")
 SEED = int(os.environ.get("INKGROVE_TEST_SEED", "7"))
 BATCHES, BATCH = 50, 3
 

@@ -79,6 +79,7 @@ def test_missing_or_old_java_is_said_with_what_to_install(tmp_path: Path, java: 
         (programs / "java").write_text(f"#!/bin/sh\n{java}\n")
         (programs / "java").chmod(0o755)
     home = str(tmp_path / "home")
+    open_store(home).close()
     code, out, err = run("materialise", "--once", "--home", home, PATH=str(programs), JAVA_HOME="")
     assert (code, out, len(err)) == (1, "", 1)
     assert "install Java 17 or newer" in err[0]

@@ -107,7 +107,7 @@ def story(spark: SparkSession, tmp_path: Path) -> Iterator[Story]:
     with ExitStack() as stack:
         settings = {"registration": "open", "resolve": resolve}
         serving = {
-            letter: stack.enter_context(Serving(tmp_path / letter, settings, port=port))
+            letter: stack.enter_context(Serving(tmp_path / letter, {**settings, "domains": f"{letter}.ink"}, port=port))
             for letter, port in ports.items()
         }
         stores: dict[str, Node] = {}

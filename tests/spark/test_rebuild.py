@@ -112,11 +112,12 @@ class Overtaken(Materialiser):
     stream: Materialiser
     shop: Shop
 
-    def _fill(self, *arguments: Any) -> None:
-        super()._fill(*arguments)
+    def _fill(self, *arguments: Any) -> list[dict[str, Any]]:
+        folded = super()._fill(*arguments)
         self.shop.update(1, "changed meanwhile")
         self.shop.create("new meanwhile")
         self.stream.catch_up()
+        return folded
 
 
 def test_what_became_dirty_during_a_build_is_in_it(spark: SparkSession, place: Path | str) -> None:
@@ -141,12 +142,13 @@ class Outdated(Materialiser):
     shop: Shop
     builds = 0
 
-    def _fill(self, *arguments: Any) -> None:
-        super()._fill(*arguments)
+    def _fill(self, *arguments: Any) -> list[dict[str, Any]]:
+        folded = super()._fill(*arguments)
         self.builds += 1
         if self.builds == 1:
             self.shop.migrate({"b": {"action": "create", "type": "text", "default": "new"}})
             self.stream.catch_up()
+        return folded
 
 
 def test_build_of_an_old_version_does_not_replace_a_newer_one(spark: SparkSession, place: Path | str) -> None:
@@ -163,6 +165,7 @@ def test_build_of_an_old_version_does_not_replace_a_newer_one(spark: SparkSessio
     assert exact(materialised(first)) == exact(expected(first))
     # It was built again, and nothing is left of the build that came too late.
     assert (late.builds, late.report.rebuilt) == (2, [schema_id])
+    assert late.report.counts["applied"] == 1  # what was dropped is not counted
     left = {int(name.split("_")[3]) for name in tables_of_views(first)}
     assert left == {1, 3, 4}  # shown before, by the stream, by the second build
     late.close()
@@ -189,7 +192,7 @@ def test_second_pipeline_leaves_the_stages_of_a_living_one_alone(spark: SparkSes
 class Unlucky(Materialiser):
     """One that fails when it has filled a build."""
 
-    def _fill(self, *arguments: Any) -> None:
+    def _fill(self, *arguments: Any) -> list[dict[str, Any]]:
         super()._fill(*arguments)
         raise KeyboardInterrupt
 

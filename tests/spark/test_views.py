@@ -3,38 +3,44 @@
 INKGROVE_TEST_WORLDS raises the number of generated worlds.
 """
 
-import os
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from inkgrove.core.log import HeldEntry
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.cascade import cascade, falling
 from inkgrove.pipeline.definitions import take_snapshot
 from inkgrove.pipeline.fold import fold_task
 from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.relations import Relations, effective
+from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.pipeline.tables import RELATIONS, RESULT, spark_schema
+from inkgrove.pipeline.view_source import RelationSource
 from inkgrove.store.all_outcomes import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
-from tests.support.views import expected, held_by, materialised
-from tests.support.world import differences, load_expected, load_world
+from tests.support.tiers import amount
+from tests.support.views import expected, expected_of, held_by, materialised
+from tests.support.whole_fold import Comparable
+from tests.support.world import AUTHORS, World, differences, load_expected, load_world
 from tests.unit.schema.test_oracle import exact
 from tests.unit.test_view_worlds import WORLDS, neutral_views
 
 Map = dict[str, Any]
-SEEDS = range(int(os.environ.get("INKGROVE_TEST_WORLDS", "6")))
+SEEDS = range(amount(3, 6, "INKGROVE_TEST_WORLDS"))
 
 
 def play(materialiser: Materialiser, seed: int) -> None:
     """A generated world, taken in and folded piece by piece."""
     rng = random.Random(seed)
-    materialiser.many = rng.choice([1, 20, 50_000])
     world = Generator(seed).world()
     for schema_id in world.registered[:1]:
         materialiser.store.register(schema_id)
@@ -64,19 +70,85 @@ def test_view_equals_the_oracle_however_entries_arrive(materialiser: Materialise
     assert exact(materialised(materialiser)) == wanted
 
 
+def outcomes_folded(materialiser: Materialiser) -> int:
+    """How many messages the pipeline says it has folded."""
+    return sum(materialiser.report.counts[outcome.value] for outcome in Outcome)
+
+
+def outcomes_shown(views: Comparable) -> int:
+    """How many messages have an outcome."""
+    return sum(len(view["outcomes"]) for view in views.values())
+
+
 @pytest.mark.parametrize("seed", range(20, 24))
-def test_large_store_is_built_at_once_and_taken_in_once(on_sqlite: Materialiser, seed: int) -> None:
+def test_first_build_folds_each_entry_once_and_counts_it_once(on_sqlite: Materialiser, seed: int) -> None:
     world = Generator(seed).world()
     for schema_id in world.registered:
         on_sqlite.store.register(schema_id)
     on_sqlite.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
-    on_sqlite.many = 1
     on_sqlite.catch_up(max_entries=2)
     assert on_sqlite.report.batches == 1
     assert on_sqlite.views.progress()[1] == on_sqlite.store.newest_offset()
-    assert exact(materialised(on_sqlite)) == exact(expected(on_sqlite))
+    found = materialised(on_sqlite)
+    assert exact(found) == exact(expected(on_sqlite))
+    assert outcomes_folded(on_sqlite) == outcomes_shown(found)
+    assert on_sqlite.report.written >= sum(len(view["rows"]) for view in found.values())
+    # Nothing is left for the stream.
+    on_sqlite.catch_up()
+    assert on_sqlite.report.batches == 1
+    assert outcomes_folded(on_sqlite) == outcomes_shown(found)
 
 
+@dataclass(frozen=True)
+class Together:
+    """All hand-written worlds in one store, each with authors of its own."""
+
+    worlds: dict[Path, World]
+    held: list[HeldEntry]
+    found: Comparable
+
+    def views_of(self, folder: Path) -> tuple[list[HeldEntry], Comparable]:
+        """What the store holds of a world, and the views of it."""
+        authors = {self.worlds[folder].symbols[author] for author in AUTHORS}
+        held = [item for item in self.held if item.signed.entry.author in authors]
+        hashes = {item.signed.hash for item in held}
+        found = {schema: view for schema, view in self.found.items() if schema is None or schema.author in authors}
+        outcomes = {name: said for name, said in found[None]["outcomes"].items() if name in hashes}
+        return held, {**found, None: {**found[None], "outcomes": outcomes}}
+
+
+@pytest.fixture(scope="module")
+def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Together:
+    worlds = {folder: load_world(folder / "world.yaml", salt=folder.name) for folder in WORLDS}
+    materialiser = Materialiser(spark, str(tmp_path_factory.mktemp("worlds")))
+    for world in worlds.values():
+        for schema_id in world.registered:
+            materialiser.store.register(schema_id)
+        materialiser.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
+    materialiser.catch_up()
+    result = Together(worlds, held_by(materialiser.store), materialised(materialiser))
+    assert outcomes_folded(materialiser) == outcomes_shown(result.found)
+    materialiser.close()
+    return result
+
+
+def check_world(folder: Path, world: World, held: list[HeldEntry], found: Comparable) -> None:
+    """Compare the views of a world with what the oracle makes of what is held, and with what is written by hand."""
+    assert exact(found) == exact(expected_of(held, world.registered))
+    if len(held) < len(world.entries):
+        return  # a store takes nothing into an invalid part: the expectation speaks of more than it holds
+    wanted = load_expected(folder / "expected.yaml", world)
+    for view in wanted:
+        view.pop("absent", None)
+    assert differences(world, neutral_views(found, world), wanted) == []
+
+
+@pytest.mark.parametrize("folder", WORLDS, ids=lambda folder: folder.name)
+def test_views_of_all_hand_written_worlds_in_one_store_are_as_expected(together: Together, folder: Path) -> None:
+    check_world(folder, together.worlds[folder], *together.views_of(folder))
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("folder", WORLDS, ids=lambda folder: folder.name)
 def test_view_of_a_hand_written_world_is_as_expected(on_sqlite: Materialiser, folder: Path) -> None:
     world = load_world(folder / "world.yaml")
@@ -85,13 +157,56 @@ def test_view_of_a_hand_written_world_is_as_expected(on_sqlite: Materialiser, fo
     on_sqlite.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
     on_sqlite.catch_up()
     found = materialised(on_sqlite)
-    assert exact(found) == exact(expected(on_sqlite))
-    if len(held_by(on_sqlite.store)) < len(world.entries):
-        return  # a store takes nothing into an invalid part: the expectation speaks of more than it holds
+    assert outcomes_folded(on_sqlite) == outcomes_shown(found)
+    check_world(folder, world, held_by(on_sqlite.store), found)
+
+
+def test_outcomes_without_a_schema_leave_the_view_when_entry_1_turns_out_forked(on_sqlite: Materialiser) -> None:
+    (folder,) = (folder for folder in WORLDS if folder.name == "outcome-without-a-schema-in-a-log-forked-at-entry-1")
+    world = load_world(folder / "world.yaml")
+    for schema_id in world.registered:
+        on_sqlite.store.register(schema_id)
+    before, forking = {}, []
+    for entry, payload in world.entries:
+        place = entry.author, entry.log_id, entry.seq_num
+        if place in before:
+            forking.append((entry.encoded, payload))
+        else:
+            before[place] = entry.encoded, payload
+    on_sqlite.store.ingest(list(before.values()))
+    on_sqlite.catch_up()
+    assert exact(materialised(on_sqlite)) == exact(expected(on_sqlite))
+    assert materialised(on_sqlite)[None]["outcomes"] == {}
+    on_sqlite.store.ingest(forking)
+    on_sqlite.catch_up()
     wanted = load_expected(folder / "expected.yaml", world)
-    for view in wanted:
-        view.pop("absent", None)
-    assert differences(world, neutral_views(found, world), wanted) == []
+    assert differences(world, neutral_views(materialised(on_sqlite), world), wanted) == []
+
+
+@pytest.mark.parametrize("name", ["inkgrove", "inkgrove-relations"])
+def test_source_refuses_a_store_that_is_not_there(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    spark.dataSource.register(InkgroveSource)
+    spark.dataSource.register(RelationSource)
+    read = spark.read.format(name).option("of", "edges").option("tables", "[]")
+    for place in (tmp_path / "typing-errror", tmp_path):
+        with pytest.raises(PySparkException, match=r"no store in .* \[store.not-found\]"):
+            read.option("store", str(place)).load().count()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_source_without_a_store_says_what_to_set(spark: SparkSession) -> None:
+    spark.dataSource.register(InkgroveSource)
+    with pytest.raises(PySparkException, match=r"say where the store is: .option\('store'"):
+        spark.read.format("inkgrove").load().count()
+
+
+def test_stream_refuses_a_store_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(InkgroveSource)
+    stream = spark.readStream.format("inkgrove").option("store", str(tmp_path / "typing-errror")).load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "point")).start()
+    with pytest.raises(PySparkException, match=r"store.not-found"):
+        query.awaitTermination(60)
+    assert not (tmp_path / "typing-errror").exists()
 
 
 def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:

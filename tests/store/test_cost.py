@@ -12,9 +12,12 @@ from sqlalchemy import event
 
 from inkgrove.core.keys import SecretKey
 from inkgrove.messages import cbor
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMeta
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.messages import InstanceKey
+from inkgrove.store.offers import offered_logs
 from inkgrove.store.opening import open_store
 from inkgrove.store.public_index import follow_logs
 from tests.support.logs import LogBuilder, key
@@ -150,3 +153,20 @@ def test_following_a_page_of_one_log_costs_each_entry_the_same(tmp_path: Path) -
         return steps
 
     assert steps_for(1_000) < 6 * steps_for(250)
+
+
+def test_page_of_offered_logs_takes_as_many_statements_however_many_there_are(database: Database) -> None:
+    store = LogStore(database)
+    found = []
+    for some in (range(1, 4), range(4, 13)):
+        for number in some:
+            log = LogBuilder(key(number))
+            log.append(encode_message(SchemaMeta("things")))
+            log.append(encode_message(SchemaMeta("others")))
+            branch = log.fork_at(2).entries[-1] if number % 2 else log.entry(2)
+            store.ingest([*offers(log, first=1, last=2), (branch, None)])
+        with recorded(database) as statements:
+            offered, _ = database.read(lambda c: offered_logs(c, None, after=0, limit=100, now=0))
+        found.append((len(offered), sum(log.proof is not None for log in offered), len(statements)))
+    assert found == [(3, 2, found[0][2]), (12, 6, found[0][2])]
+    assert found[0][2] <= 8

@@ -1,11 +1,14 @@
 """Reads on a connection that a thread keeps: each sees one state, the next one whatever was committed since."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from inkgrove.core.errors import StoreUnavailable, UnknownField
 from inkgrove.store.database import Database, parse_place
@@ -62,4 +65,26 @@ def test_reads_go_on_after_the_database_was_closed(database: Database) -> None:
     assert count(database) == 0
     database.close()
     assert count(database) == 0
+    database.close()
+
+
+def test_threads_that_keep_a_connection_leave_connections_for_all_others(database: Database) -> None:
+    threads = 40  # more than any pool that has a bound would give
+    together = Barrier(threads)
+
+    def look(connection: Connection) -> int:
+        together.wait(20)
+        return connection.scalar(text("SELECT count(*) FROM numbers")) or 0
+
+    with ThreadPoolExecutor(threads) as readers:
+        assert sum(readers.map(lambda _: database.read_at_once(look), range(threads))) == 0
+        with ThreadPoolExecutor(1) as other:  # the readers still keep theirs
+            found = other.submit(database.read, lambda connection: connection.scalar(text("SELECT 1")))
+            assert found.result(10) == 1
+    database.close()
+
+
+def test_pool_without_a_free_connection_is_a_store_that_cannot_be_used_now(database: Database) -> None:
+    with pytest.raises(StoreUnavailable, match="all connections are in use: try again"), database.translated():
+        raise PoolTimeoutError("QueuePool limit of size 5 overflow 10 reached, connection timed out, timeout 30.00")
     database.close()

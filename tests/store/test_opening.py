@@ -17,12 +17,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import column, table, update
 
-from inkgrove.core.errors import StoreTooNew, StoreUnavailable
+from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import identities
-from inkgrove.store.opening import NEWEST, open_store
+from inkgrove.store.opening import NEWEST, open_store, require_store
 from inkgrove.store.staging import open_stage
 from inkgrove.store.view_store import open_views
 from tests.store.postgres import PostgresServer
@@ -47,6 +47,27 @@ def test_new_store_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert {"node.db", "node.db-wal", "node.db-shm", "views.db", "inkgrove"} <= modes.keys()
     assert set(modes.values()) == {0o600}, modes
+
+
+def test_store_that_is_not_there_is_made_only_on_purpose(place: Place) -> None:
+    for _ in range(2):
+        with pytest.raises(NoStore):
+            open_store(place, create=False)
+        with pytest.raises(NoStore):
+            require_store(place)
+    if isinstance(place, Path):
+        assert not place.exists() or list(place.iterdir()) == []
+    open_store(place).close()
+    require_store(place)
+    open_store(place, create=False).close()
+
+
+def test_empty_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "node.db").touch()
+    with pytest.raises(NoStore):
+        open_store(tmp_path, create=False)
+    open_store(tmp_path).close()
+    require_store(tmp_path)
 
 
 def test_store_that_is_there_keeps_its_modes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.store import writers
 from tests.support.logs import LogBuilder, key
+from tests.support.tiers import amount
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -75,7 +76,7 @@ def test_several_processes_create_one_store(place: writers.Place) -> None:
     assert at_once(writers.open_only, place, (1,), (2,), (3,)) == [0, 0, 0]
 
 
-BATCHES, KILLS = 50, int(os.environ.get("INKGROVE_TEST_KILLS", "8"))
+BATCHES, KILLS = 50, amount(4, 8, "INKGROVE_TEST_KILLS")
 
 
 def test_writer_killed_at_random_moments_of_50_batches_leaves_whole_ones(place: writers.Place) -> None:

@@ -7,15 +7,18 @@ import pytest
 from sqlalchemy import Connection, select
 
 from inkgrove.core.entry import decode_entry
+from inkgrove.core.fork import verify_fork_proof
 from inkgrove.core.keys import IdentityId
+from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.offers import lacking_ranges, read_offered
+from inkgrove.store.offers import lacking_ranges, offered_logs, read_offered
 from inkgrove.store.opening import open_store
 from inkgrove.store.public_index import follow_logs, is_behind
 from inkgrove.store.wanted import due_schemas
@@ -81,18 +84,63 @@ def test_end_of_what_was_public_once_is_remembered_and_nothing_else_of_it(store:
         Delete(2),
     )
 
-    def offered() -> list[int]:
-        found = store.database.read(
-            lambda c: read_offered(c, key(1).public, 7, [(1, 10)], after=0, most=100, most_bytes=10_000)
-        )
-        return [decode_entry(entry).seq_num for entry, payload in found.entries if payload is not None]
-
     take(store, log, 1, 2)
-    assert (public(store), offered()) == ({1: False}, [1])
+    assert (public(store), offered(store)) == ({1: False}, [1])
     take(store, log, 3, 4)
-    assert (public(store), offered()) == ({}, [])
+    assert (public(store), offered(store)) == ({}, [])
     take(store, log, 5, 6)
-    assert (public(store), offered()) == ({1: True}, [5])
+    assert (public(store), offered(store)) == ({1: True}, [5])
+
+
+def test_what_has_expired_is_not_offered(store: LogStore) -> None:
+    """Its newest word on that counts, whatever else it says; that it has ended is offered all the same."""
+    log = log_of(
+        Create(SCHEMA, {}, PUBLIC, Timestamp(100)),
+        Create(SCHEMA, {}, PUBLIC),
+        Update(SCHEMA, 1, {"text": "a change"}),
+        Update(SCHEMA, 2, expires=Timestamp(50)),
+        Update(SCHEMA, 1, expires=None),
+        Update(SCHEMA, 1, expires=Timestamp(200)),
+        Delete(2),
+    )
+    take(store, log, 1, 2, 3)
+    assert (offered(store, 99), offered(store, 100)) == ([1, 2, 3], [2])
+    take(store, log, 4)
+    assert (offered(store, 49), offered(store, 50), offered(store, 100)) == ([1, 2, 3, 4], [1, 3], [])
+    assert (named(store, 99), named(store, 100)) == ([7], [])
+    take(store, log, 5)
+    assert offered(store, 100) == [1, 3, 5]
+    take(store, log, 6)
+    assert (offered(store, 199), offered(store, 200)) == ([1, 3, 5, 6], [])
+    take(store, log, 7)
+    assert (offered(store, 200), named(store, 200)) == ([7], [7])
+
+
+def offered(store: LogStore, now: int = 0) -> list[int]:
+    """The places of the log whose payloads are offered at a time."""
+    found = store.database.read(
+        lambda c: read_offered(c, key(1).public, 7, [(1, 10)], after=0, most=100, most_bytes=10_000, now=now)
+    )
+    return [decode_entry(entry).seq_num for entry, payload in found.entries if payload is not None]
+
+
+def named(store: LogStore, now: int) -> list[int]:
+    """The ids of the logs of which something is offered at a time."""
+    logs, _ = store.database.read(lambda c: offered_logs(c, None, after=0, limit=10, now=now))
+    return [log.log_id for log in logs]
+
+
+def test_offered_log_tells_how_many_payloads_there_are_and_proves_its_earliest_fork(store: LogStore) -> None:
+    log = log_of(Create(SCHEMA, {}, PUBLIC), Create(SCHEMA, {}), Update(SCHEMA, 1, access=PUBLIC), Create(SCHEMA, {}))
+    take(store, log)
+    (offered,), _ = store.database.read(lambda c: offered_logs(c, None, after=0, limit=10, now=0))
+    assert (offered.height, offered.offered, offered.proof) == (4, 2, None)
+    for seq_num in (4, 3):
+        store.ingest([(log.fork_at(seq_num).entries[seq_num - 1].encoded, None)])
+        (offered,), _ = store.database.read(lambda c: offered_logs(c, None, after=0, limit=10, now=0))
+        assert offered.proof is not None
+        proof = verify_fork_proof(*(verify_signed(decode_entry(encoded)) for encoded in offered.proof))
+        assert proof.seq_num == seq_num
 
 
 def test_create_that_comes_after_its_update_is_public_by_it(store: LogStore) -> None:

@@ -22,6 +22,7 @@ from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.public_index import follow_logs
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
+from tests.support.older_stores import make_older
 from tests.support.races import begin_before_commit
 from tests.support.revocations import Revoking
 
@@ -132,15 +133,8 @@ def test_store_from_before_hears_of_its_revocations(tmp_path: Path) -> None:
         store.ingest(items(log))
         Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
         with store.database.writing() as connection:
-            for undo in (
-                "ALTER TABLE logs DROP COLUMN revoked_after",
-                "DROP TABLE blob_uploads",
-                "ALTER TABLE blob_references DROP COLUMN is_withheld",
-                "DROP INDEX ix_accesses_at",
-            ):
-                connection.execute(text(undo))
             connection.execute(text("DELETE FROM ingests WHERE what = 'ended'"))
-            connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    make_older(tmp_path, "0004")
     with open_store(tmp_path) as store:
         assert messages(store, log) == [1, 2]
         assert happened(store)[-1] == ("ended", 3)

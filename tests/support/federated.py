@@ -15,7 +15,8 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Answer, HttpTransport
-from inkgrove.federation.outbox import PATH, read_receipts
+from inkgrove.federation.letters import read_receipts
+from inkgrove.federation.outbox import PATH
 from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identity_log import IDENTITY_LOG
@@ -151,6 +152,6 @@ def federation(
         for letter, port in ports.items():
             home = tmp_path / letter
             home.mkdir()
-            settings = NodeSettings(registration="open", resolve=resolve, **changes)
+            settings = NodeSettings(registration="open", domains=(f"{letter}.ink",), resolve=resolve, **changes)
             nodes[letter] = stack.enter_context(RunningNode((places or {}).get(letter, home), home, settings, port))
         yield Federation(nodes, stack)

@@ -26,12 +26,15 @@ class Serving:
         arguments: tuple[str, ...] = (),
         options: tuple[str, ...] = (),
         port: int | None = None,
+        most_files: int | None = None,
     ) -> None:
         self.home, self.port = home, port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = home / f"{command}.log"
         where = ["--port", str(self.port), "--home", str(home)]
         self._command = [sys.executable, "-m", "inkgrove", *options, command, *where, *arguments]
+        if most_files is not None:
+            self._command = ["sh", "-c", f'ulimit -n {most_files} && exec "$@"', "sh", *self._command]
         chosen = {f"INKGROVE_NODE_{name.upper()}": value for name, value in (settings or {}).items()}
         self._environment = {**os.environ, "INKGROVE_NODE_LOG_FORMAT": "json", **chosen}
         self.client = httpx.Client(base_url=self.url, timeout=60)

@@ -4,20 +4,25 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 import uvicorn
+from sqlalchemy import Connection, select
 
 from inkgrove.api.logs import configure_logs
 from inkgrove.api.serving import make_config
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
+from inkgrove.store.accepted_senders import add_sender
 from inkgrove.store.identities import add_session
+from inkgrove.store.node_tables import identities
 
 PASSWORD = "correct horse battery"
 
@@ -29,7 +34,12 @@ class RunningNode:
     place: Path | str
     home: Path
     settings: NodeSettings = field(
-        default_factory=lambda: NodeSettings(registration="open", administrators=("admin.haiku.ink",))
+        default_factory=lambda: NodeSettings(
+            registration="open",
+            domains=("haiku.ink", "poem.ink"),
+            metrics="local",
+            administrators=("admin.haiku.ink",),
+        )
     )
     port: int = 0
     """A free one, unless others must know it beforehand."""
@@ -63,6 +73,16 @@ class RunningNode:
         self.thread.join(timeout=10)
         self.node.close()
 
+    def acquaint(self) -> None:
+        """Let everybody here take in what anybody else here sends; nobody follows anybody by it."""
+
+        def work(connection: Connection) -> None:
+            everybody = [IdentityId(found) for found in connection.scalars(select(identities.c.id))]
+            for me, other in permutations(everybody, 2):
+                add_sender(connection, me, other, 0)
+
+        self.node.database.write(work)
+
     def client(self, token: str) -> httpx.Client:
         """A client that sends a token with everything."""
         client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
@@ -70,7 +90,11 @@ class RunningNode:
         return client
 
     def create(self, fqdn: str, **facts: Any) -> dict[str, Any]:
-        """A new identity."""
+        """A new identity; whoever is to administer the node is made by its operator."""
+        if fqdn in self.settings.administrators:
+            create_identity(self.node, fqdn, PASSWORD, **facts)
+            made: dict[str, Any] = self.anybody.get(f"/identities/{fqdn}").json()
+            return made
         answer = self.anybody.post("/identities", json={"fqdn": fqdn, "password": PASSWORD, **facts})
         assert answer.status_code == 201, answer.text
         created: dict[str, Any] = answer.json()

@@ -18,7 +18,7 @@ from traceback import format_exc
 
 DEFAULT_URL = "http://127.0.0.1:8750"
 _BLOCKS = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n?^```(?:json|text)\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-_START = re.compile(r"^```text\n((?:export .*\n)+)(?:\.venv/bin/)?inkgrove up\n```$", re.MULTILINE)
+_START = re.compile(r"^```text\n((?:export .*\n)+)((?:echo .*\n)*)(?:\.venv/bin/)?inkgrove up\n```$", re.MULTILINE)
 _MARK = "\x01"
 
 
@@ -44,6 +44,15 @@ def read_start(file: Path) -> dict[str, str]:
     exported = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True)
     pairs = (line.split("=", 1) for line in exported.stdout.splitlines() if line.startswith("INKGROVE_NODE_"))
     return {name.removeprefix("INKGROVE_NODE_").lower(): value for name, value in pairs}
+
+
+def make_people(file: Path, home: Path) -> None:
+    """Make the identities that the operator of a page makes before the node starts, in its home."""
+    found = _START.search(file.read_text())
+    assert found is not None, f"{file.name} does not say how its node is started"
+    script = "set -euo pipefail\n" + found[2].replace(".venv/bin/inkgrove", "inkgrove")
+    environment = {**page_environment(home.parent), "INKGROVE_HOME": str(home)}
+    subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120)
 
 
 def run_page(file: Path, urls: str | Mapping[str, str], folder: Path) -> list[str]:

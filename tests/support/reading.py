@@ -27,6 +27,7 @@ from tests.support.views import held_by
 NAMES = ("jane", "john", "mary", "admin")
 SETTINGS = NodeSettings(
     registration="open",
+    domains=("haiku.ink",),
     administrators=("admin.haiku.ink",),
     heartbeat_seconds=0.15,
     poll_seconds=0.02,
@@ -174,7 +175,7 @@ class World:
             return was_sent and row.access is not None and reader.id in row.access.to
         if mode == "relations":
             owner = next(person.id for person in self.people.values() if person.author == row.author)
-            return was_sent or (reader.id, owner) in self.follows
+            return (reader.id, owner) in self.follows
         return was_sent and mode == "listed"
 
     def client(self, reader: Person | None) -> httpx.Client:
@@ -212,7 +213,7 @@ class Chance:
         if kind == "integer":
             return rng.choice([-(2**63), -1, 0, 1, 2, 2**63 - 1])
         if kind == "float":
-            return rng.choice([-1.5, 0.0, 0.1, 1e300, 2.0])
+            return rng.choice([-1.5, 0.0, -0.0, 0.1, 1e300, 2.0])
         if kind == "boolean":
             return rng.random() < 0.5
         if kind == "timestamp":

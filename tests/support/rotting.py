@@ -19,7 +19,8 @@ from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
 from inkgrove.reference import fold
-from inkgrove.store.blobs import Said, put_blob, put_references
+from inkgrove.store.blob_references import Said, put_references
+from inkgrove.store.blobs import put_blob
 from inkgrove.store.copies import add_reads, find_copy
 from inkgrove.store.identities import HostedIdentity, add_identity
 from inkgrove.store.messages import InstanceKey

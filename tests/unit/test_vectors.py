@@ -10,6 +10,7 @@ from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.messages import cbor
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.yaml_form import parse_messages
 
@@ -50,7 +51,13 @@ def test_log_vector_gets_its_verdicts(path: Path) -> None:
 def test_message_vector_gets_its_verdict(path: Path) -> None:
     case = load(path)
     payload = bytes.fromhex(case["payload"])
-    if case["verdict"] == "ok":
+    if "same_as" in case:
+        canonical = bytes.fromhex(case["same_as"])
+        message = decode_message(payload)
+        assert cbor.decode_strictly(payload) == cbor.decode(payload) == cbor.decode(canonical)
+        assert message == decode_message(canonical)
+        assert encode_message(message) == canonical != payload
+    elif case["verdict"] == "ok":
         message = decode_message(payload)
         assert encode_message(message) == payload
         assert parse_messages(case["yaml"]) == [message]
@@ -60,8 +67,10 @@ def test_message_vector_gets_its_verdict(path: Path) -> None:
         assert caught.value.code == case["verdict"]
 
 
-# Raised by functions that take values, not bytes from outside; each has a unit test of its own.
+# Raised by functions that take values, not bytes from outside, or for more bytes than any message has; each has a unit
+# test of its own.
 NO_VECTOR = {
+    "cbor.too-complex",
     "entry.missing-link",
     "entry.unexpected-link",
     "entry.wrong-link-target",

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -25,28 +26,36 @@ from inkgrove.api import (
     instances,
     operation,
     proofs,
+    recovery,
     relations,
     replication,
+    requests,
     rot,
     schemas,
     services,
     sharing,
+    usage,
     views,
 )
+from inkgrove.api.auth import require_good_token
 from inkgrove.api.bodies import BodyLimits, check_media_type
 from inkgrove.api.cors import Cors
 from inkgrove.api.fast_lane import FastLane, Reader
+from inkgrove.api.large_answers import LargeAnswers
 from inkgrove.api.methods import HeadAndOptions
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.observing import Observing
 from inkgrove.api.openapi import set_openapi
 from inkgrove.api.parameters import check_parameters
 from inkgrove.api.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.proxies import ProxyHeaders, TrustedProxies
 from inkgrove.api.recording import Recording
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.federation import Federation
-from inkgrove.node.blob_collection import collect_if_alone
+from inkgrove.node import passwords
+from inkgrove.node.blob_collection import Collected, collect_if_alone, find_references
+from inkgrove.node.name_rules import bind_administrators
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
 from inkgrove.node.writer import Writer
@@ -59,14 +68,17 @@ ROUTERS: Final = (
     schemas.router,
     instances.router,
     sharing.router,
+    requests.router,
     federation.router,
     replication.router,
+    recovery.router,
     fork_proofs.router,
     entries.router,
     views.router,
     changes.router,
     proofs.router,
     blobs.router,
+    usage.router,
     rot.router,
     operation.router,
 )
@@ -85,6 +97,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         _tell_when_stopping(node)
+        await asyncio.to_thread(passwords.prepare)
         app.state.federation = Federation(node)
         tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
         try:
@@ -111,10 +124,13 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         dependencies=[Depends(check_parameters), Depends(check_media_type)],
         lifespan=lifespan,
     )
+    bind_administrators(node)
     app.state.node = node
     app.state.schemas = Schemas(node)
     app.state.writer = Writer(node)
     node.at_close(app.state.writer.close)
+    app.state.large_answers = LargeAnswers()
+    node.at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
     app.state.watch = Watch(node)
     app.add_exception_handler(InkgroveError, on_error)
@@ -126,7 +142,7 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
     # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
     app.add_middleware(FastLane, routers=ROUTERS, endpoints=FAST, readers=FAST_READERS)
     app.add_middleware(Recording, access_log=node.access_log)
-    app.add_middleware(BodyLimits, settings=node.settings)
+    app.add_middleware(BodyLimits, settings=node.settings, admit=partial(require_good_token, node))
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(
         Cors,
@@ -137,20 +153,27 @@ def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
         max_age=600,
     )
     app.add_middleware(Observing, metrics=app.state.metrics)
+    proxies = TrustedProxies(node.settings.trusted_proxies)
+    if proxies:
+        app.add_middleware(ProxyHeaders, proxies=proxies)
     return app
 
 
 async def _collect_blobs(node: Node) -> None:
+    """Find references that an older version has not noted, then collect what is unused again and again."""
     period = node.settings.blob_collection_seconds
-    while period > 0:
-        await asyncio.sleep(period)
+    work: Callable[[Node], Collected | None] = find_references
+    while True:
         try:
-            collected = await asyncio.to_thread(collect_if_alone, node)
+            collected = await asyncio.to_thread(work, node)
+            if collected is not None and (collected.blobs or collected.orphans):
+                log.info("blobs collected", blobs=collected.blobs, orphans=collected.orphans, bytes=collected.bytes)
         except InkgroveError as error:
             log.warning("blobs could not be collected", code=error.code, reason=error.message)
-            continue
-        if collected is not None and (collected.blobs or collected.orphans):
-            log.info("blobs collected", blobs=collected.blobs, orphans=collected.orphans, bytes=collected.bytes)
+        if period <= 0:
+            return
+        work = collect_if_alone
+        await asyncio.sleep(period)
 
 
 def _tell_when_stopping(node: Node) -> None:

@@ -2,15 +2,20 @@
 
 A browser sends a cookie along whoever wrote the page, so whatever changes something and comes with the cookie must come
 from a page of this very host.
+
+The framework runs a dependency that is a plain function in one of the threads that all share. Those that only look at
+the request are handed to it as coroutines (`give_*`): they need no thread and wait for none.
 """
 
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Scope
 
 from inkgrove.api.bodies import first_headers
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import BadToken, ForeignOrigin
+from inkgrove.node.errors import BadToken, ForeignOrigin, SignInRequired
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, authenticate
 
@@ -24,7 +29,12 @@ def get_node(request: Request) -> Node:
     return node
 
 
-NodeDependency = Annotated[Node, Depends(get_node)]
+async def give_node(request: Request) -> Node:
+    """`get_node` as a dependency."""
+    return get_node(request)
+
+
+NodeDependency = Annotated[Node, Depends(give_node)]
 
 
 def cookie_name(node: Node, name: str = "inkgrove") -> str:
@@ -64,7 +74,7 @@ def cookie_of(request: Request, node: Node) -> str | None:
     return token if token is not None and token.startswith(SESSION) else None
 
 
-def token_of(request: Request, node: NodeDependency) -> str | None:
+def token_of(request: Request, node: Node) -> str | None:
     """The token that a request brings; one in a cookie only from our own pages."""
     token = bearer_of(request)
     if token is None and (token := cookie_of(request, node)) is not None and request.method not in _SAFE_METHODS:
@@ -72,7 +82,20 @@ def token_of(request: Request, node: NodeDependency) -> str | None:
     return token
 
 
-TokenDependency = Annotated[str | None, Depends(token_of)]
+async def require_good_token(node: Node, scope: Scope) -> None:
+    """Raise unless the request brings a token that holds; for what is not done at all for strangers."""
+    token = token_of(Request(scope), node)
+    if token is None:
+        raise SignInRequired("so large a body needs a token: sign in first (POST /sessions)")
+    await run_in_threadpool(authenticate, node, token)
+
+
+async def give_token(request: Request, node: NodeDependency) -> str | None:
+    """`token_of` as a dependency."""
+    return token_of(request, node)
+
+
+TokenDependency = Annotated[str | None, Depends(give_token)]
 
 
 def get_caller(node: NodeDependency, token: TokenDependency) -> Caller:
@@ -84,11 +107,16 @@ CallerDependency = Annotated[Caller, Depends(get_caller)]
 
 
 def get_address(request: Request) -> str:
-    """The address that a request comes from; a proxy in front tells it by X-Forwarded-For, if uvicorn trusts it."""
+    """The address that a request comes from; one of `node.trusted_proxies` says whom it speaks for."""
     return request.client.host if request.client is not None else ""
 
 
-AddressDependency = Annotated[str, Depends(get_address)]
+async def give_address(request: Request) -> str:
+    """`get_address` as a dependency."""
+    return get_address(request)
+
+
+AddressDependency = Annotated[str, Depends(give_address)]
 
 
 def get_host(request: Request) -> str:
@@ -97,4 +125,9 @@ def get_host(request: Request) -> str:
     return host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
 
 
-HostDependency = Annotated[str, Depends(get_host)]
+async def give_host(request: Request) -> str:
+    """`get_host` as a dependency."""
+    return get_host(request)
+
+
+HostDependency = Annotated[str, Depends(give_host)]

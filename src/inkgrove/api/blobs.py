@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from anyio import from_thread
 from fastapi import APIRouter, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
@@ -18,16 +17,26 @@ from inkgrove.api.federation import federation_of
 from inkgrove.api.problems import problem, responses
 from inkgrove.api.ranges import ByteRange, matches_etag, parse_range
 from inkgrove.node.blobs import Upload, find_blob, uploader
-from inkgrove.node.errors import BadRange, BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob, UnsupportedMediaType
+from inkgrove.node.errors import (
+    BadRange,
+    BlobTooLarge,
+    LowDisk,
+    OutOfScope,
+    QuotaExceeded,
+    SignInRequired,
+    UnknownBlob,
+    UnsupportedMediaType,
+)
 
 router = APIRouter(tags=["blobs"])
 
 _CHUNK: Final = 256 * 1024
-_HARMLESS: Final = frozenset(
-    {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain", "audio/mpeg", "audio/ogg"}
-    | {"audio/wav", "video/mp4", "video/webm", "video/ogg"}
+_INERT: Final = frozenset(
+    {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain"}
+    | {"audio/mpeg", "audio/ogg", "audio/wav", "audio/mp4", "audio/aac", "audio/flac", "audio/webm"}
+    | {"video/mp4", "video/webm", "video/ogg"}
 )
-"""What a browser may show in place; everything else is offered as a file."""
+"""What a browser may show in place, under its own type; all else is a file of bytes, lest it be run as a script."""
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}", re.ASCII)
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 _FORMS: Final = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
@@ -45,7 +54,7 @@ class UploadedBlob(BaseModel):
 @router.post(
     "/blobs",
     status_code=201,
-    responses=responses(SignInRequired, OutOfScope, BlobTooLarge, UnsupportedMediaType),
+    responses=responses(SignInRequired, OutOfScope, BlobTooLarge, UnsupportedMediaType, QuotaExceeded, LowDisk),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -82,10 +91,10 @@ _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format"
         200: {"description": "The bytes", "content": _CONTENT},
         206: {"description": "The range asked for", "content": _CONTENT},
         304: {"description": "The client has them already"},
-        **responses(UnknownBlob, BadRange),
+        **responses(UnknownBlob, BadRange, LowDisk),
     },
 )
-def download_blob(
+async def download_blob(
     request: Request,
     node: NodeDependency,
     caller: CallerDependency,
@@ -96,20 +105,20 @@ def download_blob(
 ) -> Response:
     """The bytes of a blob, or a range of them, for those who see an instance that lends it; fetched from its owner."""
     try:
-        blob = find_blob(node, caller, hash)
+        blob = await run_in_threadpool(find_blob, node, caller, hash)
     except UnknownBlob:
         # It may be with the owner of an instance that was shared with the caller.
-        if not from_thread.run(federation_of(request).blobs.fetch, caller, hash):
+        if not await federation_of(request).blobs.fetch(caller, hash):
             raise
-        blob = find_blob(node, caller, hash)
+        blob = await run_in_threadpool(find_blob, node, caller, hash)
     etag = f'"{blob.hash.hex()}"'
-    is_harmless = blob.media_type in _HARMLESS
+    is_inert = blob.media_type in _INERT
     headers = {
         "ETag": etag,
         "Accept-Ranges": "bytes",
         # Kept by the client alone, which asks each time whether it may still be read.
         "Cache-Control": "private, no-cache",
-        "Content-Disposition": f'{"inline" if is_harmless else "attachment"}; filename="{blob.hash.hex()[4:20]}"',
+        "Content-Disposition": f'{"inline" if is_inert else "attachment"}; filename="{blob.hash.hex()[4:20]}"',
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Vary": "Authorization, Cookie",
     }
@@ -125,9 +134,7 @@ def download_blob(
     headers["Content-Length"] = str(end - first)
     if part is not None:
         headers["Content-Range"] = f"bytes {first}-{end - 1}/{blob.size}"
-    # What an instance calls the type may be anything; a header may not.
-    media_type = blob.media_type if _MEDIA_TYPE.fullmatch(blob.media_type) else _UNKNOWN_TYPE
-    headers["Content-Type"] = media_type
+    headers["Content-Type"] = blob.media_type if is_inert else _UNKNOWN_TYPE
     return StreamingResponse(_read(blob.path, first, end), 206 if part is not None else 200, headers)
 
 

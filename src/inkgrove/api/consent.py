@@ -13,6 +13,7 @@ from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.rfc6749 import OAuth2Error
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api import consent_page
 from inkgrove.api.auth import (
@@ -24,11 +25,12 @@ from inkgrove.api.auth import (
     cookie_of,
     is_https,
 )
-from inkgrove.api.forms import FormDependency, form_body, read_query
+from inkgrove.api.forms import Form, FormDependency, form_body, read_query
 from inkgrove.api.issuer import issuer_of
 from inkgrove.api.oauth_server import OAuthServer, check_parameters
 from inkgrove.api.oauth_server import Request as OAuthRequest
-from inkgrove.api.problems import responses
+from inkgrove.api.problems import note_internal, responses, status_of
+from inkgrove.api.threads import PASSWORDS
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.node import errors, sessions
@@ -160,10 +162,10 @@ def _visit(node: Node, request: Request) -> _Visit | Response:
             location = dict(error()[2])["Location"]
             return _redirect(node, request, location)
         return _refuse(str(error.description or error.error))
-    except errors.RequestTooLarge as error:
-        return _refuse(error.message, 413)
     except InkgroveError as error:
-        return _refuse(error.message)
+        note_internal(error)
+        status = status_of(error)
+        return _refuse(error.public_message, status if status in (413, 503) else 400)
 
 
 def _refuse(detail: str, status: int = 400) -> Response:
@@ -202,10 +204,21 @@ def ask(node: NodeDependency, request: Request, host: HostDependency) -> Respons
         ),
     },
 )
-def decide(
+async def decide(
     node: NodeDependency, request: Request, host: HostDependency, address: AddressDependency, form: FormDependency
 ) -> Response:
     """What the identity did on that page."""
+    if form.get("action") != "sign-in":
+        return await run_in_threadpool(_decide, node, request, host, address, form)
+    try:
+        return await PASSWORDS.run(address, _decide, node, request, host, address, form)
+    except errors.Busy as error:
+        page = _refuse("Many people sign in right now. Go back and try again in a moment.", status_of(error))
+        page.headers["Retry-After"] = str(error.data["retry_after"])
+        return page
+
+
+def _decide(node: Node, request: Request, host: str, address: str, form: Form) -> Response:
     visit = _visit(node, request)
     if isinstance(visit, Response):
         return visit

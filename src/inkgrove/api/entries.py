@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from inkgrove.api.bodies import media_type_of
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import problem_facts, responses
 from inkgrove.api.publishing import Strict, answer, read_json, require_token, writer_of
 from inkgrove.core import errors as core
@@ -18,7 +19,17 @@ from inkgrove.core.signature_process import are_signed
 from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
 from inkgrove.node import errors
-from inkgrove.node.entries import MAX_BATCH, FindNext, Offer, PublishEntries, Receipt, check_offer
+from inkgrove.node.entries import (
+    MAX_BATCH,
+    FindNext,
+    Offer,
+    PublishEntries,
+    Receipt,
+    check_offer,
+    compile_patterns,
+    patterns_in,
+    require_few_changes,
+)
 from inkgrove.node.errors import BadRequest, UnsupportedMediaType
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
@@ -145,6 +156,9 @@ async def next_place(
             errors.PayloadNeeded,
             errors.UnknownSchemaLog,
             errors.Closing,
+            errors.QuotaExceeded,
+            errors.LowDisk,
+            errors.TooMuchAtOnce,
             errors.BadRequest,
             errors.UnsupportedMediaType,
             core.StaleEntry,
@@ -168,6 +182,9 @@ async def publish_entries(request: Request) -> Response:
         # Verifying is computing, and may wait for another process: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
         is_single, offer = await asyncio.get_running_loop().run_in_executor(_verifier, _check_then_read, *work)
+    require_few_changes(offer)
+    if patterns_in(offer):
+        await make_large(request, _compile_first, request.app.state.node, token, offer)
     reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
     receipts: list[Receipt] = reply.body["receipts"]
     if not is_single:
@@ -181,6 +198,13 @@ async def publish_entries(request: Request) -> Response:
 
 _SMALL = 16 * 1024
 _verifier = ThreadPoolExecutor(2, "inkgrove-verifier")  # more of them only wait for each other
+
+
+def _compile_first(node: Node, token: str, offer: Offer) -> Response:
+    """Compile the patterns of migrations before the one writer of the node is asked; the answer is empty."""
+    authenticate(node, token)
+    compile_patterns(offer)
+    return Response()
 
 
 def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, Offer]:

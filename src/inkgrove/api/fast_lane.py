@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inkgrove.api.problems import problem
+from inkgrove.api.problems import RequestProblem, problem
 from inkgrove.core.errors import InkgroveError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,6 +57,8 @@ class FastLane:
             given = await answer(Request(scope, receive, send))
         except InkgroveError as error:
             given = problem(error)
+        except RequestProblem as refused:  # while the body was being read
+            given = problem(refused.error)
         if given is not None:
             scope["route"] = route
         return given

@@ -1,21 +1,34 @@
 """Routes of identities and sign-ins."""
 
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 from pydantic import BaseModel, Field, model_validator
+from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import AddressDependency, CallerDependency, HostDependency, NodeDependency, TokenDependency
+from inkgrove.api.federation import federation_of
 from inkgrove.api.models import Fqdn, Password, SignedEntry, Strict
 from inkgrove.api.problems import responses
+from inkgrove.api.threads import PASSWORDS
 from inkgrove.core.errors import BadKey, StaleEntry
-from inkgrove.core.keys import parse_public_key
-from inkgrove.federation.serving import well_known_of
-from inkgrove.federation.well_known import FORMAT, PATH, render_well_known
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
+from inkgrove.federation.errors import FederationError, QuotaUsedUp
+from inkgrove.federation.serving import host_document, well_known_of
+from inkgrove.federation.well_known import FORMAT, NODE_PATH, PATH, render_well_known
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
 from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node import errors, identities, sessions
+from inkgrove.node import adoption, errors, identities, sessions
+from inkgrove.node.attempts import count_identity
+from inkgrove.node.entries import render_place
+from inkgrove.node.name_rules import must_lead_here
+from inkgrove.node.node import Node
 from inkgrove.node.scopes import find_schema_by_fqdn
 
 router = APIRouter(tags=["identities"])
@@ -24,19 +37,81 @@ Name = Annotated[str, Field(max_length=255, examples=["Jane"])]
 Profile = Annotated[dict[str, Annotated[str, Field(max_length=10_000)]], Field(max_length=100)]
 
 
+LivesAt = Annotated[
+    str | None,
+    Field(
+        max_length=255,
+        examples=["joan.poem.ink"],
+        description="The name under which the identity lives now: what is held of its log 0 there is fetched first.",
+    ),
+]
+
+
+class WantedChallenge(Strict):
+    """The first key of an identity that is to be hosted, as 64 hex characters."""
+
+    lives_at: LivesAt = None
+
+    key: Annotated[
+        str,
+        Field(pattern="^[0-9a-f]{64}$", examples=["d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"]),
+    ]
+
+
+class LogPlace(BaseModel):
+    """What the next entry of log 0 must carry."""
+
+    author: str
+    log_id: int
+    seq_num: int
+    lipmaa_link: str | None
+    backlink: str | None
+    hash: str
+
+
+class ChallengeAnswer(BaseModel):
+    """What the key signs to prove itself, and until when that counts.
+
+    With `lives_at` also where log 0 goes on, and the payload of the newest document, in base64.
+    """
+
+    challenge: str
+    expires: str
+    next: LogPlace | None = None
+    document: str | None = None
+
+
+class Proof(Strict):
+    """A challenge of this node and the signature over it by the first key, as 128 hex characters."""
+
+    challenge: Annotated[str, Field(max_length=2000)]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$", examples=["00" * 64])]
+
+    def read(self) -> adoption.KeyProof:
+        """The same with the bytes of the signature."""
+        return adoption.KeyProof(self.challenge, bytes.fromhex(self.signature))
+
+
 class NewIdentity(Strict):
-    """An identity to be hosted; with `signed`, entry 1 of log 0, the key stays with the client."""
+    """An identity to be hosted; with `signed` (an entry of log 0) and `proof` the key stays with the client.
+
+    Entry 1 is only for a key that has never signed one; whoever lives elsewhere signs the next one and says `lives_at`.
+    """
 
     fqdn: Fqdn
     password: Password
     name: Name | None = None
     profile: Profile = Field(default_factory=dict)
     signed: SignedEntry | None = None
+    proof: Proof | None = None
+    lives_at: LivesAt = None
 
     @model_validator(mode="after")
     def _is_one_or_the_other(self) -> "NewIdentity":
         if self.signed is not None and (self.name is not None or self.profile):
             raise ValueError("name and profile stand in the signed document")
+        if self.signed is None and (self.proof is not None or self.lives_at is not None):
+            raise ValueError("a proof, or where an identity lives, comes with a signed document")
         return self
 
 
@@ -155,19 +230,115 @@ def _render(identity: identities.Identity) -> dict[str, Any]:
 _OWN = (errors.SignInRequired, errors.NotAllowed)
 
 
+_NAMES = (
+    errors.IdentityExists,
+    errors.BadName,
+    errors.ForeignName,
+    errors.NameElsewhere,
+    errors.ReservedName,
+    errors.NameLeft,
+    errors.BadDocument,
+    QuotaUsedUp,
+)
+
+
+async def _leads_here(request: Request, node: Node, fqdn: str, identity: IdentityId | None) -> bool:
+    """Whether the world leads to this node under a name that is taken only then; False for every other name."""
+    plain = identities.parse_fqdn(fqdn)
+    if not await run_in_threadpool(must_lead_here, node, plain, identity):
+        return False
+    return await federation_of(request).discovery.leads_here(plain)
+
+
+@contextmanager
+def _finding(lives_at: str) -> Iterator[None]:
+    """Say that an identity was not found where it is said to live, whatever the reason."""
+    try:
+        yield
+    except QuotaUsedUp:
+        raise
+    except FederationError as error:
+        text = f"the identity was not found at {lives_at[:253]}: {error.public_message}"
+        raise errors.UnknownHome(text, reason=error.code) from error
+
+
+@router.post(
+    "/identities/challenges",
+    status_code=201,
+    response_model=ChallengeAnswer,
+    responses=responses(*_OWN, errors.BadName, errors.UnknownHome, QuotaUsedUp),
+)
+async def make_challenge(
+    request: Request, node: NodeDependency, caller: CallerDependency, body: WantedChallenge
+) -> dict[str, Any]:
+    """A challenge for whoever brings an identity: its first key signs it, within minutes, for one use."""
+    key = parse_public_key(body.key)
+    made = adoption.new_challenge(node, key)
+    answer: dict[str, Any] = {"challenge": made.text, "expires": str(Timestamp(made.expires))}
+    if body.lives_at is not None:
+        if node.settings.registration != "open":
+            caller.require_administrator()
+        with _finding(body.lives_at):
+            place, document = await federation_of(request).discovery.find_end(key, body.lives_at)
+        payload = b64encode(encode_message(document)).decode()
+        answer |= {"next": render_place(place), "document": payload}
+    return answer
+
+
 @router.post(
     "/identities",
     status_code=201,
     response_model=IdentityAnswer,
-    responses=responses(*_OWN, errors.IdentityExists, errors.BadName, errors.WeakPassword, errors.BadDocument),
+    responses=responses(
+        *_OWN,
+        *_NAMES,
+        errors.WeakPassword,
+        errors.UnprovedKey,
+        errors.LivesElsewhere,
+        errors.UnknownHome,
+        errors.TooManyAttempts,
+        StaleEntry,
+        errors.Busy,
+    ),
 )
-def create_identity(node: NodeDependency, caller: CallerDependency, body: NewIdentity) -> dict[str, Any]:
+async def create_identity(
+    request: Request, node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewIdentity
+) -> dict[str, Any]:
     """Host a new identity; the node keeps its key unless the client signs for itself."""
     if node.settings.registration != "open":
         caller.require_administrator()
+    elif not caller.is_administrator:
+        await run_in_threadpool(count_identity, node, address)
     if body.signed is not None:
-        return _render(identities.adopt_identity(node, body.fqdn, body.password, body.signed.read()))
-    return _render(identities.create_identity(node, body.fqdn, body.password, name=body.name, profile=body.profile))
+        return await _adopt(request, node, address, body, body.signed.read())
+    leads_here = await _leads_here(request, node, body.fqdn, None)
+    register = partial(
+        identities.register_identity,
+        node,
+        body.fqdn,
+        body.password,
+        name=body.name,
+        profile=body.profile,
+        leads_here=leads_here,
+    )
+    return _render(await PASSWORDS.run(address, register))
+
+
+async def _adopt(
+    request: Request, node: Node, address: str, body: NewIdentity, signed: identities.SignedMessage
+) -> dict[str, Any]:
+    entry, document = identities.read_adoption(body.fqdn, signed)
+    proof = None if body.proof is None else body.proof.read()
+    await run_in_threadpool(adoption.check_key_proof, node, entry.author, document, signed.entry, proof)
+    discovery = federation_of(request).discovery
+    if body.lives_at is not None:
+        with _finding(body.lives_at):
+            await discovery.take_from(entry.author, body.lives_at)
+    else:
+        await discovery.look_again(entry.author)
+    leads_here = await _leads_here(request, node, body.fqdn, identity_of(entry.author))
+    adopt = partial(identities.adopt_proved, node, body.password, signed, entry, document, leads_here=leads_here)
+    return _render(await PASSWORDS.run(address, adopt))
 
 
 @router.get("/identities/{name}", response_model=IdentityAnswer, responses=responses(errors.UnknownIdentity))
@@ -188,19 +359,28 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
 @router.patch(
     "/me",
     response_model=IdentityAnswer,
-    responses=responses(*_OWN, errors.IdentityExists, StaleEntry, errors.BadDocument, errors.NoKeyHere),
+    responses=responses(*_OWN, *_NAMES, errors.TooManyNames, StaleEntry, errors.NoKeyHere),
 )
-def change_me(node: NodeDependency, caller: CallerDependency, body: ChangedIdentity) -> dict[str, Any]:
+async def change_me(
+    request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentity
+) -> dict[str, Any]:
     """Publish a new document, if it says something new; a client that holds the key sends it signed."""
     identity = caller.require_identity()
     if body.signed is not None:
-        return _render(identities.take_document(node, identity, body.signed.read()))
-    changed = identities.change_identity(
+        signed = body.signed.read()
+        wanted = identities.read_document(signed).fqdn
+        leads_here = await _leads_here(request, node, wanted, identity)
+        taken = await run_in_threadpool(identities.take_document, node, identity, signed, leads_here=leads_here)
+        return _render(taken)
+    leads_here = body.fqdn is not None and await _leads_here(request, node, body.fqdn, identity)
+    changed = await run_in_threadpool(
+        identities.change_identity,
         node,
         identity,
         fqdn=UNSET if body.fqdn is None else body.fqdn,
         name=body.name if "name" in body.model_fields_set else UNSET,
         profile=(body.profile or {}) if "profile" in body.model_fields_set else UNSET,
+        leads_here=leads_here,
     )
     return _render(changed)
 
@@ -225,27 +405,34 @@ def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict
     return _render(identities.revoke_key(node, identity, parse_public_key(key)))
 
 
-@router.post("/me/password", status_code=204, responses=responses(*_OWN, errors.WeakPassword, errors.TooManyAttempts))
-def change_password(
+@router.post(
+    "/me/password",
+    status_code=204,
+    responses=responses(*_OWN, errors.WeakPassword, errors.TooManyAttempts, errors.Busy),
+)
+async def change_password(
     node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPassword
 ) -> Response:
     """Set a new password; every sign-in ends."""
-    identity = caller.require_identity()
-    name = identities.show_identity(node, identity).document.fqdn
-    sessions.check_password(node, name, body.old, address)
-    sessions.change_password(node, identity, body.new)
+    await PASSWORDS.run(address, _change_password, node, caller.require_identity(), address, body)
     return Response(status_code=204)
+
+
+def _change_password(node: Node, identity: IdentityId, address: str, body: NewPassword) -> None:
+    # By the name that it signs in with: a document from elsewhere may name somebody else's.
+    sessions.check_own_password(node, identity, body.old, address)
+    sessions.change_password(node, identity, body.new)
 
 
 @router.post(
     "/sessions",
     status_code=201,
     response_model=Session,
-    responses=responses(errors.BadPassword, errors.TooManyAttempts),
+    responses=responses(errors.BadPassword, errors.TooManyAttempts, errors.Busy),
 )
-def sign_in(node: NodeDependency, address: AddressDependency, body: Annotated[SignIn, Body()]) -> dict[str, Any]:
+async def sign_in(node: NodeDependency, address: AddressDependency, body: Annotated[SignIn, Body()]) -> dict[str, Any]:
     """Sign in with a password; the token is that of the identity itself."""
-    token, expires = sessions.sign_in(node, body.fqdn, body.password, address)
+    token, expires = await PASSWORDS.run(address, sessions.sign_in, node, body.fqdn, body.password, address)
     return {"token": token, "expires": str(Timestamp(expires))}
 
 
@@ -277,3 +464,17 @@ def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
         if not named:
             raise
     return {"inkgrove": FORMAT, **named}
+
+
+class HostDiscovery(BaseModel):
+    """Which node answers at a name, whether somebody lives there or not."""
+
+    inkgrove: int
+    fqdn: str
+    node: NodeAnswer
+
+
+@router.get(NODE_PATH, response_model=HostDiscovery, responses=responses(errors.BadName))
+def discover_node(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
+    """That this node answers at the name that the request was sent to; whoever wants that name here is asked for it."""
+    return host_document(node, host)

@@ -1,5 +1,6 @@
 """Routes that publish instances by content: the node signs for the identity."""
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -7,14 +8,14 @@ from pydantic import BaseModel, Field
 
 from inkgrove.api.bodies import media_type_of
 from inkgrove.api.problems import responses
-from inkgrove.api.publishing import Strict, body_of, instance_of, publish, read_body, read_json
-from inkgrove.api.recipients import find_elsewhere, names_in
+from inkgrove.api.publishing import DRY_RUN, TRIED, Strict, Trial, body_of, instance_of, publish, read_body, read_json
+from inkgrove.api.recipients import find_elsewhere, find_or_wait, names_in, without
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.node import errors
 from inkgrove.node.errors import BadRequest, UnsupportedMediaType
-from inkgrove.node.patch import apply_patch, merge_patch
+from inkgrove.node.patch import apply_patch, check_operations, merge_patch
 from inkgrove.node.publish import ChangeInstance, CopyInstance, CreateInstance, DeleteInstance, ShareInstance
 
 router = APIRouter(tags=["publishing"])
@@ -91,7 +92,10 @@ class Published(BaseModel):
     log_id: int | None = None
     seq_num: int | None = None
     changed: bool | None = None
-    position: Annotated[str, Field(examples=["MC40Mg"])]
+    not_found_yet: Annotated[
+        list[str] | None, Field(description="Recipients whose nodes cannot be asked who they are; it is tried again.")
+    ] = None
+    position: Annotated[str, Field(examples=["pVxH0Zr7c1"])]
 
 
 class Shared(BaseModel):
@@ -99,6 +103,7 @@ class Shared(BaseModel):
 
     instance: str
     recipients: list[str]
+    not_found_yet: list[str] | None = None
     position: str
 
 
@@ -110,31 +115,52 @@ REFUSED = (
     errors.VaultLocked,
     errors.KeyReused,
     errors.Closing,
+    errors.QuotaExceeded,
+    errors.LowDisk,
     errors.BadRequest,
     core.StoreUnavailable,
     core.LogEnded,
     core.Forked,
 )
 _CONTENT = (core.UnknownField, core.WrongType, core.FailedValidation, core.PayloadTooLarge, errors.WouldNotApply)
-ADDRESSED = (errors.UnknownIdentity, errors.BadInstanceDocument, errors.NotShareable)
+ADDRESSED = (
+    errors.UnknownIdentity,
+    errors.BadInstanceDocument,
+    errors.NotShareable,
+    errors.NotFollowing,
+    errors.CannotBeNamed,
+    errors.TooManyPending,
+)
 _CHANGED = (errors.UnknownInstance, errors.ForeignInstance, errors.RevokedKey)
 _SCHEMA = (errors.UnknownView, errors.AmbiguousName, errors.UnknownSchemaLog)
+
+Source = Annotated[
+    Literal["show"] | None, Query(description="Say `show` to let others see the copy than may see its source.")
+]
 
 
 @router.post(
     "/instances",
     status_code=201,
     response_model=Published,
-    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA),
-    openapi_extra={**body_of(NewInstance), "parameters": [IDEMPOTENCY]},
+    responses=TRIED | responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA, errors.ShowsSource),
+    openapi_extra={**body_of(NewInstance), "parameters": [IDEMPOTENCY, DRY_RUN]},
 )
-async def create_instance(request: Request) -> Response:
+async def create_instance(request: Request, source: Source = None) -> Response:
     """Create an instance: the node checks it against the newest version of the schema, signs and stores it."""
     body = await read_body(request, NewInstance)
-    access = body.access.plain() if body.access is not None else None
-    await find_elsewhere(request, [*body.recipients, *_named(body.access)])
-    work = CreateInstance(body.schema_, body.fields, access, body.expires, body.recipients, _source(body.copied_from))
+    later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
+    access, to = _access_without(body.access, later), without(body.recipients, later)
+    named = _source(body.copied_from)
+    work = CreateInstance(body.schema_, body.fields, access, body.expires, to, named, source, later)
     return await publish(request, work)
+
+
+def _access_without(access: AccessBody | None, later: Collection[str]) -> dict[str, Any] | None:
+    """The word on access as it can be signed: without names of whom nobody knows the ids yet."""
+    if access is None:
+        return None
+    return access.plain() | ({"to": without(access.to, later)} if access.to is not None else {})
 
 
 def _named(access: AccessBody | None) -> list[str]:
@@ -155,7 +181,7 @@ History = Annotated[
 
 @router.patch(
     "/instances/{instance}",
-    response_model=Published,
+    response_model=Published | Trial,
     responses=responses(
         *REFUSED,
         *_CONTENT,
@@ -167,7 +193,7 @@ History = Annotated[
         errors.UnsupportedMediaType,
     ),
     openapi_extra={
-        "parameters": [IDEMPOTENCY],
+        "parameters": [IDEMPOTENCY, DRY_RUN],
         "requestBody": {
             "required": True,
             "content": {
@@ -187,10 +213,11 @@ async def patch_instance(request: Request, instance: str, history: History = Non
         raise UnsupportedMediaType(f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
     patch = read_json(await request.body())
     await find_elsewhere(request, _named_in_patch(patch))
+    if media_type == JSON_PATCH:
+        check_operations(patch)  # it would take memory while it waits for its turn
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
-    return await publish(
-        request, ChangeInstance(instance_of(instance), lambda document: apply(document, patch), history)
-    )
+    work = ChangeInstance(instance_of(instance), lambda document: apply(document, patch), history)
+    return await publish(request, work)
 
 
 def _named_in_patch(patch: Any) -> list[str]:
@@ -208,9 +235,9 @@ def _named_in_patch(patch: Any) -> list[str]:
 
 @router.put(
     "/instances/{instance}",
-    response_model=Published,
+    response_model=Published | Trial,
     responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, errors.ShowsHistory),
-    openapi_extra={**body_of(WholeInstance), "parameters": [IDEMPOTENCY]},
+    openapi_extra={**body_of(WholeInstance), "parameters": [IDEMPOTENCY, DRY_RUN]},
 )
 async def replace_instance(request: Request, instance: str, history: History = None) -> Response:
     """Give an instance new values for all its fields; one signed update with what changes."""
@@ -226,9 +253,9 @@ async def replace_instance(request: Request, instance: str, history: History = N
 
 @router.delete(
     "/instances/{instance}",
-    response_model=Published,
+    response_model=Published | Trial,
     responses=responses(*REFUSED, *_CHANGED),
-    openapi_extra={"parameters": [IDEMPOTENCY]},
+    openapi_extra={"parameters": [IDEMPOTENCY, DRY_RUN]},
 )
 async def delete_instance(request: Request, instance: str) -> Response:
     """End an instance; its entries stay."""
@@ -239,15 +266,17 @@ async def delete_instance(request: Request, instance: str) -> Response:
     "/instances/{instance}/copy",
     status_code=201,
     response_model=Published,
-    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog),
+    responses=responses(
+        *REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog, errors.ShowsSource
+    ),
     openapi_extra={**body_of(NewCopy), "parameters": [IDEMPOTENCY]},
 )
-async def copy_instance(request: Request, instance: str) -> Response:
+async def copy_instance(request: Request, instance: str, source: Source = None) -> Response:
     """Make a copy of an instance that one can see; the copy is one's own and names its source."""
     body = await read_body(request, NewCopy)
-    await find_elsewhere(request, [*body.recipients, *_named(body.access)])
-    access = body.access.plain() if body.access is not None else None
-    return await publish(request, CopyInstance(instance_of(instance), access, body.expires, body.recipients))
+    later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
+    access, to = _access_without(body.access, later), without(body.recipients, later)
+    return await publish(request, CopyInstance(instance_of(instance), access, body.expires, to, source, later))
 
 
 @router.post(
@@ -259,5 +288,5 @@ async def copy_instance(request: Request, instance: str) -> Response:
 async def share_instance(request: Request, instance: str) -> Response:
     """Send an instance of one's own to more identities, by id or by name, wherever they are hosted."""
     body = await read_body(request, NewRecipients)
-    await find_elsewhere(request, body.recipients)
-    return await publish(request, ShareInstance(instance_of(instance), body.recipients))
+    later = await find_or_wait(request, body.recipients)
+    return await publish(request, ShareInstance(instance_of(instance), without(body.recipients, later), later))

@@ -3,14 +3,16 @@
 from fastapi import Request
 
 from inkgrove.api.auth import get_host
-from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identities import show_identity
 from inkgrove.node.node import Node
+from inkgrove.store.identities import find_identity
 
 
 def issuer_of(node: Node, request: Request) -> str:
-    """The endpoint of the identity whose name was asked, else the address that was."""
-    try:
-        return show_identity(node, get_host(request)).document.endpoint.rstrip("/")
-    except UnknownIdentity:
-        return f"{request.url.scheme}://{request.url.netloc}"
+    """Where the identity whose name was asked is reached here, else the address that was asked.
+
+    Its document is not asked: one that came in from elsewhere may name another node.
+    """
+    fqdn = get_host(request)
+    if node.database.read(lambda connection: find_identity(connection, fqdn)) is not None:
+        return node.settings.endpoint.format(fqdn=fqdn).rstrip("/")
+    return f"{request.url.scheme}://{request.url.netloc}"

@@ -1,17 +1,23 @@
 """Structured logs: one line per event, for people or as JSON, and never a secret."""
 
 import logging
+import re
 import sys
 from collections.abc import MutableMapping
 from typing import Any, Final
 
 import structlog
 
+from inkgrove.node.sessions import ACCESS, CODE, REFRESH, SESSION
 from inkgrove.node.settings import NodeSettings
 
 _SECRETS: Final = frozenset(
-    {"authorization", "password", "token", "access_token", "refresh_token", "secret", "client_secret", "cookie", "code"}
+    {"authorization", "password", "token", "access_token", "refresh_token", "secret", "client_secret", "cookie"}
+    | {"code_verifier"}
 )
+_ERROR_CODE: Final = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9-]+)+")
+_OWN_TOKEN: Final = re.compile(rf"({'|'.join((SESSION, ACCESS, REFRESH, CODE))})\w+", re.ASCII)
+_HIDDEN: Final = "***"
 
 
 def configure_logs(settings: NodeSettings) -> None:
@@ -42,7 +48,7 @@ def configure_logs(settings: NodeSettings) -> None:
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending, hide_tokens],
     )
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
@@ -63,8 +69,15 @@ def show_unprintable(_logger: object, _method: str, event: MutableMapping[str, A
 
 
 def hide_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Mask what is named like a secret, wherever it comes from."""
-    for name in event:
-        if name.lower() in _SECRETS:
-            event[name] = "***"
+    """Mask what is named like a secret, wherever it comes from; a `code` unless it is that of an error."""
+    for name, value in event.items():
+        lower = name.lower()
+        if lower in _SECRETS or (lower == "code" and _ERROR_CODE.fullmatch(str(value)) is None):
+            event[name] = _HIDDEN
     return event
+
+
+def hide_tokens(_logger: object, _method: str, line: Any) -> str:
+    """Mask tokens and codes of this node wherever they stand in a finished line, such as in a path or a traceback."""
+    assert isinstance(line, str)
+    return _OWN_TOKEN.sub(rf"\1{_HIDDEN}", line) if "ink_" in line else line

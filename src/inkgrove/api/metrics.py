@@ -7,7 +7,7 @@ names (set by `inkgrove serve`), so that whichever process is asked tells the su
 import os
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -37,7 +37,15 @@ class Metrics:
             registry=self._registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )
-
+        self.connections = Gauge(
+            "inkgrove_http_connections", "Open connections.", registry=self._registry, multiprocess_mode="livesum"
+        )
+        self.ended = Counter(
+            "inkgrove_http_connections_ended",
+            "Connections that were dropped while idle, or refused, because there were too many.",
+            ["what"],
+            registry=self._registry,
+        )
         self._kept: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:

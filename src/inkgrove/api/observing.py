@@ -12,7 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.bodies import first_headers
 from inkgrove.api.metrics import Metrics
 from inkgrove.api.problems import problem
+from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import InternalError
+from inkgrove.store.query_limit import NETWORK
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SECURITY_HEADERS: Final = (
@@ -44,6 +46,7 @@ class Observing:
         given = first_headers(scope).get(b"x-request-id", b"").decode("latin-1")
         request_id = given if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):06x}"
         answer = _Answer(send, request_id)
+        NETWORK.set(network_of(scope["client"][0]) if scope.get("client") else "")
         # Not bound_contextvars, which looks through the whole context first.
         before = structlog.contextvars.bind_contextvars(request_id=request_id)
         try:

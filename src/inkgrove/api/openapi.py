@@ -27,7 +27,9 @@ from inkgrove.node.errors import (
     InternalError,
     RequestTooLarge,
     RequestTooSlow,
+    SignInRequired,
     TooComplex,
+    TooMuchAtOnce,
     UnknownParameter,
     UnsupportedMediaType,
 )
@@ -105,7 +107,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     if takes_known_parameters_only(route):
         common.append(UnknownParameter)
     if taken:
-        common += [RequestTooSlow, RequestTooLarge, UnsupportedMediaType]
+        common += [RequestTooSlow, RequestTooLarge, UnsupportedMediaType, TooMuchAtOnce]
+        common.append(SignInRequired)  # for what is large
     if any(is_json(media_type) for media_type in taken):
         common += [BadJson, TooComplex]
     if _asks_who(route.dependant):

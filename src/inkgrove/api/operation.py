@@ -9,7 +9,9 @@ from pydantic import BaseModel, Field
 from inkgrove.api.auth import NodeDependency
 from inkgrove.api.metrics import CONTENT_TYPE, Metrics
 from inkgrove.api.problems import responses
-from inkgrove.node.errors import NotAllowed
+from inkgrove.api.proxies import FORWARDING
+from inkgrove.node.errors import NotAllowed, Restored
+from inkgrove.node.node import Node
 from inkgrove.node.state import read_lag
 
 router = APIRouter(tags=["operation"])
@@ -22,10 +24,13 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """The stores can be reached."""
+    """The stores can be reached, and entries are signed."""
 
     status: Literal["ready"] = "ready"
-    view_lag: Annotated[int, Field(ge=0, description="Positions of the store that are not in the views yet.")]
+    view_lag: Annotated[
+        int | None,
+        Field(ge=0, description="What is not in the views yet; for this machine, and who may read /metrics."),
+    ]
 
 
 @router.get("/healthz")
@@ -34,10 +39,12 @@ async def show_health() -> Alive:
     return Alive()
 
 
-@router.get("/readyz")
-def show_readiness(node: NodeDependency) -> Ready:
-    """Whether the stores can be reached, and how far the views are behind."""
-    return Ready(view_lag=read_lag(node))
+@router.get("/readyz", responses=responses(Restored))
+def show_readiness(request: Request, node: NodeDependency) -> Ready:
+    """Whether the stores can be reached and entries are signed, and how far the views are behind."""
+    node.signing.require_current()
+    lag = read_lag(node)  # asked in any case: the views must be there
+    return Ready(view_lag=lag if _is_local(request) or _may_count(request, node) else None)
 
 
 @router.get(
@@ -50,15 +57,23 @@ def show_readiness(node: NodeDependency) -> Ready:
 )
 def show_metrics(request: Request, node: NodeDependency) -> Response:
     """Numbers for Prometheus; the setting `node.metrics` says for whom."""
-    allowed = node.settings.metrics
-    if allowed == "off" or (allowed == "local" and not _is_local(request)):
+    if not _may_count(request, node):
         raise NotAllowed("metrics are not for you here: see the setting node.metrics")
     metrics = request.app.state.metrics
     assert isinstance(metrics, Metrics)
     return Response(metrics.render(), media_type=CONTENT_TYPE)
 
 
+def _may_count(request: Request, node: Node) -> bool:
+    """Whether who asks may know how much the whole node does."""
+    allowed = node.settings.metrics
+    return allowed == "open" or (allowed == "local" and _is_local(request))
+
+
 def _is_local(request: Request) -> bool:
+    """Whether this machine asks by itself; a proxy on it asks for others."""
+    if any(name in FORWARDING for name, _ in request.scope["headers"]):
+        return False
     try:
         return request.client is not None and ip_address(request.client.host).is_loopback
     except ValueError:

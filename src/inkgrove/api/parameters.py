@@ -23,11 +23,18 @@ async def check_parameters(request: Request) -> None:
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute) or not takes_known_parameters_only(route):
         return
-    known = list(_names(route.dependant))
+    known = [*_names(route.dependant), *_documented(route)]
     for name in request.query_params:
         if name not in known:
             there = f"there are: {', '.join(known)}" if known else "there are none"
             raise UnknownParameter(f"{name[:80]!r} is no parameter of this address; {there}", parameter=name[:80])
+
+
+def _documented(route: APIRoute) -> Iterator[str]:
+    """Parameters that the route reads itself."""
+    for parameter in (route.openapi_extra or {}).get("parameters", []):
+        if parameter["in"] == "query":
+            yield parameter["name"]
 
 
 def _names(dependant: Dependant) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -17,6 +18,7 @@ from inkgrove.node import errors as node
 from inkgrove.node.entries import render_place
 
 MEDIA_TYPE: Final = "application/problem+json"
+log = structlog.get_logger("inkgrove.http")
 
 STATUS: Final[dict[type[InkgroveError], int]] = {
     # A class's own status, else that of its family, else 422: understood and refused.
@@ -24,18 +26,29 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     core.StaleEntry: 409,
     core.UnknownSchema: 404,
     core.BadFilter: 400,
+    core.TooManyQueries: 503,
     core.NoSuchCopy: 404,
     core.NotRotted: 409,
     node.SignInRequired: 401,
     node.BadToken: 401,
     node.BadPassword: 401,
     node.TooManyAttempts: 429,
+    node.Busy: 503,
     node.ForeignOrigin: 403,
     node.OutOfScope: 403,
     node.NotAllowed: 403,
     node.IdentityExists: 409,
+    node.ForeignName: 403,
+    node.NameElsewhere: 409,
+    node.ReservedName: 403,
+    node.NameLeft: 409,
+    node.TooManyNames: 429,
+    node.UnprovedKey: 403,
+    node.LivesElsewhere: 409,
+    node.UnknownHome: 409,
     node.UnknownIdentity: 404,
     node.VaultLocked: 503,
+    node.VaultKeyMissing: 503,
     node.NotRequested: 409,
     node.UnknownRelation: 404,
     node.OAuthError: 400,
@@ -51,9 +64,14 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     node.MixedSchemas: 409,
     node.UnknownSchemaLog: 404,
     node.ShowsHistory: 409,
+    node.ShowsSource: 409,
     node.BadPatch: 400,
     node.PatchFailed: 409,
     node.Closing: 503,
+    node.Restored: 503,
+    node.HomeInUse: 503,
+    node.QuotaExceeded: 403,
+    node.LowDisk: 507,
     node.BadCursor: 400,
     node.Behind: 503,
     node.TooManyListeners: 503,
@@ -79,14 +97,20 @@ STATUS: Final[dict[type[InkgroveError], int]] = {
     federation.SenderUnproved: 403,
     federation.SenderUnreachable: 503,
     federation.QuotaUsedUp: 429,
-    federation.RequestBoxFull: 429,
-    federation.NoSuchRequest: 404,
+    node.RequestBoxFull: 429,
+    node.NoSuchRequest: 404,
+    node.CannotBeNamed: 409,
+    node.TooManyPending: 429,
+    node.UnknownSender: 404,
+    node.SenderBlocked: 409,
     federation.UnknownRecipient: 404,
     federation.BadMove: 422,
     federation.NoSender: 409,
     federation.UnknownPeer: 404,
     federation.ImportFailed: 500,
     node.RequestTooSlow: 408,
+    node.TooManyConnections: 503,
+    node.TooMuchAtOnce: 503,
     node.HeadTooLarge: 431,
     node.InternalError: 500,
     node.UnknownBlob: 404,
@@ -111,7 +135,7 @@ class RequestProblem(HTTPException):
     """A refusal while the body is being read; the framework lets only exceptions of its own through there."""
 
     def __init__(self, error: InkgroveError) -> None:
-        super().__init__(status_of(error), error.message)
+        super().__init__(status_of(error), error.public_message)
         self.error = error
 
 
@@ -159,19 +183,27 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
 
 
 def problem_facts(error: InkgroveError) -> dict[str, Any]:
-    """The members of the answer."""
+    """The members of the answer; what is for the operator alone stays out of it (`note_internal` logs it)."""
+    data = {name: value for name, value in error.data.items() if name == "retry_after" or not error.is_internal}
     return {
         "type": f"urn:inkgrove:error:{error.code}",
         "title": (type(error).__doc__ or "").strip(),
         "status": status_of(error),
         "code": error.code,
-        "detail": error.message,
-        **{name: _plain(value) for name, value in error.data.items() if name not in _OWN},
+        "detail": error.public_message,
+        **{name: _plain(value) for name, value in data.items() if name not in _OWN},
     }
+
+
+def note_internal(error: InkgroveError) -> None:
+    """Log what the answer does not show, under the id of the request."""
+    if error.is_internal:
+        log.warning("refused", code=error.code, reason=error.message)
 
 
 def problem(error: InkgroveError) -> JSONResponse:
     """The answer that says what was refused and why."""
+    note_internal(error)
     status = status_of(error)
     headers = {"Connection": "close"} if status == 408 else {}
     token_error = _TOKEN_ERRORS.get(type(error))
@@ -182,7 +214,7 @@ def problem(error: InkgroveError) -> JSONResponse:
     content = problem_facts(error)
     if isinstance(error, node.OAuthError):
         # As RFC 6749 section 5.2 wants it, with our words beside.
-        content |= {"error": error.name(), "error_description": error.message}
+        content |= {"error": error.name(), "error_description": error.public_message}
         return JSONResponse(content, status, {**headers, "Cache-Control": "no-store"})
     return JSONResponse(content, status, headers, MEDIA_TYPE)
 

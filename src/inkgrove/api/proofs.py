@@ -9,16 +9,18 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import CallerDependency, NodeDependency, get_node, token_of
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import responses
 from inkgrove.api.threads import read_in_thread
 from inkgrove.api.view_models import HistoryDocument, InstanceDocument
 from inkgrove.api.views import AtLeast, get_watch
+from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import MEDIA_TYPE, encode_proof, render_proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import access_document, plain, row_document
-from inkgrove.node.errors import Behind, OutOfScope, PastTooLong, UnknownInstance
+from inkgrove.node.errors import Behind, OutOfScope, PastTooLong, TooMuchAtOnce, UnknownInstance
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
 from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
@@ -30,7 +32,7 @@ from inkgrove.store.view_store import View
 router = APIRouter(tags=["instances"])
 
 InstancePath = Annotated[str, PathParameter(description="The instance's id in hex.", examples=["0040" + "7ac3" * 32])]
-_REFUSALS: Final = responses(UnknownInstance, OutOfScope, PastTooLong)
+_REFUSALS: Final = responses(UnknownInstance, OutOfScope, PastTooLong, TooMuchAtOnce)
 
 
 @router.get(
@@ -51,7 +53,9 @@ async def show(
 ) -> Response:
     """An instance with the entry behind each of its values."""
     await get_watch(request).catch_up(at_least)
-    return await run_in_threadpool(_show, node, caller, instance, as_of)
+    if as_of is not None:
+        return await make_large(request, _show_then, node, caller, instance, as_of)
+    return await run_in_threadpool(_show_now, node, caller, instance)
 
 
 async def show_plainly(request: Request) -> Response | None:
@@ -66,9 +70,7 @@ async def show_plainly(request: Request) -> Response | None:
     return _answer(*show_instance(node, token, parse_instance(instance), at_once=True))
 
 
-def _show(node: Node, caller: Caller, instance: str, as_of: int | None) -> Response:
-    if as_of is None:
-        return _show_now(node, caller, instance)
+def _show_then(node: Node, caller: Caller, instance: str, as_of: int) -> Response:
     return _answer(*show_instance_at(node, caller, parse_instance(instance), as_of))
 
 
@@ -92,11 +94,16 @@ def _answer(view: View, row: ViewRow, owner: Owner) -> Response:
     response_class=JSONResponse,
     responses={200: {"model": HistoryDocument}, **_REFUSALS},
 )
-def show_history(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> JSONResponse:
+async def show_history(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> Response:
     """Every message of an instance in the order of its log, in the words of its own version, and its outcome."""
-    name = parse_instance(instance)
-    events = [_event(event) for event in read_history(node, caller, name)]
-    return JSONResponse({"instance": name.hex(), "history": events})
+    return await make_large(request, _history, node, caller, parse_instance(instance))
+
+
+def _history(node: Node, caller: Caller, instance: Hash) -> Response:
+    events = [_event(event) for event in read_history(node, caller, instance)]
+    return json_answer({"instance": instance.hex(), "history": events})
 
 
 def _event(event: Event) -> dict[str, Any]:
@@ -128,11 +135,16 @@ def _event(event: Event) -> dict[str, Any]:
         **_REFUSALS,
     },
 )
-def show_proof(request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
+async def show_proof(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> Response:
     """The entries of an instance with payloads, and without payloads those that prove them; CBOR, or JSON if asked."""
-    name = parse_instance(instance)
-    proof = prove_instance(node, caller, name)
     is_json = "application/json" in request.headers.get("accept", "")
+    return await make_large(request, _proof, node, caller, parse_instance(instance), is_json)
+
+
+def _proof(node: Node, caller: Caller, name: Hash, is_json: bool) -> Response:
+    proof = prove_instance(node, caller, name)
     suffix = "json" if is_json else "proof"
     headers = {
         "Content-Disposition": f'attachment; filename="{name.hex()[4:20]}.{suffix}"',

@@ -1,21 +1,24 @@
 """What the routes that publish share: bodies read leanly, jobs handed to the writer, its answers as JSON."""
 
 import json
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import get_node, token_of
 from inkgrove.api.bodies import first_headers, media_type_of
 from inkgrove.api.federation import federation_of
+from inkgrove.api.threads import read_in_thread
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.node.dry_run import try_out
 from inkgrove.node.errors import BadRequest, SignInRequired, UnknownInstance, UnsupportedMediaType
 from inkgrove.node.writer import Job, Reply, Work, Writer
 
 _Body = TypeVar("_Body", bound=BaseModel)
+_MOST_MISTAKES = 2000
 
 
 class Strict(BaseModel):
@@ -49,6 +52,10 @@ async def read_body(request: Request, model: type[_Body]) -> _Body:
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as err:
+        if err.error_count() > _MOST_MISTAKES:  # to describe them takes far longer than to find them
+            raise BadRequest(
+                f"the body has {err.error_count():,} mistakes: see the form that the route takes"
+            ) from None
         places = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in err.errors()[:20]]
         detail = "; ".join(f"{place['where']}: {place['what']}" for place in places[:3])
         raise BadRequest(detail, places=places) from err
@@ -85,8 +92,56 @@ def require_token(request: Request) -> str:
     return token
 
 
+DRY_RUN: Final[dict[str, Any]] = {
+    "name": "dry_run",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "boolean", "default": False},
+    "description": "Say what would be published, or why it would be refused; nothing is signed or stored.",
+}
+"""What a route that can be tried documents; read by `publish`, for the framework's way costs every request."""
+
+
+class Finding(BaseModel):
+    """What a version would do to the data of one field."""
+
+    field: str
+    effect: Literal["adds", "keeps", "may-lose", "loses"]
+    reason: str
+
+
+class Trial(BaseModel):
+    """What would be published, after `dry_run=true`."""
+
+    dry_run: Literal[True]
+    changed: Annotated[bool, Field(description="Whether an entry would be appended.")]
+    author: str | None = None
+    log_id: int | None = None
+    seq_num: int | None = None
+    bytes: int | None = None
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    version: int | None = None
+    fields: dict[str, Any] | list[str] | None = None
+    only_adds: bool | None = None
+    findings: list[Finding] | None = None
+    materialised: bool | None = None
+    view_version: int | None = None
+    waits_for: list[str] | None = None
+    not_found_yet: list[str] | None = None
+
+
+TRIED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": Trial, "description": "With `dry_run=true`."}}
+"""What a route that answers 201 documents besides."""
+
+
 async def publish(request: Request, work: Work) -> Response:
-    """Let the writer do the work; its answer comes when everything is on disk."""
+    """Let the writer do the work; its answer comes when everything is on disk.
+
+    With `dry_run=true`, which only routes know that document it, nothing is done, and the answer says what would be.
+    """
+    if request.scope["query_string"] and _is_trial(request):
+        node, schemas = get_node(request), request.app.state.schemas
+        return json_answer(await read_in_thread(try_out, node, schemas, require_token(request), work), 200, {})
     given = first_headers(request.scope).get(b"idempotency-key")
     if given is None:
         job = Job(require_token(request), work)
@@ -98,6 +153,13 @@ async def publish(request: Request, work: Work) -> Response:
     reply = await writer_of(request).ask(job)
     federation_of(request).outbox.wake()
     return answer(reply)
+
+
+def _is_trial(request: Request) -> bool:
+    given = request.query_params.getlist("dry_run")
+    if given not in ([], ["true"], ["false"]):
+        raise BadRequest("dry_run is true or false")
+    return given == ["true"]
 
 
 async def _whole_request(request: Request) -> bytes:

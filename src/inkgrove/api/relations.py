@@ -1,11 +1,12 @@
 """Routes of relations: who follows whom."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from anyio import from_thread
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.federation import federation_of
@@ -13,15 +14,17 @@ from inkgrove.api.models import Strict
 from inkgrove.api.problems import responses
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
+from inkgrove.federation.federation import Federation
 from inkgrove.federation.relating import found_nowhere
 from inkgrove.federation.relations import is_final, tell_waiting
-from inkgrove.federation.requests import release_held
+from inkgrove.federation.requests import release_related
 from inkgrove.messages.reading import UNSET, Unset
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import errors, relations
 from inkgrove.node.accesses import record
 from inkgrove.node.caller import RELATIONS_READ, Caller
-from inkgrove.node.identities import parse_identity_name, show_identity
+from inkgrove.node.identities import parse_identity_name
+from inkgrove.node.name_rules import require_here
 from inkgrove.node.node import Node
 from inkgrove.store.peers import KnownIdentity, find_known
 from inkgrove.store.relations import Side, State, find_state
@@ -87,49 +90,62 @@ _REFUSALS = responses(
 )
 
 
-class _Other:
-    """The other side of a relation, on this node or elsewhere."""
+class Other:
+    """The other side of a relation, on this node or elsewhere; other nodes are waited for on the loop."""
 
-    def __init__(self, request: Request, node: Node, name: str, *, must_answer: bool) -> None:
-        self._node = node
-        self._federation = federation_of(request)
-        self._known: KnownIdentity | None = None
-        wanted = parse_identity_name(name)
-        try:
-            self.id = show_identity(node, wanted).id
-        except errors.UnknownIdentity:
-            self._known = self._find(wanted, must_answer=must_answer)
-            self.id = self._known.id
+    def __init__(self, node: Node, federation: Federation, identity: IdentityId, known: KnownIdentity | None) -> None:
+        self._node, self._federation = node, federation
+        self.id, self._known = identity, known
 
-    def _find(self, name: str | IdentityId, *, must_answer: bool) -> KnownIdentity:
-        known = self._node.database.read(lambda connection: find_known(connection, name))
-        if known is not None and not must_answer:
-            return known
-        discovery = self._federation.discovery
-        try:
-            if isinstance(name, str):
-                return from_thread.run(discovery.find, name)
-            return from_thread.run(discovery.find_by_id, name)
-        except FederationError as err:
-            if known is not None:
-                return known  # it hears of it when it is back
-            raise found_nowhere(name, err) from err
-
-    def tell(self, me: IdentityId) -> None:
+    async def tell(self, me: IdentityId) -> None:
         """Let the other node know at once if it can be reached; if not, the outbox tells it later."""
         if self._known is None:
             return
         try:
-            from_thread.run(tell_waiting, self._node, self._federation.transport, me, self._known)
+            await tell_waiting(self._node, self._federation.transport, me, self._known)
         except FederationError as error:
             if is_final(error):
                 raise
-            from_thread.run_sync(self._federation.outbox.wake)
+            self._federation.outbox.wake()
 
-    def try_to_tell(self, me: IdentityId) -> None:
+    async def try_to_tell(self, me: IdentityId) -> None:
         """The same where the move counts whatever the other says."""
         with suppress(FederationError):
-            self.tell(me)
+            await self.tell(me)
+
+
+async def find_other(request: Request, node: Node, name: str, *, must_answer: bool) -> Other:
+    """Somebody by name or id; one elsewhere is asked for there if nothing is known of them, or if they must answer."""
+    federation = federation_of(request)
+    wanted = parse_identity_name(name)
+    try:
+        return Other(node, federation, await run_in_threadpool(require_here, node, wanted), None)
+    except errors.UnknownIdentity:
+        known = await _find_elsewhere(node, federation, wanted, must_answer=must_answer)
+        return Other(node, federation, known.id, known)
+
+
+async def _find_elsewhere(
+    node: Node, federation: Federation, name: str | IdentityId, *, must_answer: bool
+) -> KnownIdentity:
+    known = await run_in_threadpool(node.database.read, lambda connection: find_known(connection, name))
+    if known is not None and not must_answer:
+        return known
+    discovery = federation.discovery
+    try:
+        return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))
+    except FederationError as err:
+        if known is not None:
+            return known  # it hears of it when it is back
+        raise found_nowhere(name, err) from err
+
+
+async def _move(
+    node: Node, follower: IdentityId, followee: IdentityId, move: relations.Move, **facts: Any
+) -> State | None:
+    return await run_in_threadpool(
+        partial(relations.move_relation, node, follower, followee, move, tells=True, **facts)
+    )
 
 
 def _group(body: Strict | None, group: str | None) -> str | Unset | None:
@@ -174,7 +190,7 @@ def _reader(caller: Caller) -> IdentityId:
 
 
 @router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
-def follow(
+async def follow(
     request: Request,
     node: NodeDependency,
     caller: CallerDependency,
@@ -184,10 +200,11 @@ def follow(
     """Ask to follow somebody, by name or id, wherever they are; asking again brings both nodes in line."""
     me = caller.require_identity()
     group = _group(body, body.group if body is not None else None)
-    other = _Other(request, node, name, must_answer=True)
-    state = relations.move_relation(node, me, other.id, "request", group=group, tells=True)
-    other.tell(me)
-    state = node.database.read(lambda connection: find_state(connection, me, other.id)) or state
+    other = await find_other(request, node, name, must_answer=True)
+    state = await _move(node, me, other.id, "request", group=group)
+    await other.tell(me)
+    found = await run_in_threadpool(node.database.read, lambda connection: find_state(connection, me, other.id))
+    state = found or state
     assert state is not None
     return {"state": relations.shown_state("following", state)}
 
@@ -197,27 +214,27 @@ def follow(
     status_code=204,
     responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
 )
-def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+async def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Follow somebody no longer."""
     me = caller.require_identity()
-    other = _Other(request, node, name, must_answer=False)
-    relations.move_relation(node, me, other.id, "end", tells=True)
-    other.try_to_tell(me)
+    other = await find_other(request, node, name, must_answer=False)
+    await _move(node, me, other.id, "end")
+    await other.try_to_tell(me)
     return Response(status_code=204)
 
 
 @router.put("/me/followers/{name}", response_model=StateAnswer, responses=_REFUSALS)
-def answer_follower(
+async def answer_follower(
     request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Follower
 ) -> dict[str, Any]:
     """Accept, refuse or block somebody who asked to follow; put them into a group."""
     me = caller.require_identity()
     move = _MOVES[body.state]
-    other = _Other(request, node, name, must_answer=False)
-    state = relations.move_relation(node, other.id, me, move, group=_group(body, body.group), tells=True)
-    other.try_to_tell(me)
+    other = await find_other(request, node, name, must_answer=False)
+    state = await _move(node, other.id, me, move, group=_group(body, body.group))
+    await other.try_to_tell(me)
     if state == "accepted":
-        release_held(node, me, other.id)
+        await run_in_threadpool(release_related, node, me, other.id)
     return {"state": state}
 
 
@@ -226,10 +243,10 @@ def answer_follower(
     status_code=204,
     responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
 )
-def remove_follower(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+async def remove_follower(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Let somebody follow no longer, or lift a block: they can ask again."""
     me = caller.require_identity()
-    other = _Other(request, node, name, must_answer=False)
-    relations.move_relation(node, other.id, me, "remove", tells=True)
-    other.try_to_tell(me)
+    other = await find_other(request, node, name, must_answer=False)
+    await _move(node, other.id, me, "remove")
+    await other.try_to_tell(me)
     return Response(status_code=204)

@@ -7,6 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import get_node
 from inkgrove.api.federation import BINARY, SIGNED, admit, federation_of
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import responses
 from inkgrove.core import errors as core
 from inkgrove.core.keys import IdentityId
@@ -44,12 +45,11 @@ async def tell_of_heights(request: Request) -> Response:
     """List schema logs, identities and logs with public instances that have news since a position, page by page."""
     body = await request.body()
     await admit(request, body)
-    answer = await run_in_threadpool(_heights, get_node(request), body)
-    return Response(answer, media_type=MEDIA_TYPE)
+    return await make_large(request, _heights, get_node(request), body)
 
 
-def _heights(node: Node, body: bytes) -> bytes:
-    return encode_heights(tell_heights(node, decode_ask_heights(body)))
+def _heights(node: Node, body: bytes) -> Response:
+    return Response(encode_heights(tell_heights(node, decode_ask_heights(body))), media_type=MEDIA_TYPE)
 
 
 @router.post(
@@ -67,9 +67,9 @@ async def send_entries(request: Request) -> Response:
     sender = await admit(request, body)
     quotas = federation_of(request).answer_quotas
     quotas.use(sender.node_key, 0)  # who has had enough causes no work
-    answer = await run_in_threadpool(_entries, get_node(request), body)
-    quotas.spend(sender.node_key, len(answer))
-    return Response(answer, media_type=MEDIA_TYPE)
+    answer = await make_large(request, _entries, get_node(request), body, sender.fqdn)
+    quotas.spend(sender.node_key, len(answer.body))
+    return answer
 
 
 @router.get(
@@ -101,5 +101,6 @@ def _part(node: Node, identity: IdentityId, text: str, first: int) -> tuple[byte
         return file.read(PART_BYTES), blob.size
 
 
-def _entries(node: Node, body: bytes) -> bytes:
-    return encode_entries(tell_entries(node, decode_wants(body)))
+def _entries(node: Node, body: bytes, fqdn: str) -> Response:
+    node.readers.note(fqdn)
+    return Response(encode_entries(tell_entries(node, decode_wants(body))), media_type=MEDIA_TYPE)

@@ -9,20 +9,23 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.auth import CallerDependency, NodeDependency
 from inkgrove.api.federation import BINARY, SIGNED, admit, federation_of
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import responses
 from inkgrove.api.proofs import InstancePath
-from inkgrove.api.views import READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.api.views import EXPENSIVE, READING, AuthorPath, LogPath, SchemaPath
 from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
+from inkgrove.core.hashing import Hash
 from inkgrove.federation import errors as federation_errors
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, UnknownInstance
+from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, TooMuchAtOnce, UnknownInstance
 from inkgrove.node.keeping import keep, let_go
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.query import parse_instance
 from inkgrove.node.summary import summarise
+from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.summaries import summary_document, together
 
 router = APIRouter(tags=["rot"])
@@ -70,27 +73,29 @@ class FetchedDocument(BaseModel):
     """A copy that is whole again."""
 
     instance: Annotated[str, Field(examples=["0040" + "7ac3" * 32])]
-    position: Annotated[str, Field(description="For `at_least`: when the view has seen it.", examples=["MC40Mg"])]
+    position: Annotated[str, Field(description="For `at_least`: when the view has seen it.", examples=["pVxH0Zr7c1"])]
 
 
 _SUMMARY: Final[dict[str, Any]] = {
     "response_class": JSONResponse,
-    "responses": {200: {"model": SummaryDocument}, **READING},
+    "responses": {200: {"model": SummaryDocument}, **READING, **responses(*EXPENSIVE, TooMuchAtOnce)},
 }
 
 
 @router.get("/views/{schema}/summary", **_SUMMARY)
-def show_summary(node: NodeDependency, caller: CallerDependency, schema: SchemaPath) -> JSONResponse:
+async def show_summary(
+    request: Request, node: NodeDependency, caller: CallerDependency, schema: SchemaPath
+) -> Response:
     """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
-    return _summary(node, caller, schema)
+    return await make_large(request, _summary, node, caller, schema)
 
 
 @router.get("/views/{author}/{log_id:int}/summary", **_SUMMARY)
-def show_summary_of_schema(
-    node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath
-) -> JSONResponse:
+async def show_summary_of_schema(
+    request: Request, node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath
+) -> Response:
     """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
-    return _summary(node, caller, f"{author}/{log_id}")
+    return await make_large(request, _summary, node, caller, f"{author}/{log_id}")
 
 
 def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
@@ -164,7 +169,7 @@ async def fetch_copy(
     name = parse_instance(instance)
     await fetch_again(fetching_of(request, node), identity, name)
     offset = await run_in_threadpool(node.store.newest_offset)
-    return JSONResponse({"instance": name.hex(), "position": render_position(offset)})
+    return JSONResponse({"instance": name.hex(), "position": render_position(node.vault, offset)})
 
 
 @router.get(
@@ -172,7 +177,7 @@ async def fetch_copy(
     response_class=Response,
     responses={
         200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: BINARY}},
-        **responses(*SIGNED, UnknownInstance),
+        **responses(*SIGNED, UnknownInstance, TooMuchAtOnce),
     },
 )
 async def give_copy(request: Request, node: NodeDependency, instance: InstancePath) -> Response:
@@ -180,6 +185,10 @@ async def give_copy(request: Request, node: NodeDependency, instance: InstancePa
     sender = await admit(request, b"")
     quotas = federation_of(request).answer_quotas
     quotas.use(sender.node_key, 0)
-    given = await run_in_threadpool(offer, node, sender, parse_instance(instance))
-    quotas.spend(sender.node_key, len(given))
-    return Response(given, media_type=MEDIA_TYPE)
+    answer = await make_large(request, _copy, node, sender, parse_instance(instance))
+    quotas.spend(sender.node_key, len(answer.body))
+    return answer
+
+
+def _copy(node: Node, sender: KnownIdentity, instance: Hash) -> Response:
+    return Response(offer(node, sender, instance), media_type=MEDIA_TYPE)

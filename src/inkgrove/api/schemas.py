@@ -5,10 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from inkgrove.api.auth import NodeDependency
+from inkgrove.api.auth import NodeDependency, get_node
 from inkgrove.api.instances import IDEMPOTENCY
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import responses
-from inkgrove.api.publishing import Strict, body_of, publish, read_body
+from inkgrove.api.publishing import DRY_RUN, TRIED, Strict, body_of, publish, read_body, require_token
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
@@ -16,7 +17,11 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node import errors
 from inkgrove.node.errors import UnknownSchemaLog
+from inkgrove.node.node import Node
 from inkgrove.node.publish_schema import AddVersion, CreateSchema, parse_schema_message, render_schema
+from inkgrove.node.schemas import Schemas
+from inkgrove.node.sessions import authenticate
+from inkgrove.schema.schema import append_version
 
 router = APIRouter(tags=["schemas"])
 
@@ -67,6 +72,8 @@ _REFUSED = (
     errors.VaultLocked,
     errors.KeyReused,
     errors.Closing,
+    errors.QuotaExceeded,
+    errors.LowDisk,
     errors.BadRequest,
     core.BadName,
     core.BadValue,
@@ -79,8 +86,8 @@ _REFUSED = (
     "/schemas",
     status_code=201,
     response_model=PublishedVersion,
-    responses=responses(*_REFUSED),
-    openapi_extra={**body_of(NewSchema), "parameters": [IDEMPOTENCY]},
+    responses=TRIED | responses(*_REFUSED),
+    openapi_extra={**body_of(NewSchema), "parameters": [IDEMPOTENCY, DRY_RUN]},
 )
 async def create_schema(request: Request) -> Response:
     """Begin a schema: its first version, in a log of its own."""
@@ -94,21 +101,40 @@ async def create_schema(request: Request) -> Response:
     "/schemas/{author}/{log_id}/versions",
     status_code=201,
     response_model=PublishedVersion,
-    responses=responses(
+    responses=TRIED
+    | responses(
         *_REFUSED,
         *core.SchemaError.__subclasses__(),
         errors.UnknownSchemaLog,
         errors.ForeignAuthor,
         errors.RevokedKey,
+        errors.TooMuchAtOnce,
         core.LogEnded,
         core.Forked,
     ),
-    openapi_extra={**body_of(NewVersion), "parameters": [IDEMPOTENCY]},
+    openapi_extra={**body_of(NewVersion), "parameters": [IDEMPOTENCY, DRY_RUN]},
 )
 async def add_version(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
     """Add a version to a schema of one's own; an invalid one is refused and nothing is signed."""
     body = await read_body(request, NewVersion)
-    return await publish(request, AddVersion(_schema_id(author, log_id), parse_schema_message(body.model_extra or {})))
+    work = AddVersion(_schema_id(author, log_id), parse_schema_message(body.model_extra or {}))
+    await make_large(
+        request, _compile_first, get_node(request), request.app.state.schemas, require_token(request), work
+    )
+    return await publish(request, work)
+
+
+def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -> Response:
+    """Compile the patterns of a version and of those before it, in one of the few threads for what takes long.
+
+    So the one writer of the node, for whom all others wait, finds them compiled. The answer is empty. Raises `BadToken`
+    before anything is compiled, and whatever is wrong with the version.
+    """
+    authenticate(node, token)
+    before = schemas.read(work.schema)
+    if before.versions and before.stopped_by is None:
+        append_version(before, work.message)
+    return Response()
 
 
 @router.get(

@@ -17,12 +17,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from inkgrove.api.app import make_app
+from inkgrove.api.connections import Connections, StallTimer, raise_file_limit
 from inkgrove.api.garbage import settle_garbage
 from inkgrove.api.logs import configure_logs
 from inkgrove.api.metrics import DIRECTORY_VARIABLE
 from inkgrove.api.problems import problem
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import BadRequest, HeadTooLarge, PortTaken, RequestTooSlow
+from inkgrove.node.errors import BadRequest, HeadTooLarge, PortTaken, RequestTooSlow, TooManyConnections
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 
@@ -46,6 +47,7 @@ def serve(
     `has_port` is called once the port is ours: whatever answers there from now on is this node.
     """
     configure_logs(settings)
+    raise_file_limit()
     # uvicorn raises the signal that stopped it once more at its end: it has done its work by then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -72,23 +74,31 @@ def open_app(place: Path | str, settings: NodeSettings, home: Path, make: MakeAp
 
 def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) -> uvicorn.Config:
     """How uvicorn is to serve the application, or what a function makes."""
+    connections = Connections(settings)
     return uvicorn.Config(
         app,
         factory=not isinstance(app, FastAPI),
         host=settings.host,
         port=settings.port,
         workers=max(1, settings.workers),
-        http=partial(_Protocol, settings),  # type: ignore[arg-type]
+        http=partial(_Protocol, settings, connections),  # type: ignore[arg-type]
+        backlog=connections.queue,
+        proxy_headers=False,  # it would believe whatever runs on this machine: see api/proxies.py
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_worker_healthcheck=_START_SECONDS,
     )
 
 
+_START_SECONDS: Final = 60
+"""How long a process may take to start or to answer its parent; a busy machine takes more than uvicorn's five."""
 _GATHERED_BYTES: Final = 16 * 1024
+_LAST_SECONDS: Final = 30.0
+"""How long the end of an answer may wait to be read once the connection is to be closed."""
 _ADVICE_ON_PORT: Final = "end what listens there, or choose another with --port or the setting node.port"
 _ADVICE_ON_HOST: Final = "choose an address of this machine with --host or the setting node.host"
 
@@ -133,6 +143,8 @@ class _Gathering:
     def close(self) -> None:
         self._flush()
         self._transport.close()
+        if self._transport.get_write_buffer_size():  # it would stay open for as long as nobody reads
+            self._loop.call_later(_LAST_SECONDS, self._transport.abort)
 
     def _flush(self) -> None:
         if self._parts:
@@ -141,19 +153,28 @@ class _Gathering:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's, with bounds on the size and the time of a request's head, which it does not have."""
+    """uvicorn's, with bounds that it does not have: on connections, on size and time of a head, on unread answers."""
 
-    def __init__(self, settings: NodeSettings, *arguments: Any, **options: Any) -> None:
+    def __init__(self, settings: NodeSettings, connections: Connections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._settings = settings
+        self._connections = connections
+        self._stall = StallTimer(settings.body_seconds, self._unsent, self.drop)
+        if connections.metrics is None:
+            connections.metrics = cast(Any, self.app).state.metrics
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
-        self._wait_for_head()
+        if self._connections.add(self, self.client[0] if self.client is not None else "", self.loop):
+            self._wait_for_head()
+        else:
+            self._refuse(TooManyConnections("there are too many connections: try again later", retry_after=5))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.remove(self)
+        self._stall.stop(self.loop)
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -169,7 +190,28 @@ class _Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
+        self._connections.begin_request(self)
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self.cycle.response_complete:
+            self._connections.end_request(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall.start(self.loop)
+
+    def resume_writing(self) -> None:
+        self._stall.stop(self.loop)
+        super().resume_writing()
+
+    def drop(self) -> None:
+        """End the connection at once, whatever waits to be sent."""
+        self.transport.abort()
+
+    def _unsent(self) -> int:
+        return self.transport.get_write_buffer_size()
 
     def _is_between_requests(self) -> bool:
         return self.cycle is not None and self.cycle.response_complete and not self.cycle.more_body

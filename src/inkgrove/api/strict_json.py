@@ -7,6 +7,7 @@ which nothing behind can store.
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from inkgrove.node.errors import BadJson, TooComplex
@@ -14,11 +15,21 @@ from inkgrove.node.errors import BadJson, TooComplex
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 250_000
 """More than any request needs; as empty lists they would take twenty times the memory of the body."""
+MAX_MEMBERS: Final = 1024
+"""Of one object: a message has 256 fields at most. Each unknown one would be an error of its own to the framework."""
+MAX_DIGITS: Final = 40
+"""Of an integer: no field holds one of more than 20, and to read a long one takes the square of its length."""
+FEW_VALUES: Final = 4096
+"""More than any body needs whose form the framework checks; see `check_media_type`."""
 
 
-def check_json(body: bytes) -> None:
-    """Raise unless the body is one strict JSON value of bounded depth and number of values."""
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES:
+def check_json(body: bytes) -> int:
+    """Raise unless the body is one strict JSON value, bounded in depth, values and members; how many values, about.
+
+    The number is exact if it is above `FEW_VALUES`.
+    """
+    values = body.count(b",") + body.count(b"[") + body.count(b"{")  # more than there are, if texts have such signs
+    if values > MAX_VALUES:
         raise TooComplex(f"the body has more than {MAX_VALUES:,} values")
     try:
         value = _decoder.decode(body.decode())
@@ -28,11 +39,22 @@ def check_json(body: bytes) -> None:
         raise BadJson(f"the body is not JSON: {err.msg} at line {err.lineno}, column {err.colno}") from err
     except RecursionError:
         raise _too_deep() from None
-    except ValueError as err:  # a number of thousands of digits
-        raise BadJson("a number in the body is too long") from err
     # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
         _walk(value)
+    return values if values <= FEW_VALUES else _count(value)
+
+
+def _count(value: Any) -> int:
+    level, count = [value], 0
+    while level:
+        count += len(level)
+        level = [below for item in level if isinstance(item, dict | list) for below in _parts(item)]
+    return count
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _walk(value: Any) -> None:
@@ -67,6 +89,8 @@ def _too_deep() -> TooComplex:
 
 
 def _make_map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_MEMBERS:
+        raise TooComplex(f"an object in the body has more than {MAX_MEMBERS:,} members")
     made = dict(pairs)
     if len(made) != len(pairs):
         # Counted in one pass: who sends the body is not known yet.
@@ -86,4 +110,12 @@ def _make_float(text: str) -> float:
     return value
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_make_map, parse_constant=_refuse_constant, parse_float=_make_float)
+def _make_integer(text: str) -> int:
+    if len(text) > MAX_DIGITS and len(text.lstrip("-")) > MAX_DIGITS:
+        raise TooComplex(f"an integer in the body has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_make_map, parse_constant=_refuse_constant, parse_float=_make_float, parse_int=_make_integer
+)

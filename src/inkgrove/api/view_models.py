@@ -99,7 +99,10 @@ class ViewDocument(BaseModel):
     fields: list[FieldDocument]
     waits_for: list[SchemaName]
     stopped: str | None
-    rows: Annotated[int | None, Field(description="With `count=true`: the rows that the caller may see.")]
+    rows: Annotated[
+        int | None,
+        Field(description="With `count=true`: the rows that the caller may see, unless they are too many to count."),
+    ]
 
 
 class FreshnessDocument(BaseModel):

@@ -11,11 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.answers import json_answer
 from inkgrove.api.auth import CallerDependency, NodeDependency, get_node, token_of
+from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import responses
 from inkgrove.api.threads import read_in_thread
 from inkgrove.api.view_models import OutcomesDocument, PageDocument, RegisteredDocument, ViewsDocument
 from inkgrove.api.watch import Watch
-from inkgrove.core.errors import BadFilter
+from inkgrove.core.errors import BadFilter, QueryTooExpensive, TooManyQueries
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
@@ -28,12 +29,13 @@ from inkgrove.node.errors import (
     NotAllowed,
     OutOfScope,
     SignInRequired,
+    TooMuchAtOnce,
     UnknownView,
 )
 from inkgrove.node.expansion import Related
 from inkgrove.node.node import Node
 from inkgrove.node.outcomes import read_outcomes
-from inkgrove.node.position import render_position
+from inkgrove.node.position import MAX_TOKEN, render_position
 from inkgrove.node.query import MAX_PAGE, Answer, Question, ask, list_views
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.store.query import ViewRow
@@ -49,7 +51,7 @@ LogPath = Annotated[
     int, PathParameter(description="The log of the schema.", ge=0, le=MAX_STORED_INTEGER, examples=[12])
 ]
 AtLeast = Annotated[
-    str | None, Query(description="A position token: wait until the view has seen that write.", max_length=100)
+    str | None, Query(description="A position token: wait until the view has seen that write.", max_length=MAX_TOKEN)
 ]
 _MOST_WHERES: Final = 50
 _TEXTS: Final = ("sort", "cursor", "fields", "expand")
@@ -66,6 +68,7 @@ Where = Annotated[
 ]
 Names = Annotated[str, Query(max_length=20_000)]
 READING: Final = responses(UnknownView, AmbiguousName, SignInRequired, OutOfScope)
+EXPENSIVE: Final = (QueryTooExpensive, TooManyQueries)
 
 
 def get_watch(request: Request) -> Watch:
@@ -75,13 +78,20 @@ def get_watch(request: Request) -> Watch:
     return watch
 
 
-@router.get("/views", response_class=JSONResponse, responses={200: {"model": ViewsDocument}})
-def show_views(
+@router.get(
+    "/views", response_class=JSONResponse, responses={200: {"model": ViewsDocument}, **responses(TooMuchAtOnce)}
+)
+async def show_views(
+    request: Request,
     node: NodeDependency,
     caller: CallerDependency,
     count: Annotated[bool, Query(description="Count the rows that may be seen.")] = False,
-) -> JSONResponse:
+) -> Response:
     """Every view of the node: what it holds, and how far all of them have come."""
+    return await make_large(request, _list, node, caller, count)
+
+
+def _list(node: Node, caller: Caller, count: bool) -> Response:
     listed, freshness = list_views(node, caller, with_count=count)
     found = [
         {
@@ -132,7 +142,11 @@ def get_question(
 QuestionDependency = Annotated[Question, Depends(get_question)]
 _PAGE: Final[dict[str, Any]] = {
     "response_class": JSONResponse,
-    "responses": {200: {"model": PageDocument}, **READING, **responses(BadFilter, BadCursor, Behind)},
+    "responses": {
+        200: {"model": PageDocument},
+        **READING,
+        **responses(BadFilter, BadCursor, Behind, *EXPENSIVE, TooMuchAtOnce),
+    },
 }
 
 
@@ -147,6 +161,8 @@ async def show_view(
 ) -> Response:
     """A page of the rows that the caller may see, of the one schema that has this name."""
     await get_watch(request).catch_up(at_least)
+    if question.expand:
+        return await make_large(request, _page, node, caller, schema, question)
     return await run_in_threadpool(_page, node, caller, schema, question)
 
 
@@ -179,6 +195,8 @@ async def show_view_plainly(request: Request) -> Response | None:
         return None
     node = get_node(request)
     at_once = not node.views.database.is_postgresql
+    if question.expand:
+        return await make_large(request, _page, node, token_of(request, node), name, question, at_once)
     return await read_in_thread(_page, node, token_of(request, node), name, question, at_once)
 
 
@@ -230,7 +248,11 @@ def _expand(found: Related, answer: Answer) -> Any:
 
 _OUTCOMES: Final[dict[str, Any]] = {
     "response_class": JSONResponse,
-    "responses": {200: {"model": OutcomesDocument}, **READING, **responses(BadCursor, Behind)},
+    "responses": {
+        200: {"model": OutcomesDocument},
+        **READING,
+        **responses(BadCursor, Behind, *EXPENSIVE, TooMuchAtOnce),
+    },
 }
 Only = Annotated[Outcome | None, Query(description="This outcome only.")]
 
@@ -245,11 +267,14 @@ async def show_outcomes(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
     at_least: AtLeast = None,
-) -> JSONResponse:
+) -> Response:
     """What became of messages: of the caller's own all, of others' those whose row may be seen."""
     await get_watch(request).catch_up(at_least)
-    found = await run_in_threadpool(lambda: read_outcomes(node, caller, schema, only=only, cursor=cursor, limit=limit))
-    return JSONResponse(found)
+
+    def work() -> Response:
+        return json_answer(read_outcomes(node, caller, schema, only=only, cursor=cursor, limit=limit))
+
+    return await make_large(request, work)
 
 
 @router.get("/views/{author}/{log_id:int}/outcomes", **_OUTCOMES)
@@ -263,7 +288,7 @@ async def show_outcomes_of_schema(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
     at_least: AtLeast = None,
-) -> JSONResponse:
+) -> Response:
     """What became of messages: of the caller's own all, of others' those whose row may be seen."""
     return await show_outcomes(request, node, caller, f"{author}/{log_id}", only, limit, cursor, at_least)
 
@@ -278,7 +303,7 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
     caller.require_administrator()
     schema_id = _parse(author, log_id)
     is_new = node.store.register(schema_id)
-    position = render_position(node.store.newest_offset())
+    position = render_position(node.vault, node.store.newest_offset())
     return JSONResponse({"schema": _schema(schema_id), "is_new": is_new, "position": position})
 
 

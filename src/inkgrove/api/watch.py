@@ -77,7 +77,7 @@ class Watch:
         """Wait until the views have seen a write; raises if they do not in time."""
         if token is None:
             return
-        offset = parse_position(token)
+        offset = parse_position(self._node.vault, token)
         seconds = self._node.settings.at_least_seconds
         if not await self.until(lambda newest: newest.progress >= offset, seconds):
             raise Behind(

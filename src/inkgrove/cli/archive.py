@@ -9,7 +9,7 @@ from rich.table import Table
 
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json
-from inkgrove.cli.place import StoreOption, find_by_name, store_place
+from inkgrove.cli.place import StoreOption, existing_store, find_by_name, store_place
 from inkgrove.cli.spark import following, spark_session
 from inkgrove.core.errors import UnknownSchema, UnreadableFile
 
@@ -74,11 +74,11 @@ def export(
 
     if path.exists():
         raise UnreadableFile(f"{path} exists already; choose another name")
+    place = existing_store(home, store)
     start = perf_counter()
     with spark_session(home, quiet=as_json) as (spark, bar):
         from inkgrove.pipeline.archive import export_archive  # noqa: PLC0415
 
-        place = store_place(home, store)
         open_store(place).close()
         count = export_archive(spark, place, path.resolve(), following(bar))
     if as_json:
@@ -95,12 +95,12 @@ def export_view(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the rows of a view as files."""
+    """Write the rows of a view into a new directory, as one file."""
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     if form not in ("parquet", "csv", "json", "delta"):
         raise typer.BadParameter("--format is parquet, csv, json or delta")
-    place = store_place(home, store)
+    place = existing_store(home, store)
     views = open_views(place)
     known = views.views()
     views.close()

@@ -58,7 +58,7 @@ def read(
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
 
     bundle = decode_bundle(read_bytes(file))
-    with open_node(home, store) as node:
+    with open_node(home, store, create=True) as node:
         recipients = [show_identity(node, parse_identity_name(name)).id for name in to or []]
         receipts = read_bundle(node, bundle, recipients)
     refused = [receipt for receipt in receipts if receipt.code is not None]

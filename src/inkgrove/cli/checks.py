@@ -17,8 +17,10 @@ import httpx
 from inkgrove.core.errors import AlreadyRunning, InkgroveError
 from inkgrove.federation.addresses import find_target, parse_resolve
 from inkgrove.node.settings import NodeSettings
+from inkgrove.node.signing import find_reason
+from inkgrove.node.vault import open_vault
 from inkgrove.settings import Settings
-from inkgrove.store.identities import list_identities
+from inkgrove.store.identities import list_identities, some_sealed_keys
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import NEWEST, open_store, read_revision
 from inkgrove.store.runs import Work, start_run
@@ -64,7 +66,7 @@ def examine(patient: Patient, *, with_spark: bool) -> Iterator[Finding]:
     for check in checks:
         yield from _perform(check, patient)
     if _is_open(patient):
-        for check in (_pipeline, _names):
+        for check in (_vault, _restored, _pipeline, _names):
             yield from _perform(check, patient)
 
 
@@ -72,8 +74,14 @@ def _perform(check: Callable[[Patient], Iterator[Finding]], patient: Patient) ->
     try:
         yield from check(patient)
     except InkgroveError as error:
-        found, _, advice = error.message.rpartition(": ")
-        yield Finding(check.__name__.split("_")[-1], False, f"{found or error.message} [{error.code}]", advice or None)
+        yield _refusal(check.__name__.split("_")[-1], error)
+
+
+def _refusal(check: str, error: InkgroveError) -> Finding:
+    """What an error says and, apart from that, what to do about it, as far as the error itself tells the two apart."""
+    advice = str(error.data.get("advice", f"see {error.code} in docs/errors.md"))
+    found = error.message.removesuffix(f": {advice}")
+    return Finding(check, False, f"{found} [{error.code}]", advice)
 
 
 def _is_open(patient: Patient) -> bool:
@@ -125,6 +133,27 @@ def _store(patient: Patient) -> Iterator[Finding]:
         kind = "PostgreSQL" if store.database.is_postgresql else "SQLite"
         count = sum(state.held for state in store.logs().values())
         yield Finding("store", True, f"{kind}, revision {NEWEST}, {count:,} entries")
+
+
+def _vault(patient: Patient) -> Iterator[Finding]:
+    file = Path(patient.settings.node.vault_key_file or patient.home / "vault.key")
+    with open_store(patient.place) as store:
+        sealed = store.database.read(some_sealed_keys)
+    if not sealed:
+        yield Finding("vault", True, "the node keeps no keys yet")
+        return
+    open_vault(file, sealed)
+    yield Finding("vault", True, f"{file} opens the keys that the node keeps")
+
+
+def _restored(patient: Patient) -> Iterator[Finding]:
+    with open_store(patient.place) as store:
+        reason = find_reason(store.database, patient.home)
+    if reason is None:
+        yield Finding("signing", True, "the database is as new as it was")
+    else:
+        advice = "let the node run: it asks others for what it lacks; inkgrove resume says whom it waits for"
+        yield Finding("signing", False, f"nothing is signed: {reason}", advice)
 
 
 def _pipeline(patient: Patient) -> Iterator[Finding]:

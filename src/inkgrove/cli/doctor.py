@@ -23,7 +23,7 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check Java, memory, disk, store, pipeline, clock, names, port and Spark; say what to do about what is wrong."""
+    """Check Java, memory, disk, store, keys, pipeline, clock, names, port, Spark; say what to do about faults."""
     # Imported here: every other command starts faster without.
     from inkgrove.cli.checks import Patient, examine  # noqa: PLC0415
 

@@ -1,7 +1,6 @@
 """Files that commands read and write: `-` is standard input, and every failure is one clear error."""
 
 import json
-import os
 import sys
 from binascii import unhexlify
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from inkgrove.core.errors import BadHex, BadLine, UnreadableFile
 from inkgrove.core.keys import SecretKey, parse_secret_key
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.store.durable_file import write_new_file
 
 
 def read_bytes(path: Path) -> bytes:
@@ -32,12 +32,9 @@ def read_text(path: Path) -> str:
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that does not exist yet."""
+    """Write a file that does not exist yet; it is on the disk when this returns."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        write_new_file(path, data, mode)
     except FileExistsError as err:
         raise UnreadableFile(f"{path} exists already; choose another name") from err
     except OSError as err:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from inkgrove.cli.configuration import take_flag
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
-from inkgrove.core.keys import KEY_BYTES, SecretKey
+from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.next_entry import next_entry, sign_next
 from inkgrove.core.verify import VerifiedEntry, verify_entry
@@ -24,8 +24,15 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
 from inkgrove.settings import DEFAULT_HOME
+from inkgrove.store.durable_file import make_directory, replace_file
+
+if TYPE_CHECKING:
+    from inkgrove.store.log_store import LogStore
 
 __all__ = ["DEFAULT_HOME", "HomeOption"]
+
+_STORE_FILE = "node.db"
+"""As `store/database.py` has it, which takes long to import."""
 
 HomeOption = Annotated[
     Path,
@@ -85,10 +92,16 @@ def read_schema_file(path: Path) -> SchemaFile:
     return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), log.payloads), log.verified)
 
 
-def publish_schema_messages(home: Path, name: str | None, messages: Sequence[SchemaMessage]) -> Schema:
-    """Append messages to a schema's log; if one is invalid, all are refused before anything is signed."""
+def publish_schema_messages(
+    home: Path, store: str | None, name: str | None, messages: Sequence[SchemaMessage]
+) -> Schema:
+    """Append messages to a schema's log; if one is invalid, all are refused before anything is signed.
+
+    Raises `Restored` if the store, in the home or at the URL `store`, may be older than it was.
+    """
+    find_schema(home, name)  # before the lock, which would make the directory of a home that is not there
     with _locked(home):
-        file = find_schema(home, name)
+        file = _with_newer(home, store, find_schema(home, name))
         key = author_key(home)
         if key.public != file.schema.id.author:
             raise KeyMismatch(f"{file.path} is a log of {file.schema.id.author}, this home's key is {key.public}")
@@ -107,21 +120,62 @@ def publish_schema_messages(home: Path, name: str | None, messages: Sequence[Sch
     return after
 
 
-def create_schema(home: Path, name: str, message: SchemaMessage) -> Schema:
-    """Start a new schema: the first entry of a new log."""
+def create_schema(home: Path, store: str | None, name: str, message: SchemaMessage) -> Schema:
+    """Sign the first entry of a new log for a schema, in a file of the home.
+
+    Raises `Restored` if the store, in the home or at the URL `store`, may be older than it was.
+    """
     with _locked(home):
         key = _author_key_or_new(home)
         # Log ids are never used again, also if a file was removed: two logs under one id would be a fork.
         counter = home / "schemas" / "last-log-id"
         log_ids = [read_schema_file(path).schema.id.log_id for path in schema_paths(home)]
         last = int(read_text(counter)) if counter.exists() else 0
-        schema_id = SchemaId(key.public, max([last, *log_ids]) + 1)
+        schema_id = SchemaId(key.public, max([last, *log_ids, *_stored_logs(home, store, key.public)]) + 1)
         schema = append_version(Schema(schema_id, ()), message)
         payload = encode_message(message)
         entry = sign_entry(key, payload, log_id=schema_id.log_id, seq_num=1)
         write_new(home / "schemas" / f"{name}.jsonl", f"{render_entry_line(entry, payload)}\n".encode())
-        counter.write_text(f"{schema_id.log_id}\n")
+        replace_file(counter, f"{schema_id.log_id}\n".encode())
     return schema
+
+
+def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
+    """Append to a schema's file what the store holds beyond it (a file that was put back from a copy is older)."""
+    with _open_current(home, store) as opened:
+        newer = opened.entries_of(*file.schema.id, len(file.verified) + 1) if opened is not None else []
+    lines = [render_entry_line(item.entry, item.payload) for item in newer if item.refusal is None]
+    if not lines:
+        return file
+    _append_lines(file.path, lines)
+    return read_schema_file(file.path)
+
+
+def _stored_logs(home: Path, store: str | None, author: PublicKey) -> list[int]:
+    """The ids of an author's logs in the store, if there is one."""
+    with _open_current(home, store) as opened:
+        states = opened.logs().values() if opened is not None else ()
+        return [state.log_id for state in states if state.author == author]
+
+
+@contextmanager
+def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
+    """Open the store that a command works with, or give None if there is none; raises `Restored` if it may be older."""
+    if store is None and not (home / _STORE_FILE).exists():
+        yield None
+        return
+    from inkgrove.core.errors import NoStore  # noqa: PLC0415
+    from inkgrove.node.signing import require_not_behind  # noqa: PLC0415
+    from inkgrove.store.opening import open_store  # noqa: PLC0415
+
+    try:
+        opened = open_store(store or home, create=False)
+    except NoStore:
+        yield None
+        return
+    with opened:
+        require_not_behind(opened.database, home)
+        yield opened
 
 
 def _append_lines(path: Path, lines: Sequence[str]) -> None:
@@ -139,7 +193,7 @@ def _append_lines(path: Path, lines: Sequence[str]) -> None:
 def _locked(home: Path) -> Iterator[None]:
     """One writer at a time, across processes."""
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(home)
         lock = (home / ".lock").open("w")
     except OSError as err:
         raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err

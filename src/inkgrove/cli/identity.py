@@ -9,7 +9,7 @@ import typer
 from inkgrove.cli.configuration import current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
-from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.place import StoreOption, existing_store, store_place
 from inkgrove.core.errors import Usage
 
 if TYPE_CHECKING:
@@ -25,11 +25,12 @@ app = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 
 
-def _open(home: Path, store: str | None, endpoint: str | None = None) -> "Node":
+def _open(home: Path, store: str | None, endpoint: str | None = None, *, create: bool = False) -> "Node":
     from inkgrove.node.node import Node  # noqa: PLC0415
 
     set_flag("node.endpoint", endpoint)
-    return Node(store_place(home, store), current().node, home=home)
+    place = store_place(home, store) if create else existing_store(home, store)
+    return Node(place, current().node, home=home)
 
 
 def _read_password() -> str:
@@ -75,7 +76,7 @@ def create(
     from inkgrove.node.identities import create_identity  # noqa: PLC0415
 
     password = _read_password() if has_password else None
-    node = _open(home, store, endpoint)
+    node = _open(home, store, endpoint, create=True)
     try:
         identity = create_identity(node, fqdn, password, name=name)
     finally:
@@ -89,31 +90,96 @@ def show(
 ) -> None:
     """Show an identity by name or id."""
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.quotas import show_quota  # noqa: PLC0415
 
     node = _open(home, store)
     try:
         identity = show_identity(node, parse_identity_name(fqdn))
+        quota = show_quota(node, identity.id).render()
     finally:
         node.close()
     facts = {**_facts(identity), "profile": identity.document.profile}
-    print_json(facts) if as_json else print_facts(identity.document.fqdn, facts)
+    if as_json:
+        print_json({**facts, "usage": quota})
+        return
+    print_facts(identity.document.fqdn, {**facts, **_usage_facts(quota)})
+
+
+def _usage_facts(quota: dict[str, dict[str, int]]) -> dict[str, object]:
+    return {name.replace("_", " "): f"{item['used']:,} of {item['limit']:,}" for name, item in quota.items()}
+
+
+@app.command(epilog="Example: inkgrove identity quota jane.haiku.ink --blob-bytes 20000000000")
+def quota(
+    fqdn: NameArgument,
+    entries: Annotated[int | None, typer.Option(help="How many entries it may publish.", min=0)] = None,
+    payload_bytes: Annotated[int | None, typer.Option(help="How many bytes of messages.", min=0)] = None,
+    blob_bytes: Annotated[int | None, typer.Option(help="How many bytes of blobs it may keep.", min=0)] = None,
+    default: Annotated[bool, typer.Option("--default", help="Go back to what the settings say for the rest.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what an identity has stored and may store; with options, give it a quota of its own, at once."""
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.quotas import change_limits  # noqa: PLC0415
+
+    given = {"entries": entries, "payload_bytes": payload_bytes, "blob_bytes": blob_bytes}
+    limits = {name: limit for name, limit in given.items() if default or limit is not None}
+    node = _open(home, store)
+    try:
+        identity = show_identity(node, parse_identity_name(fqdn))
+        found = change_limits(node, identity.id, limits).render()
+    finally:
+        node.close()
+    if as_json:
+        print_json({"fqdn": identity.document.fqdn, "id": identity.id, "usage": found})
+        return
+    print_facts(identity.document.fqdn, _usage_facts(found))
 
 
 @app.command("list", epilog="Example: inkgrove identity list")
 def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List the identities that this node hosts, by name."""
+    """List the identities that this node hosts, by name.
+
+    Administrators are marked, names outside of node.domains, and who has moved to another node.
+    """
     from inkgrove.node.identities import show_all  # noqa: PLC0415
+    from inkgrove.node.name_rules import list_administrators, rules_of  # noqa: PLC0415
+    from inkgrove.node.quotas import show_quotas  # noqa: PLC0415
 
     node = _open(home, store)
     try:
         hosted = show_all(node)
+        quotas = show_quotas(node, [identity.id for identity in hosted])
+        administrators, rules = list_administrators(node), rules_of(node.settings)
     finally:
         node.close()
     if as_json:
-        print_json([{"fqdn": identity.fqdn, "id": identity.id} for identity in hosted])
+        print_json(
+            [
+                {
+                    "fqdn": identity.fqdn,
+                    "id": identity.id,
+                    "is_administrator": identity.id in administrators,
+                    "is_outside": not rules.is_ours(identity.fqdn),
+                    "lives_here": identity.lives_here,
+                    "usage": quotas[identity.id].render(),
+                }
+                for identity in hosted
+            ]
+        )
         return
     for identity in hosted:
-        console().print(f"{identity.fqdn}  {identity.id}")
+        used = quotas[identity.id].used
+        amounts = f"{used.entries:,} entries, {used.payload_bytes:,} B of messages, {used.blob_bytes:,} B of blobs"
+        marks = {
+            "administrator": identity.id in administrators,
+            "outside of node.domains": bool(rules.domains) and not rules.is_ours(identity.fqdn),
+            "moved to another node": not identity.lives_here,
+        }
+        said = "".join(f"  ({mark})" for mark, is_so in marks.items() if is_so)
+        console().print(f"{identity.fqdn}  {identity.id}  {amounts}{said}")
 
 
 @app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
@@ -124,6 +190,7 @@ def password(
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
     from inkgrove.node.sessions import change_password  # noqa: PLC0415
 
+    existing_store(home, store)  # nobody types a password for a store that is not there
     new = _read_password()
     node = _open(home, store)
     try:

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from inkgrove import __version__
 from inkgrove.cli import (
     archive,
+    backup,
     bundle,
     configuration,
     doctor,
@@ -30,6 +31,8 @@ from inkgrove.cli import (
     peer,
     proof,
     relation,
+    request,
+    resume,
     rot,
     schema,
     serve,
@@ -51,6 +54,10 @@ class _Screenful(TyperGroup):
                 option.hidden = True  # type: ignore[attr-defined]
         return found
 
+    def get_help(self, ctx: Any) -> str:
+        """Without blank lines: each command has its line."""
+        return "\n".join(line for line in super().get_help(ctx).splitlines() if line.strip())
+
 
 app = typer.Typer(
     cls=_Screenful,
@@ -71,6 +78,7 @@ app.add_typer(view.app, name="view")
 app.add_typer(proof.app, name="proof")
 app.add_typer(peer.app, name="peer")
 app.add_typer(relation.app, name="relation")
+app.add_typer(request.app, name="request")
 app.add_typer(bundle.app, name="bundle")
 app.add_typer(rot.app, name="rot")
 rot.add_to(app)
@@ -79,6 +87,8 @@ archive.add_to(app, view.app)
 configuration.add_to(app)
 serve.add_to(app)
 doctor.add_to(app)
+backup.add_to(app)
+resume.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from inkgrove.cli.configuration import current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_json, printable
-from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
+from inkgrove.cli.place import StoreOption, existing_store, find_by_name, parse_schema_id
 from inkgrove.cli.progress import Bar
 from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.spark import following, spark_session
@@ -50,7 +50,7 @@ def index(
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    logs = open_store(store_place(home, store))
+    logs = open_store(existing_store(home, store))
     is_news = logs.register(schema_id)
     logs.close()
     if as_json:
@@ -70,7 +70,7 @@ def unindex(
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    logs = open_store(store_place(home, store))
+    logs = open_store(existing_store(home, store))
     was_there = logs.unregister(schema_id)
     logs.close()
     if as_json:
@@ -86,7 +86,7 @@ def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: J
     from inkgrove.store.query import count_rows  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    place = store_place(home, store)
+    place = existing_store(home, store)
     logs, built = open_store(place), open_views(place)
     known = built.views()
     facts: list[dict[str, Any]] = []
@@ -168,7 +168,8 @@ def materialise(
         query.stop()
         if query.exception() is not None:
             raise query.exception()
-        _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
+        seconds = perf_counter() - start
+    _print_report(materialiser.report, seconds, as_json=as_json)
 
 
 def rebuild(
@@ -182,11 +183,13 @@ def rebuild(
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     start = perf_counter()
-    with open_views(store_place(home, store)) as built:  # a name that nobody has is told before anybody waits for Spark
+    # A name that nobody has is told before anybody waits for Spark.
+    with open_views(existing_store(home, store)) as built:
         schema_id = find_by_name(schema, {key: view.name for key, view in built.views().items()})
     with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, _):
         materialiser.rebuild(schema_id)
-        _print_report(materialiser.report, perf_counter() - start, as_json=as_json)
+        seconds = perf_counter() - start
+    _print_report(materialiser.report, seconds, as_json=as_json)
 
 
 def outcomes(
@@ -201,7 +204,7 @@ def outcomes(
     from inkgrove.store.all_outcomes import read_outcomes  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    built = open_views(store_place(home, store))
+    built = open_views(existing_store(home, store))
     known = built.views()
     view = None
     if schema != "-":
@@ -224,7 +227,7 @@ def outcomes(
 
 @contextmanager
 def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
-    place = store_place(home, store)
+    place = existing_store(home, store)
     _check_store(place, work)
     try:
         with spark_session(home, quiet=quiet) as (spark, bar):
@@ -252,7 +255,7 @@ def _note_trouble(place: str, error: InkgroveError) -> None:
     from inkgrove.store.pulse import Trouble, note_trouble  # noqa: PLC0415
     from inkgrove.store.view_store import STREAM, open_views  # noqa: PLC0415
 
-    trouble = Trouble(time_ns() // 1000, error.code, error.message)
+    trouble = Trouble(time_ns() // 1000, error.code, error.public_message)
     with suppress(StoreUnavailable), open_views(place) as built:
         built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
 

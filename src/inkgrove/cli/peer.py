@@ -11,7 +11,7 @@ from rich.table import Table
 from inkgrove.cli.configuration import current
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json, printable
-from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.place import StoreOption, existing_store, store_place
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.timestamp import Timestamp
@@ -31,12 +31,13 @@ NameArgument = Annotated[str, typer.Argument(help="The name of an identity there
 
 
 @contextmanager
-def open_node(home: Path, store: str | None) -> Iterator["Node"]:
-    """The node of a home, as long as a command works on it."""
+def open_node(home: Path, store: str | None, *, create: bool = False) -> Iterator["Node"]:
+    """The node of a home, as long as a command works on it; one that is not there is made only by `create`."""
     # Imported here and below: every other command starts faster without.
     from inkgrove.node.node import Node  # noqa: PLC0415
 
-    node = Node(store_place(home, store), current().node, home=home.resolve())
+    place = store_place(home, store) if create else existing_store(home, store)
+    node = Node(place, current().node, home=home.resolve())
     try:
         yield node
     finally:

@@ -8,6 +8,7 @@ import typer
 from inkgrove.cli.configuration import take_flag
 from inkgrove.core.errors import InkgroveError, UnknownSchema
 from inkgrove.core.keys import parse_public_key
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 
 StoreOption = Annotated[
@@ -23,15 +24,26 @@ StoreOption = Annotated[
 
 
 def store_place(home: Path, store: str | None) -> str:
-    """The place that `open_store` takes."""
+    """The place that `open_store` takes, for commands that may make a new store there."""
     return store or str(home.resolve())
 
 
+def existing_store(home: Path, store: str | None) -> str:
+    """The same for commands that make no store; raises `NoStore` if there is none, and writes nothing."""
+    # Imported here: every command that needs no store starts faster without.
+    from inkgrove.store.opening import require_store  # noqa: PLC0415
+
+    place = store_place(home, store)
+    require_store(place)
+    return place
+
+
 def parse_schema_id(text: str) -> SchemaId:
-    """`AUTHOR/LOG`."""
+    """`AUTHOR/LOG`; a schema's log has an id from 1 to 2^63 - 1."""
     author, _, log_id = text.partition("/")
-    if not log_id.isascii() or not log_id.isdigit():
-        raise typer.BadParameter(f"{text!r} is not AUTHOR/LOG")
+    is_number = log_id.isascii() and log_id.isdigit() and len(log_id) < 20
+    if not is_number or not 1 <= int(log_id) <= MAX_STORED_INTEGER:
+        raise typer.BadParameter(f"{text[:120]!r} is not AUTHOR/LOG, with a log id from 1 to 2^63 - 1")
     try:
         return SchemaId(parse_public_key(author), int(log_id))
     except InkgroveError as err:

@@ -59,11 +59,21 @@ class Bar:
 
 @contextmanager
 def progress(title: str, *, quiet: bool, unit: str = "rows") -> Iterator[Bar]:
-    """A bar that goes when the work is done; nothing at all with `--json`, or if nobody watches."""
+    """A bar that goes when the work is done; nothing at all with `--json`, or if nobody watches.
+
+    Results are printed when it is gone: on standard output they would share its line.
+    """
     is_watched = not quiet and sys.stderr is not None and sys.stderr.isatty()
     console = Console(stderr=True, highlight=False, quiet=not is_watched)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), _Line(), _Count(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not is_watched, refresh_per_second=8) as shown:
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not is_watched,
+        refresh_per_second=8,
+        redirect_stdout=False,  # what is for a file must not go to the terminal
+    ) as shown:
         yield Bar(shown, title, unit)
 
 

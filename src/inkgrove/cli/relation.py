@@ -127,7 +127,6 @@ def list_all(
     """List whom an identity follows and who follows it, with groups."""
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
     from inkgrove.node.relations import list_relations  # noqa: PLC0415
-    from inkgrove.store.peers import find_known  # noqa: PLC0415
 
     with open_node(home, store) as node:
         mine = show_identity(node, parse_identity_name(me)).id
@@ -137,12 +136,11 @@ def list_all(
             if not more:
                 break
             found += more
-        names = {item.identity: node.database.read(lambda c, of=item.identity: find_known(c, of)) for item in found}  # type: ignore[misc]
     rows = [
         {
             "side": item.side,
             "identity": item.identity,
-            "fqdn": item.fqdn or (known.fqdn if (known := names[item.identity]) is not None else None),
+            "fqdn": item.fqdn,
             "state": item.state,
             "group": item.group,
             "changed": Timestamp(item.changed),

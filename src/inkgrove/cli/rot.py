@@ -15,7 +15,7 @@ from rich.table import Table
 from inkgrove.cli.configuration import as_given, current
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
-from inkgrove.cli.place import StoreOption, find_by_name, store_place
+from inkgrove.cli.place import StoreOption, existing_store, find_by_name
 from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.core.errors import NoSuchCopy, UnknownSchema, UnreadableFile
@@ -114,7 +114,7 @@ def run(
 def _with_rot(home: Path, store: str | None, quiet: bool, work: Any) -> "Outcome":
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
-    place = store_place(home, store)
+    place = existing_store(home, store)
     open_store(place).close()  # say what is wrong with it before anybody waits for Spark
     with spark_session(home, quiet=quiet) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
         from inkgrove.pipeline.rot.run import Rot  # noqa: PLC0415
@@ -189,7 +189,7 @@ def explain(
     from inkgrove.store.rot_selection import read_copy  # noqa: PLC0415
 
     policy, name = policy_in_effect(), parse_hash(instance)
-    logs = open_store(store_place(home, store))
+    logs = open_store(existing_store(home, store))
 
     def look(connection: "Connection") -> dict[str, Any]:
         copy = find_copy(connection, name)
@@ -240,7 +240,7 @@ def keep(
     from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     name: Hash = parse_hash(instance)
-    logs = open_store(store_place(home, store))
+    logs = open_store(existing_store(home, store))
     try:
         if off:
             logs.database.write(lambda connection: drop_pin(connection, name, BY_HAND))
@@ -271,7 +271,7 @@ def report(
     from inkgrove.store.rot_runs import count_steps, list_runs  # noqa: PLC0415
     from inkgrove.store.rot_tables import LADDER  # noqa: PLC0415
 
-    logs = open_store(store_place(home, store))
+    logs = open_store(existing_store(home, store))
     try:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
     finally:
@@ -333,7 +333,7 @@ def summary(
     from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    place = store_place(home, store)
+    place = existing_store(home, store)
     logs = open_store(place)
     built = open_views(place, with_node=True)
     try:

@@ -7,8 +7,10 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines, read_text
+from inkgrove.cli.held_schemas import Relation, held_schemas
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption, create_schema, find_schema, publish_schema_messages
-from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
+from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
+from inkgrove.cli.place import StoreOption
 from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
@@ -16,7 +18,7 @@ from inkgrove.messages.reading import read_name
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.schema.difference import differences
 from inkgrove.schema.field import Field
-from inkgrove.schema.lint import LintReport, lint_migration
+from inkgrove.schema.lint import LintReport, lint_migration, relations_of
 from inkgrove.schema.schema import Schema
 
 app = typer.Typer(
@@ -26,6 +28,9 @@ app = typer.Typer(
 )
 
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Name of the schema, if there are several.")]
+AnySchemaOption = Annotated[
+    str | None, typer.Option("--schema", help="Name of a schema here, or AUTHOR/LOG of one that the store holds.")
+]
 
 
 @app.command(epilog="Example: inkgrove schema init slothmail --description 'Mail, slowly'")
@@ -36,11 +41,12 @@ def init(
     license_: Annotated[str | None, typer.Option("--license", help="Under which terms it is published.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a schema: a new log with version 1, which has a name and no fields yet."""
     meta = SchemaMeta(read_name(name, "name"), description, homepage, license_, contact)
-    schema = create_schema(home, name, meta)
+    schema = create_schema(home, store, name, meta)
     if as_json:
         print_json(_facts(schema, 1))
     else:
@@ -52,6 +58,7 @@ def migrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with schema-migration messages; - is stdin.")],
     schema_name: SchemaOption = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish migrations: one new version for each message of FILE."""
@@ -61,7 +68,7 @@ def migrate(
     for migration in migrations:
         report, schema = lint_migration(schema, migration)
         reports.append(report)
-    after = publish_schema_messages(home, schema_name, migrations)
+    after = publish_schema_messages(home, store, schema_name, migrations)
     for report in reports:
         if as_json:
             print_json(_facts(after, report.version))
@@ -75,10 +82,11 @@ def revert(
     target: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The version to go on from.")],
     schema_name: SchemaOption = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish a version that takes up an earlier one; messages of those between become obsolete."""
-    after = publish_schema_messages(home, schema_name, [SchemaRevert(target)])
+    after = publish_schema_messages(home, store, schema_name, [SchemaRevert(target)])
     number = len(after.versions)
     if as_json:
         print_json(_facts(after, number))
@@ -89,12 +97,14 @@ def revert(
 @app.command(epilog="Example: inkgrove schema show --version 2")
 def show(
     version: Annotated[int | None, typer.Option(min=1, help="The version to show; the newest by default.")] = None,
-    schema_name: SchemaOption = None,
+    schema_name: AnySchemaOption = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a schema at a version: its fields, where it comes from, and why its known versions end."""
-    schema = find_schema(home, schema_name).schema
+    with held_schemas(home, store) as schemas:
+        schema = schemas.find(schema_name)
     number = _known_version(schema, version)
     facts = _facts(schema, number)
     if as_json:
@@ -120,15 +130,24 @@ def lint(
     messages: Annotated[
         Path | None, typer.Option(metavar="LOG", help="Log file: count how many of its values would fall back.")
     ] = None,
-    schema_name: SchemaOption = None,
+    held: Annotated[bool, typer.Option("--held", help="Count in the messages that the store holds.")] = False,
+    schema_name: AnySchemaOption = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what migrations would do to data that is already there; nothing is published."""
-    schema = find_schema(home, schema_name).schema
-    known = _read_instance_messages(messages) if messages is not None else []
-    for migration in _read_migrations(file):
-        report, schema = lint_migration(schema, migration, known)
+    with held_schemas(home, store) as schemas:
+        schema = schemas.find(schema_name)
+        known = _read_instance_messages(messages) if messages is not None else []
+        if held:
+            known += schemas.messages(schema.id)
+        results = []
+        for migration in _read_migrations(file):
+            report, schema = lint_migration(schema, migration, known)
+            relations = [schemas.relation(field, target) for field, target in relations_of(schema).items()]
+            results.append((report, relations))
+    for report, relations in results:
         if as_json:
             print_json(
                 {
@@ -139,23 +158,37 @@ def lint(
                         {key: getattr(finding, key) for key in ("field", "effect", "reason", "values", "fallbacks")}
                         for finding in report.findings
                     ],
+                    "relations": [
+                        {
+                            "field": item.field,
+                            "schema": list(item.schema_id),
+                            "name": item.name,
+                            "version": item.version,
+                            "registered": item.is_registered,
+                        }
+                        for item in relations
+                    ],
                 }
             )
         else:
             typer.echo(f"version {report.version} {'only adds' if report.only_adds else 'can lose data'}")
-            _print_report(report, with_counts=messages is not None)
+            _print_report(report, with_counts=held or messages is not None)
+            for item in relations:
+                typer.echo(f"  > {item.field}: {_describe_relation(item)}")
 
 
 @app.command(epilog="Example: inkgrove schema diff 2 4")
 def diff(
     first: Annotated[int, typer.Argument(metavar="V1", min=1, help="One version.")],
     second: Annotated[int, typer.Argument(metavar="V2", min=1, help="Another version.")],
-    schema_name: SchemaOption = None,
+    schema_name: AnySchemaOption = None,
     home: HomeOption = DEFAULT_HOME,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which fields differ between two versions."""
-    schema = find_schema(home, schema_name).schema
+    with held_schemas(home, store) as schemas:
+        schema = schemas.find(schema_name)
     found = differences(schema, _known_version(schema, first), _known_version(schema, second))
     if as_json:
         for item in found:
@@ -234,6 +267,12 @@ def _facts(schema: Schema, version: int) -> dict[str, object]:
         "fields": [_field_facts(field) for field in schema.version(version).fields],
         "stopped": None if schema.stopped_by is None else f"version {schema.stopped_at}: {schema.stopped_by.message}",
     }
+
+
+def _describe_relation(item: Relation) -> str:
+    what = f"{item.name}, version {item.version}" if item.version else "a schema that is not held here"
+    waits = "; not registered: the view waits for it" if item.is_registered is False else ""
+    return f"points to {item.schema_id.author.hex()[:8]}…/{item.schema_id.log_id}, {printable(what)}{waits}"
 
 
 _MARKS = {"adds": "+", "keeps": "=", "may-lose": "!", "loses": "-"}

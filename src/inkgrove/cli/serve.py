@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Annotated
@@ -13,10 +14,11 @@ import typer
 from inkgrove.cli.configuration import as_given, current, set_flag
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, note, print_json
-from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.place import StoreOption, existing_store, store_place
 from inkgrove.cli.readiness import tell_ready
 from inkgrove.cli.rot import policy_in_effect
 from inkgrove.cli.supervisor import Child, supervise
+from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.node.settings import NodeSettings
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", metavar="ADDRESS")]
@@ -98,10 +100,23 @@ def up(
         else:
             note(text)
 
+    _make_store(store_place(home, store))
     tell(f"node at {url}, data in {home.resolve()}; Ctrl-C ends both")
     code = supervise(children, stop, tell, settings.shutdown_seconds + 10)
     if code:
         raise typer.Exit(code)
+
+
+def _make_store(place: str) -> None:
+    """Make the store if there is none: the pipeline starts beside the node, and makes none itself."""
+    from inkgrove.store.opening import open_store, require_store  # noqa: PLC0415
+
+    # What else is wrong with a store the node says when it starts, and it is started again until that is mended.
+    with suppress(StoreUnavailable):
+        try:
+            require_store(place)
+        except NoStore:
+            open_store(place).close()
 
 
 def _answers(url: str) -> bool:
@@ -125,7 +140,7 @@ def gc(
     from inkgrove.node.blob_collection import collect_blobs  # noqa: PLC0415
     from inkgrove.node.node import Node  # noqa: PLC0415
 
-    node = Node(store_place(home, store), current().node, home=home.resolve())
+    node = Node(existing_store(home, store), current().node, home=home.resolve())
     try:
         collected = collect_blobs(node, grace)
     finally:

@@ -9,7 +9,7 @@ from rich.table import Table
 from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.home import DEFAULT_HOME, HomeOption
 from inkgrove.cli.output import JsonOption, console, note, plain, print_json, printable
-from inkgrove.cli.place import StoreOption, find_by_name, parse_schema_id, store_place
+from inkgrove.cli.place import StoreOption, existing_store, find_by_name, parse_schema_id
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, UnknownSchema, UnreadableFile
 from inkgrove.core.log import HeldEntry
@@ -82,7 +82,7 @@ def show(
     from inkgrove.store.query import read_page  # noqa: PLC0415
     from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    built = open_views(store_place(home, store))
+    built = open_views(existing_store(home, store))
     known = built.views()
     schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
     if schema_id not in known or not known[schema_id].is_built:

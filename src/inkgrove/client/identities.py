@@ -1,15 +1,18 @@
 """Identities, sign-ins, keys and relations."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from inkgrove.client.exchange import Flow, ask
 from inkgrove.client.models import Identity, Relation, read_identity
+from inkgrove.client.signing import read_place
 from inkgrove.core.entry import sign_entry
-from inkgrove.core.keys import IdentityId, SecretKey
-from inkgrove.messages.identity import KeyOf
-from inkgrove.messages.message import encode_message
+from inkgrove.core.keys import IdentityId, SecretKey, identity_of
+from inkgrove.core.next_entry import sign_next
+from inkgrove.messages.identity import IdentityDocument, KeyOf, adoption_claim
+from inkgrove.messages.message import decode_message, encode_message
 
 
 def create_identity(
@@ -19,6 +22,46 @@ def create_identity(
     body = {"fqdn": fqdn, "password": password, "name": name, "profile": dict(profile or {})}
     answer = yield from ask("POST", "/identities", body=body)
     return read_identity(answer.json())
+
+
+def adopt_identity(
+    fqdn: str,
+    password: str,
+    key: SecretKey,
+    *,
+    endpoint: str | None = None,
+    name: str | None = None,
+    profile: Mapping[str, str] | None = None,
+    lives_at: str | None = None,
+) -> Flow[Identity]:
+    """Host an identity whose first key stays with this client, which proves that it holds it.
+
+    `endpoint` is where the node says it is reached; without it, `https://` and the name. `lives_at` is the name under
+    which the identity lives now, on another node: its document is then the next entry of its log 0, and says what the
+    one before did, further keys too, except for what is given here. Without `lives_at` it is entry 1, which is only for
+    a key that has never signed one: a second entry 1 forks log 0, and ends the identity for good.
+    """
+    wanted = {"key": key.public.hex(), **({} if lives_at is None else {"lives_at": lives_at})}
+    asked = (yield from ask("POST", "/identities/challenges", body=wanted)).json()
+    challenge: str = asked["challenge"]
+    document, place = IdentityDocument(fqdn, endpoint or f"https://{fqdn}", name, dict(profile or {})), None
+    if lives_at is not None:
+        before, place = decode_message(b64decode(asked["document"])), read_place(asked["next"])
+        assert isinstance(before, IdentityDocument)
+        kept = before.profile if profile is None else document.profile
+        document = replace(document, name=before.name if name is None else name, profile=kept, keys=before.keys)
+    payload = encode_message(document)
+    signed = sign_entry(key, payload, log_id=0, seq_num=1) if place is None else sign_next(key, payload, place)
+    entry = signed.encoded
+    claim = adoption_claim(identity_of(key.public), fqdn, document.endpoint, entry, challenge)
+    body = {
+        "fqdn": fqdn,
+        "password": password,
+        "signed": {"entry": b64encode(entry).decode(), "payload": b64encode(payload).decode()},
+        "proof": {"challenge": challenge, "signature": key.sign(claim).hex()},
+        **({} if lives_at is None else {"lives_at": lives_at}),
+    }
+    return read_identity((yield from ask("POST", "/identities", body=body)).json())
 
 
 def identity(name: str) -> Flow[Identity]:

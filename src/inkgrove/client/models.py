@@ -250,10 +250,33 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """How far an instance has come with one recipient elsewhere."""
+class WaitingInstance:
+    """Something that a stranger sent and that waits for one's word."""
 
-    recipient: str
+    via: str
+    fqdn: str | None
+    asks_to_follow: bool
+    instance: str
+    schema: str | None
+    schema_name: str | None
+    arrived: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Somebody whose deliveries are taken in without being asked."""
+
+    identity: str
+    fqdn: str | None
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How far an instance has come with one recipient, on the same node or elsewhere."""
+
+    recipient: str | None
     fqdn: str | None
     state: Literal["waiting", "delivered", "held", "refused", "given-up"]
     wanted: int

@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from inkgrove.client import identities, publishing, reading, signing
+from inkgrove.client import requests as box
 from inkgrove.client.exchange import Flow
 
 P = ParamSpec("P")
@@ -57,6 +58,7 @@ class Operations:
     """What both clients offer."""
 
     create_identity = Operation(identities.create_identity)
+    adopt_identity = Operation(identities.adopt_identity)
     identity = Operation(identities.identity)
     me = Operation(identities.me)
     change_me = Operation(identities.change_me)
@@ -67,6 +69,14 @@ class Operations:
     unfollow = Operation(identities.unfollow)
     answer_follower = Operation(identities.answer_follower)
     relations = Operation(identities.relations)
+
+    requests = Operation(box.requests)
+    request_content = Operation(box.request_content)
+    accept_request = Operation(box.accept_request)
+    refuse_request = Operation(box.refuse_request)
+    accept_sender = Operation(box.accept_sender)
+    drop_sender = Operation(box.drop_sender)
+    senders = Operation(box.senders)
 
     create_schema = Operation(publishing.create_schema)
     migrate = Operation(publishing.migrate)

@@ -141,7 +141,7 @@ def pass_on(instance: str, recipients: Sequence[str]) -> Flow[None]:
 
 
 def deliveries(instance: str) -> Flow[tuple[Delivery, ...]]:
-    """How far an instance has come with those elsewhere."""
+    """How far an instance has come with those it was sent to."""
     data = (yield from ask("GET", f"/instances/{instance}/deliveries")).json()
     return tuple(Delivery(**item) for item in data["deliveries"])
 

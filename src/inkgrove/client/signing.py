@@ -68,7 +68,7 @@ def publish(key: SecretKey, message: InstanceMessage, schema: str) -> Flow[Recei
     query = {"author": key.public.hex(), "schema": schema}
     place = (yield from ask("GET", "/publish/next", query=query)).json()
     for attempt in range(1, _ATTEMPTS + 1):
-        entry = sign_next(key, payload, _place(place))
+        entry = sign_next(key, payload, read_place(place))
         try:
             return (yield from send_entry(entry, payload))
         except Conflict as refused:
@@ -85,7 +85,8 @@ def send_entry(entry: Entry, payload: bytes) -> Flow[Receipt]:
     return Receipt(data["hash"], data["status"], data["position"])
 
 
-def _place(data: Any) -> NextEntry:
+def read_place(data: Any) -> NextEntry:
+    """A place in a log as the node writes it."""
     links = [parse_hash(data[name]) if data[name] else None for name in ("lipmaa_link", "backlink")]
     author, flavour = parse_public_key(data["author"]), Flavour[data["hash"].upper()]
     return NextEntry(author, data["log_id"], data["seq_num"], links[0], links[1], flavour)

@@ -30,11 +30,21 @@ class InkgroveError(Exception):
     """The root: everything that Inkgrove refuses on purpose."""
 
     code: ClassVar[str] = "inkgrove"
+    is_internal: ClassVar[bool] = False
+    """Whether message and data are for the operator alone: they name files, addresses or queries of this machine."""
 
     def __init__(self, message: str, **data: object) -> None:
         super().__init__(message)
         self.message = message
         self.data = data
+
+    @property
+    def public_message(self) -> str:
+        """What anybody may be shown: the message, or for an internal error only its kind and its datum `advice`."""
+        if not self.is_internal:
+            return self.message
+        kind = (self.__doc__ or "").strip()
+        return f"{kind.removesuffix('.')}: {self.data['advice']}" if "advice" in self.data else kind
 
 
 # varu64.*
@@ -112,6 +122,12 @@ class KeyMismatch(KeysError):
     code = "key.mismatch"
 
 
+class UnfitLibrary(KeysError):
+    """The installed libsodium does not verify by the strict rule; install the PyNaCl that `constraints.txt` names."""
+
+    code = "key.unfit-library"
+
+
 # entry.*
 
 
@@ -140,7 +156,7 @@ class BadTag(EntryError):
 
 
 class ZeroSeqNum(EntryError):
-    """The sequence number is 0; logs start at 1."""
+    """The sequence number is 0 or negative; logs start at 1."""
 
     code = "entry.zero-seq-num"
 
@@ -335,6 +351,12 @@ class CborTooDeep(CborError):
     """Arrays and maps are nested more than 16 deep."""
 
     code = "cbor.too-deep"
+
+
+class CborTooComplex(CborError):
+    """More than 1 MiB of CBOR, which no message has, with more parts than anything needs or with some fault."""
+
+    code = "cbor.too-complex"
 
 
 class CborBadUtf8(CborError):
@@ -583,6 +605,12 @@ class BadPattern(SchemaError):
     code = "schema.bad-pattern"
 
 
+class TooManyPatterns(SchemaError):
+    """The patterns of a version are too many, or too many of them are large, or they have too many Unicode classes."""
+
+    code = "schema.too-many-patterns"
+
+
 class ValidationNotAllowed(SchemaError):
     """A validation is given to a field that is neither varchar nor text nor an array of them."""
 
@@ -662,12 +690,19 @@ class StoreError(InkgroveError):
     """The database behind a store."""
 
     code = "store"
+    is_internal = True
 
 
 class StoreTooNew(StoreError):
     """The store was written by a newer version of Inkgrove than this one."""
 
     code = "store.too-new"
+
+
+class NoStore(StoreError):
+    """There is no store at this place, and what was asked makes none; check `--home`, `--store` or the option."""
+
+    code = "store.not-found"
 
 
 class StoreUnavailable(StoreError):
@@ -683,6 +718,7 @@ class PipelineError(InkgroveError):
     """Spark, and what it works on."""
 
     code = "pipeline"
+    is_internal = True
 
 
 class NoJava(PipelineError):
@@ -722,6 +758,7 @@ class SettingsError(InkgroveError):
     """What is set by file, environment or flag."""
 
     code = "settings"
+    is_internal = True
 
 
 class UnknownSetting(SettingsError):
@@ -812,3 +849,15 @@ class BadFilter(InputError):
     """A filter or sort names no field of the view, or a value that its type does not have."""
 
     code = "input.bad-filter"
+
+
+class QueryTooExpensive(InputError):
+    """What is asked of a view takes more of the processor than whoever asks may use."""
+
+    code = "input.query-too-expensive"
+
+
+class TooManyQueries(InputError):
+    """As many expensive queries run on the node as it has room for; try again."""
+
+    code = "input.too-many-queries"

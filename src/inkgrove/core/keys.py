@@ -1,6 +1,7 @@
-"""Ed25519 keys and the strict verification rule: libsodium's, everywhere (docs/protocol.md sections 2 and 7).
+"""Ed25519 keys and the strict verification rule (docs/protocol.md sections 2.8 and 7).
 
-S < L, canonical A and R, no small-order points. Batch equations accept more and are never used for verdicts.
+S < L, canonical A and R, no small-order points, the equation without the cofactor. libsodium verifies so up to 1.0.22;
+whether the installed one does is asked when this module is loaded. Batch equations accept more and are never used.
 """
 
 from base64 import urlsafe_b64encode
@@ -13,6 +14,7 @@ from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypai
 from nacl.exceptions import BadSignatureError
 
 from inkgrove.core.errors import BadKey, BadSignature
+from inkgrove.core.signature_rule import require_strict_rule
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -94,6 +96,17 @@ def verify_signature(author: PublicKey, message: bytes, signature: bytes) -> Non
 def bad_signature(author: PublicKey) -> BadSignature:
     """What is raised for a signature that does not hold."""
     return BadSignature(f"the signature does not hold for author {author.hex()}", author=author)
+
+
+def _is_accepted(key: bytes, message: bytes, signature: bytes) -> bool:
+    try:
+        verify_signature(PublicKey(key), message, signature)
+    except BadSignature:
+        return False
+    return True
+
+
+require_strict_rule(_is_accepted)
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,16 @@ MAX_FIELDS: Final = 256
 MAX_NAME_CHARACTERS: Final = 63
 MAX_VARCHAR_CHARACTERS: Final = 255
 MAX_PATTERN_BYTES: Final = 512
+PATTERN_MEMORY_BYTES: Final = 128 * 1024
+"""What RE2 gets for a pattern (`max_mem`): one whose program takes more than its share of it is no pattern."""
+SMALL_PATTERN_MEMORY_BYTES: Final = 8 * 1024
+"""A pattern that RE2 does not take with this `max_mem` is a large one."""
+MAX_PATTERNS: Final = 128
+"""How many different patterns the fields of a version have."""
+MAX_LARGE_PATTERNS: Final = 24
+"""How many of them are large."""
+MAX_UNICODE_CLASSES: Final = 128
+"""How often `\\p` and `\\P` stand in the different patterns of a version."""
 MAX_ARRAY_ELEMENTS: Final = 1024
 MAX_SALT_BYTES: Final = 512
 MIN_SALT_BYTES: Final = 16

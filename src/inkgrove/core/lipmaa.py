@@ -6,18 +6,25 @@ docs/protocol.md section 2. Near 2^64 the intermediate values need more than 64 
 from bisect import bisect_left
 from functools import lru_cache
 
-# R(k) = (3^k - 1) / 2 for k = 1, 2, ...: enough for every u64.
+from inkgrove.core.errors import VarU64OutOfRange, ZeroSeqNum
+
+# R(k) = (3^k - 1) / 2 for k = 1, 2, ...: the last is the least above every u64, where the pools of the highest end.
 _REPUNITS: list[int] = [(3**k - 1) // 2 for k in range(1, 43)]
 
 
 def least_repunit_at_or_above(n: int) -> int:
-    """The least R(k) >= n: the far end of the certificate pool of n."""
+    """The least R(k) >= n: the far end of the certificate pool of n; raises for what is no sequence number."""
+    _check_seq_num(n)
     return _REPUNITS[bisect_left(_REPUNITS, n)]
 
 
 @lru_cache(maxsize=1 << 14)
 def lipmaa(n: int) -> int:
-    """The sequence number that entry `n` (from 1) links to besides its predecessor; 0 for entry 1."""
+    """The sequence number that entry `n` links to besides its predecessor; 0 for entry 1.
+
+    Raises `ZeroSeqNum` below 1 and `VarU64OutOfRange` above the pools of all 64-bit numbers.
+    """
+    _check_seq_num(n)
     k = bisect_left(_REPUNITS, n)
     if _REPUNITS[k] == n:
         return n - int(3**k)
@@ -31,5 +38,12 @@ def lipmaa(n: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def has_lipmaa_link(n: int) -> bool:
-    """Whether entry `n` carries a lipmaa link: only where it differs from the backlink."""
-    return n > 1 and lipmaa(n) != n - 1
+    """Whether entry `n` carries a lipmaa link: only where it differs from the backlink; raises as `lipmaa`."""
+    return n != 1 and lipmaa(n) != n - 1
+
+
+def _check_seq_num(n: int) -> None:
+    if n < 1:
+        raise ZeroSeqNum(f"sequence numbers start at 1; there is no entry {n}", seq_num=n)
+    if n > _REPUNITS[-1]:
+        raise VarU64OutOfRange(f"{n} does not fit into 64 bits", value=n)

@@ -22,7 +22,7 @@ class NextEntry(NamedTuple):
     flavour: Flavour
 
 
-def next_entry(verified: Mapping[int, VerifiedEntry]) -> NextEntry:
+def next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry:
     """The place behind the newest of a log's entries, which are given by sequence number."""
     newest = verified[max(verified)].entry
     if newest.is_end_of_log:

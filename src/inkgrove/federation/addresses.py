@@ -21,46 +21,55 @@ Address = IPv4Address | IPv6Address
 _NEAR_V4: Final = tuple(
     map(
         IPv4Network,
-        (
-            "127.0.0.0/8",
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "169.254.0.0/16",
-            "100.64.0.0/10",
-            "198.18.0.0/15",
-        ),
+        ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "198.18.0.0/15"),
     )
 )
-_NEAR_V6: Final = tuple(map(IPv6Network, ("::1/128", "fc00::/7", "fe80::/10")))
-"""Loopback, link-local, private and shared ranges: forbidden unless the setting allows them."""
+_NEAR_V6: Final = tuple(map(IPv6Network, ("::1/128", "fc00::/7")))
+"""Loopback, private and shared ranges: forbidden unless the setting allows them."""
 
 _NOWHERE_V4: Final = tuple(
     map(
         IPv4Network,
-        # This network, protocol assignments, documentation, 6to4 relays, multicast, reserved and broadcast.
         (
-            "0.0.0.0/8",
-            "192.0.0.0/24",
-            "192.0.2.0/24",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "192.88.99.0/24",
-            "224.0.0.0/4",
-            "240.0.0.0/4",
+            "0.0.0.0/8",  # this network
+            "168.63.129.16/32",  # metadata of Azure
+            "169.254.0.0/16",  # link-local: most clouds tell a machine its secrets there, each at addresses of its own
+            "100.100.100.200/32",  # metadata of Alibaba
+            "192.0.0.0/24",  # protocol assignments, and metadata of Oracle
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112, which answers for names of private addresses
+            "192.52.193.0/24",  # relays of multicast
+            "192.88.99.0/24",  # relays of 6to4
+            "192.175.48.0/24",  # AS112
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
         ),
     )
 )
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
-"""All that is handed out; IPv4-mapped and -compatible addresses, multicast and the like lie outside."""
+"""All that is handed out; IPv4-mapped and -compatible addresses, link-local, multicast and the like lie outside."""
 
-# Protocol assignments with Teredo, documentation, 6to4: the latter hide an IPv4 address.
-_NOWHERE_V6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-_METADATA: Final = frozenset(
-    map(ip_address, ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"))
+_NOWHERE_V6: Final = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments; Teredo among them hides an IPv4 address
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4 hides an IPv4 address
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+            # Metadata of clouds, in private ranges: Amazon, Oracle, Scaleway, Google.
+            "fd00:ec2::/32",
+            "fd00:c1::/32",
+            "fd00:42::42/128",
+            "fd20:ce::/32",
+        ),
+    )
 )
-"""Where clouds tell a machine its secrets: forbidden whatever the setting says."""
+"""No place of another node: forbidden whatever the setting says, as the registries of IANA and the clouds have it."""
+_NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def is_allowed(address: Address, *, allow_private: bool) -> bool:
@@ -70,10 +79,10 @@ def is_allowed(address: Address, *, allow_private: bool) -> bool:
             return is_allowed(IPv4Address(address.packed[-4:]), allow_private=allow_private)
         # A zone such as %eth0 is no part of the address.
         address = IPv6Address(address.packed)
-        if any(address in network for network in _NEAR_V6):
-            return allow_private and address not in _METADATA
-        return address in _GLOBAL_V6 and not any(address in network for network in _NOWHERE_V6)
-    if address in _METADATA or any(address in network for network in _NOWHERE_V4):
+        if any(address in network for network in _NOWHERE_V6):
+            return False
+        return address in _GLOBAL_V6 or (allow_private and any(address in network for network in _NEAR_V6))
+    if any(address in network for network in _NOWHERE_V4):
         return False
     return allow_private or not any(address in network for network in _NEAR_V4)
 

@@ -25,10 +25,11 @@ from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import Caller
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
+from inkgrove.store.blob_references import lend_reference
 from inkgrove.store.blob_store import Draft
-from inkgrove.store.blobs import lend_reference, put_blob
+from inkgrove.store.blobs import put_blob
 from inkgrove.store.copies import note_regret
-from inkgrove.store.identities import find_identity
+from inkgrove.store.identities import find_identity, lives_here
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/blobs"
@@ -116,13 +117,14 @@ class BlobFetcher:
 
         def work(connection: Connection) -> list[_Place]:
             places = [_Place(instance, author, owner_of(connection, author)) for instance, author in found]
-            return [place for place in places if find_identity(connection, place.owner) is None]
+            return [place for place in places if not lives_here(connection, place.owner)]
 
         return self._node.database.read(work)
 
     async def _fetch_from(self, known: KnownIdentity, caller: Caller, content: Hash, place: _Place) -> None:
+        self._node.disk.require()
         sender = await self._run_blocking(lambda: self._sender(caller))
-        draft = await self._run_blocking(self._node.blobs.new_draft)
+        draft = self._node.blobs.new_draft()  # not in a thread: who gives up meanwhile would leave the file behind
         try:
             size = None
             while size is None or draft.size < size:
@@ -140,7 +142,7 @@ class BlobFetcher:
     def _sender(self, caller: Caller) -> str:
         identity = caller.identity
         hosted = self._node.database.read(lambda c: find_identity(c, identity)) if identity is not None else None
-        return hosted.fqdn if hosted is not None else sender_of(self._node)
+        return hosted.fqdn if hosted is not None and hosted.lives_here else sender_of(self._node)
 
     def _read(self, answer: Answer, first: int, said: int | None) -> tuple[bytes, int]:
         """A part of a blob, and how large the whole is, which is what was said with the first one."""

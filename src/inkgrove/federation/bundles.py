@@ -10,14 +10,13 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import BadBundle
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import NotToBePassedOn
 from inkgrove.federation.inbox import receive_by_hand
 from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.bundle import Bundle, BundledInstance, Item
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.audience import may_pass_on
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import NotToBePassedOn, UnknownInstance
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.node import Node
 from inkgrove.store.ingest import ingest_batch

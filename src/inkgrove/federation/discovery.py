@@ -6,14 +6,17 @@ host. A document that was once seen is never replaced by an older one, since its
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.log import HeldEntry
+from inkgrove.core.next_entry import NextEntry, next_entry
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -29,16 +32,19 @@ from inkgrove.federation.fetch import Answer, Request, Transport
 from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
 from inkgrove.federation.quotas import LookupQuota, domain_of
-from inkgrove.federation.well_known import MAX_BYTES, PATH, WellKnown, parse_well_known
+from inkgrove.federation.well_known import MAX_BYTES, NODE_PATH, PATH, WellKnown, leads_to, parse_well_known
+from inkgrove.messages.identity import IdentityDocument
 from inkgrove.node.identities import parse_fqdn
-from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
+from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, known_document, newest_document
+from inkgrove.node.name_rules import confirm_name, find_own, find_unsure
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.store.identities import HostedIdentity, find_identity
 from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.peers import KnownIdentity, find_known, forget_known, put_known
+from inkgrove.store.names import leave_name
+from inkgrove.store.peers import KnownIdentity, find_known, forget_known, newest_node_key, put_known
 from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.reading import find_log
+from inkgrove.store.reading import find_log, next_place
 from inkgrove.store.relations import has_accepted_relation
 
 _SECOND: Final = 1_000_000
@@ -47,6 +53,8 @@ _FAILURE_SECONDS: Final = 30
 _FAILURES_KEPT: Final = 10_000
 _ASIDE_SECONDS: Final = 30
 """How long what was found for a stranger is not asked for again, though nothing of it is kept yet."""
+_PAGE: Final = 4096
+"""The largest document that says which node answers at a name."""
 _MOST_WAITING: Final = 256
 """How many names are asked or wait for it."""
 _MOST_OF_DOMAIN: Final = 16
@@ -122,6 +130,12 @@ class Discovery:
         self._aside: dict[str, _Found] = {}
         """Found for strangers who are new here; as many as their quota lets in."""
         self._domains: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._names = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
+        """What is asked for names that somebody wants to take here, or says that they live at."""
+        self._confirming: dict[str, asyncio.Task[bool]] = {}
+        """Names that people have here and that are being asked for, whether they still lead here."""
+        self._led_away: dict[str, int] = {}
+        """Those that did not, each with until when it is not asked for again."""
         self._answered = 0
         """How many questions have been answered."""
 
@@ -137,14 +151,17 @@ class Discovery:
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
         known = await self._run_blocking(lambda: self._look_up(fqdn))
+        if known is None and (own := await self._find_confirmed(fqdn)) is not None:
+            return own
         if known is None and answered != self._answered:
             # Somebody else's question was answered meanwhile: it may have been the same.
             known = await self._run_blocking(lambda: self._look_up(fqdn))
         if known is not None and (fetched_since is None or known.fetched >= fetched_since):
             return known
         found = self._aside.get(fqdn) if quota is not None else None
-        fresh = max(fetched_since or 0, self._node.clock() - _ASIDE_SECONDS * _SECOND)
-        if found is not None and found.fetched >= fresh:
+        now = self._node.clock()
+        fresh = max(fetched_since or 0, now - _ASIDE_SECONDS * _SECOND)
+        if found is not None and fresh <= found.fetched <= now:
             return found.known
         if quota is not None and await self._run_blocking(lambda: self._is_related(fqdn)):
             quota = None
@@ -174,17 +191,110 @@ class Discovery:
             raise WrongIdentity(f"{fqdn} is not the name of {identity} any more", fqdn=fqdn, id=identity)
         return known
 
+    async def look_again(self, first_key: PublicKey) -> None:
+        """Ask anew where an identity lives, if anything of it is held: it may have a newer document than that."""
+
+        def work(connection: Connection) -> str | None:
+            known = find_known(connection, identity_of(first_key))
+            held = known_document(connection, first_key)
+            return known.fqdn if known is not None else held[1].fqdn if held is not None else None
+
+        fqdn = await self._run_blocking(lambda: self._node.database.read(work))
+        if fqdn is not None and not await self._run_blocking(lambda: self._is_own(fqdn)):
+            with suppress(InkgroveError):  # where nobody answers, what is held is all that is known
+                await self.find(fqdn, fetched_since=self._node.clock(), quota=self._names)
+
+    async def find_end(self, first_key: PublicKey, lives_at: str) -> tuple[NextEntry, IdentityDocument]:
+        """Where log 0 of an identity goes on, and its newest document, asked for where it is said to live.
+
+        Nothing of it is kept if it is new here: whoever asks has proved nothing yet.
+        """
+        known = await self._find_at(first_key, lives_at, fetched_since=self._node.clock())
+        found = self._aside.get(known.fqdn)
+        if found is not None and found.proved.log.author == first_key:
+            held = {item.signed.entry.seq_num: item.signed for item in found.proved.log.entries}
+            return next_entry(held), found.proved.document
+
+        def work(connection: Connection) -> tuple[NextEntry, IdentityDocument]:
+            return next_place(connection, first_key, IDENTITY_LOG), newest_document(connection, first_key)[1]
+
+        return await self._run_blocking(lambda: self._node.database.read(work))
+
+    async def take_from(self, first_key: PublicKey, lives_at: str) -> None:
+        """Keep what the node where an identity lives says of it: whoever asks holds its first key."""
+        await self.keep(await self._find_at(first_key, lives_at))
+
+    async def _find_at(self, first_key: PublicKey, lives_at: str, *, fetched_since: int | None = None) -> KnownIdentity:
+        known = await self.find(lives_at, fetched_since=fetched_since, quota=self._names)
+        if known.id != (identity := identity_of(first_key)):
+            raise WrongIdentity(f"{known.fqdn} is not the name of {identity}", fqdn=known.fqdn, id=identity)
+        return known
+
+    def _is_own(self, fqdn: str) -> bool:
+        return self._node.database.read(lambda connection: find_own(connection, self._node, fqdn)) is not None
+
+    async def leads_here(self, fqdn: str) -> bool:
+        """Whether whoever asks for a name over the network is led to this node; asked for names that people want."""
+        fqdn = parse_fqdn(fqdn)
+        self._names.use(fqdn)
+        return await self._asks_lead_here(self._strangers, domain_of(fqdn), fqdn)
+
+    async def _asks_lead_here(self, lookups: _Lookups, lane: str, fqdn: str) -> bool:
+        request = Request(
+            "GET", f"https://{fqdn}{NODE_PATH}", (("Accept", "application/json"),), max_answer_bytes=_PAGE
+        )
+        try:
+            async with lookups.lanes.enter(lane) as transport:
+                answer = await transport.send(request)
+        except FederationError:
+            return False
+        endpoint = self._node.settings.endpoint.format(fqdn=fqdn)
+        own_key = await self._run_blocking(lambda: node_key(self._node).public)
+        return answer.status == 200 and leads_to(answer.body, fqdn, endpoint, own_key)
+
+    async def _find_confirmed(self, fqdn: str) -> KnownIdentity | None:
+        """Who is hosted here under a name that is not ours to give, if the world still leads here under it.
+
+        That counts for nobody's quota: there are no more such names than people, each is asked for once at a time, and
+        not again soon after an answer that led elsewhere.
+        """
+        is_led_away = 0 < self._led_away.get(fqdn, 0) - self._node.clock() <= _FAILURE_SECONDS * _SECOND
+        if is_led_away or not await self._run_blocking(lambda: self._is_unsure(fqdn)):
+            return None
+        task = self._confirming.get(fqdn)
+        if task is None:
+            task = self._confirming[fqdn] = asyncio.create_task(self._confirm(fqdn))
+            task.add_done_callback(lambda _: self._confirming.pop(fqdn))
+        return await self._run_blocking(lambda: self._look_up(fqdn)) if await asyncio.shield(task) else None
+
+    async def _confirm(self, fqdn: str) -> bool:
+        """Ask whether a name that somebody has here leads here, and note it if it does."""
+        node = self._node
+        if not await self._run_blocking(lambda: self._is_unsure(fqdn)):
+            return True  # it was asked for while whoever wants to know came here
+        if not await self._asks_lead_here(self._ours, fqdn, fqdn):
+            self._led_away[fqdn] = node.clock() + _FAILURE_SECONDS * _SECOND
+            return False
+        self._led_away.pop(fqdn, None)
+        await self._run_blocking(lambda: node.database.write(lambda c: confirm_name(c, node, fqdn)))
+        self._answered += 1
+        return True
+
+    def _is_unsure(self, fqdn: str) -> bool:
+        return self._node.database.read(lambda connection: find_unsure(connection, self._node, fqdn)) is not None
+
     # Memory
 
     def _look_up(self, fqdn: str) -> KnownIdentity | None:
         now = self._node.clock()
 
         def work(connection: Connection) -> KnownIdentity | HostedIdentity | None:
-            hosted = find_identity(connection, fqdn)
+            hosted = find_own(connection, self._node, fqdn)
             if hosted is not None:
                 return hosted
             known = find_known(connection, fqdn)
-            if known is None or known.expires <= now:
+            # What was fetched at a time that has not come was fetched with a wrong clock, and is asked for again.
+            if known is None or not known.fetched <= now < known.expires:
                 return None
             # A fork can be learnt of in other ways, such as from a third node.
             log = find_log(connection, known.key, IDENTITY_LOG)
@@ -193,9 +303,11 @@ class Discovery:
         found = self._node.database.read(work)
         return self._own(found, now) if isinstance(found, HostedIdentity) else found
 
-    def _own(self, hosted: HostedIdentity, now: int) -> KnownIdentity:
-        """An identity of this very node, which nobody has to be asked about."""
+    def _own(self, hosted: HostedIdentity, now: int) -> KnownIdentity | None:
+        """An identity of this very node, which nobody has to be asked about; None if its document names another."""
         revision, document = self._node.database.read(lambda connection: newest_document(connection, hosted.key))
+        if (document.fqdn, document.endpoint) != (hosted.fqdn, self._node.settings.endpoint.format(fqdn=hosted.fqdn)):
+            return None
         key = node_key(self._node).public
         return KnownIdentity(
             hosted.id, hosted.fqdn, document.endpoint, hosted.key, revision, key, fetched=now, expires=now + _SECOND
@@ -203,8 +315,13 @@ class Discovery:
 
     def _name_of(self, identity: IdentityId) -> str | None:
         def work(connection: Connection) -> str | None:
-            found = find_identity(connection, identity) or find_known(connection, identity)
-            return found.fqdn if found is not None else None
+            hosted = find_identity(connection, identity)
+            if hosted is not None and hosted.lives_here:
+                return hosted.fqdn
+            known = find_known(connection, identity)
+            if known is not None or hosted is None:
+                return known.fqdn if known is not None else None
+            return newest_document(connection, hosted.key)[1].fqdn  # it moved: asked where its own document says
 
         return self._node.database.read(work)
 
@@ -221,7 +338,7 @@ class Discovery:
         """Ask the node at a name, once for all who want to know at that time, and not again soon after a failure."""
         lookups = self._ours if quota is None else self._strangers
         until, failure = lookups.failures.get(fqdn, (0, None))
-        if failure is not None and self._node.clock() < until:
+        if failure is not None and 0 < until - self._node.clock() <= _FAILURE_SECONDS * _SECOND:
             raise type(failure)(failure.message, **failure.data)
         task = lookups.under_way.get(fqdn)
         if task is None:
@@ -296,7 +413,7 @@ class Discovery:
         return found if is_stranger and is_new else self._keep(found)
 
     def _keep(self, found: _Found) -> KnownIdentity:
-        taken = self._node.database.write(lambda connection: _remember(connection, found))
+        taken = self._node.database.write(lambda connection: _remember(connection, self._node, found))
         if isinstance(taken, FederationError):
             raise taken
         return taken
@@ -306,7 +423,7 @@ def _request(fqdn: str, most: int) -> Request:
     return Request("GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=most)
 
 
-def _remember(connection: Connection, found: _Found) -> KnownIdentity | FederationError:
+def _remember(connection: Connection, node: Node, found: _Found) -> KnownIdentity | FederationError:
     """Put what was proved beside what is held and believe the newest of both; an error is for after the commit."""
     proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
@@ -319,9 +436,16 @@ def _remember(connection: Connection, found: _Found) -> KnownIdentity | Federati
     document_seq, document = newest_document(connection, author)
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
-    follow_identity_log(connection, author)
     known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
-    put_known(connection, known)
+    own_key = newest_node_key(connection)
+    if own_key is not None and known.node_key == own_key[0]:  # the world leads to this very node
+        forget_known(connection, identity)
+        confirm_name(connection, node, fqdn)
+    else:
+        put_known(connection, known)
+        if (hosted := find_unsure(connection, node, fqdn)) is not None:
+            leave_name(connection, fqdn, hosted.id)  # it is somebody's on another node now
+    follow_identity_log(connection, author)
     return known
 
 

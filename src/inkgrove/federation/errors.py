@@ -200,28 +200,10 @@ class NoReceipt(FederationError):
 # Taking in what others send
 
 
-class Blocked(FederationError):
-    """The recipient takes nothing from this sender."""
-
-    code = "federation.blocked"
-
-
-class NotToBePassedOn(FederationError):
-    """The owner's word on access does not let anybody else send this instance."""
-
-    code = "federation.not-to-be-passed-on"
-
-
 class NotGivenAgain(FederationError):
     """The owner's node does not have what was asked for, or does not give it to the one who asks."""
 
     code = "federation.not-given-again"
-
-
-class NotAddressed(FederationError):
-    """The instance is closed and the recipient is not among those it names."""
-
-    code = "federation.not-addressed"
 
 
 class UnknownRecipient(FederationError):
@@ -230,22 +212,16 @@ class UnknownRecipient(FederationError):
     code = "federation.unknown-recipient"
 
 
-class RequestBoxFull(FederationError):
-    """The recipient has as many requests from strangers as the node keeps."""
+class StrangerSendsTooMuch(FederationError):
+    """A delivery has more entries than are looked at for recipients who do not know the sender: send less at once."""
 
-    code = "federation.request-box-full"
+    code = "federation.stranger-sends-too-much"
 
 
 class QuotaUsedUp(FederationError):
     """The sender has sent as much as this node takes in such a time; try again later."""
 
     code = "federation.quota-used-up"
-
-
-class NoSuchRequest(FederationError):
-    """Nothing of this sender waits in the box of requests."""
-
-    code = "federation.no-such-request"
 
 
 class BadMove(FederationError):
@@ -270,3 +246,4 @@ class ImportFailed(FederationError):
     """The import of what another node sent did not come to its end."""
 
     code = "federation.import-failed"
+    is_internal = True

@@ -12,6 +12,7 @@ from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.outbox import Outbox
 from inkgrove.federation.quotas import Quotas
+from inkgrove.federation.recovery import Recovery
 from inkgrove.federation.replicator import Replicator
 from inkgrove.federation.senders import Senders
 from inkgrove.node.node import Node
@@ -32,6 +33,7 @@ class Federation:
         self.senders = Senders(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery)
+        self.recovery = Recovery(node, self.transport, self.discovery)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
@@ -53,6 +55,7 @@ class Federation:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.outbox.run())
                 tasks.create_task(self.replicator.run())
+                tasks.create_task(self.recovery.run())
         finally:
             os.close(file)
 

@@ -4,6 +4,7 @@ Each parcel is one transaction: entries, who may see them, and what is to be sen
 changes nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -19,16 +20,17 @@ from inkgrove.core.errors import (
     StoreUnavailable,
 )
 from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation.admission import Budget, refusals_of
 from inkgrove.federation.errors import SenderUnproved, SenderUnreachable
-from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened, standing_of
-from inkgrove.federation.rules import Fate, Standing
+from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
+from inkgrove.node.acceptance import Fate, Standing, standing_of
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node
 from inkgrove.store.database import lock_name
 from inkgrove.store.early_ends import note_end
-from inkgrove.store.identities import find_identity, identities_of
+from inkgrove.store.identities import identities_of, lives_here
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.peers import KnownIdentity, put_known, use_nonce
 from inkgrove.store.prepare import by_log, prepare
@@ -41,15 +43,23 @@ _KEY_SECONDS: Final = 3600
 """How long it is remembered that a sender was looked up for a key which is not theirs."""
 _LOOK_AGAIN_SECONDS: Final = 10
 """How long a sender is not looked up for another such key."""
+_ENTRY_COST: Final = 1024
+"""What an entry counts in the sender's quota beside its bytes: to verify it takes longer than to receive it."""
 _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
 """No request that was signed before the end was told is valid for longer."""
 
 
-def take_in(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
-    """Take in what somebody's node sent in a signed request; the answer, which tells what became of it."""
+def take_in(
+    node: Node, sender: KnownIdentity, body: bytes, charge: Callable[[int], None] = lambda _cost: None
+) -> bytes:
+    """Take in what somebody's node sent in a signed request; the answer, which tells what became of it.
+
+    `charge` is called with what that will cost, counted like bytes, and raises if it is too much.
+    """
     delivery = decode_delivery(body)
     if delivery.via != sender.id:
         raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
+    charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive(node, delivery)
     for receipt in receipts:
         if receipt.would_need is not None:
@@ -90,9 +100,34 @@ def _look_again(node: Node, sender: KnownIdentity, author: PublicKey) -> None:
         raise SenderUnreachable("the author's key is not known to be the sender's: send it again", retry_after=1)
 
 
-def receive(node: Node, delivery: Delivery) -> list[Receipt]:
-    """Take in a delivery that was signed by the node of the identity that sends it."""
-    return [receipt for parcel in delivery.parcels for receipt in receive_parcel(node, delivery.via, parcel)]
+def receive(node: Node, delivery: Delivery, *, is_wanted: bool = False) -> list[Receipt]:
+    """Take in a delivery that was signed by the node of the identity that sends it.
+
+    `is_wanted`: its recipients have accepted what is in it, whoever sent it.
+    """
+    budget = Budget()
+    return [
+        receipt
+        for parcel in delivery.parcels
+        for receipt in _receive_asked(node, delivery.via, parcel, budget, is_wanted=is_wanted)
+    ]
+
+
+def _receive_asked(node: Node, via: IdentityId, parcel: Parcel, budget: Budget, *, is_wanted: bool) -> list[Receipt]:
+    """Take in a parcel for those of its recipients for whom it is worth verifying; it is not looked into for others."""
+    if is_wanted:
+        return receive_parcel(node, via, parcel, is_wanted=True)
+    try:
+        refused = node.database.read(lambda connection: refusals_of(connection, via, parcel, budget))
+    except StoreUnavailable:
+        raise
+    except InkgroveError as error:
+        refused = dict.fromkeys(parcel.recipients, error)
+    receipts = [
+        Receipt(parcel.instance, to, Fate.REFUSED, refused[to].code) for to in parcel.recipients if to in refused
+    ]
+    rest = tuple(to for to in parcel.recipients if to not in refused)
+    return [*receipts, *receive_parcel(node, via, replace(parcel, recipients=rest))] if rest else receipts
 
 
 def receive_by_hand(node: Node, parcel: Parcel) -> list[Receipt]:
@@ -100,13 +135,15 @@ def receive_by_hand(node: Node, parcel: Parcel) -> list[Receipt]:
     return receive_parcel(node, None, parcel)
 
 
-def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[Receipt]:
+def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel, *, is_wanted: bool = False) -> list[Receipt]:
     """Take in one parcel for all its recipients; without a sender it was handed over."""
     try:
         hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
         create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), held_among(c, hashes)))
         opened = open_parcel(parcel, create.entry if create is not None else None, held)
-        return node.database.write(lambda connection: receive_opened(connection, node, via, opened))
+        return node.database.write(
+            lambda connection: receive_opened(connection, node, via, opened, is_wanted=is_wanted)
+        )
     except ParcelRefused as refused:
         error = refused.error
     except StoreUnavailable:
@@ -116,7 +153,7 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel) -> list[R
     if isinstance(error, LacksCreate) and via is not None:
         refusal = _heed_end(node, via, parcel, error)
         if refusal is None:
-            return receive_parcel(node, via, parcel)
+            return receive_parcel(node, via, parcel, is_wanted=is_wanted)
         error = refusal
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
         _keep_evidence(node, via, parcel)
@@ -152,7 +189,7 @@ def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey
     return via is None or any(
         standing_of(connection, recipient, via, owner, parcel.instance) is Standing.KNOWN
         for recipient in parcel.recipients
-        if find_identity(connection, recipient) is not None
+        if lives_here(connection, recipient)
     )
 
 

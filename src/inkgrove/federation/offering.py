@@ -50,22 +50,22 @@ def tell_heights(node: Node, question: AskHeights) -> Heights:
     """A page of the logs that have news for the one who asks."""
     if question.after == 0:
         catch_up(node)
-    since = _offset(question.since)
+    since = _offset(node, question.since)
 
     def work(connection: Connection) -> Heights:
         position = indexed_offset(connection)
         # A position that this store has not come to is of a store that was here before.
         start = since if since is not None and since <= position else None
-        logs, following = offered_logs(connection, start, after=question.after, limit=MAX_LOGS)
+        logs, following = offered_logs(connection, start, after=question.after, limit=MAX_LOGS, now=node.clock())
         listed = [LogHeight(log.author, log.log_id, log.height, log.offered, log.proof) for log in logs]
-        return Heights(listed, render_position(position), following)
+        return Heights(listed, render_position(node.vault, position), following)
 
     return node.database.read(work)
 
 
-def _offset(position: str | None) -> Offset | None:
+def _offset(node: Node, position: str | None) -> Offset | None:
     try:
-        return parse_position(position) if position is not None else None
+        return parse_position(node.vault, position) if position is not None else None
     except InkgroveError:
         return None  # of another node that had this name: begin at the beginning
 
@@ -88,6 +88,7 @@ def tell_entries(node: Node, wants: Sequence[Want]) -> Entries:
                 after=want.after,
                 most=max(1, MAX_ENTRIES - len(found)),
                 most_bytes=MAX_BYTES - size,
+                now=node.clock(),
             )
             found += offered.entries
             size += offered.size

@@ -8,7 +8,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import random
 from typing import Any, Final
 
@@ -18,24 +17,23 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
+from inkgrove.federation.backlogs import queue_backlogs
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, FederationError, NoReceipt, NotAddressed, NothingHeld
-from inkgrove.federation.fetch import Answer, Transport
+from inkgrove.federation.errors import FederationError, NoReceipt
+from inkgrove.federation.fetch import Transport
 from inkgrove.federation.lanes import Lanes
+from inkgrove.federation.letters import Letter, read_receipts, write_letter
+from inkgrove.federation.names_found import NO_WORD, refuse_name, take_found, target_of
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import FORM, MAX_PARCELS, MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.node.held import find_held, pack_part
+from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.node import Node
-from inkgrove.node.sending import is_due_to
+from inkgrove.store.backlogs import first_backlog
 from inkgrove.store.deliveries import (
-    Due,
     State,
     Trouble,
     clear_trouble,
-    due_to,
     forget_progress,
     forget_troubles,
     give_up,
@@ -44,39 +42,28 @@ from inkgrove.store.deliveries import (
     troubles,
     waiting_recipients,
 )
-from inkgrove.store.identities import find_identity
 from inkgrove.store.notices import due_notices, forget_old_notices, waiting_others
 from inkgrove.store.peers import KnownIdentity, forget_strangers
+from inkgrove.store.pending_recipients import end_pending, waiting_names
 
 PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
 _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
-_MAX_BYTES: Final = 4 * 1024 * 1024
 _BREATH_SECONDS: Final = 0.05
 """A node that publishes without a pause does not look for deliveries after each."""
 _SUSPECT_SECONDS: Final = 30
 _PAUSE_SECONDS: Final = 30
 """How long a queue rests after something went wrong here."""
 _TIDY_SECONDS: Final = 3600
+_NAMES_AT_ONCE: Final = 64
+"""How many names that were not found yet are looked up in one round."""
 _FORGET_SECONDS: Final = 86_400
 """How long something that nobody needs is remembered of others."""
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
 log = structlog.get_logger("inkgrove.outbox")
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """What goes to a node in one request."""
-
-    sender: str
-    """The FQDN of the identity that sends."""
-    dues: Sequence[Due]
-    body: bytes
-    reached: Mapping[int, int]
-    """By place: the newest message that the request holds for that due."""
 
 
 class Outbox:
@@ -123,20 +110,27 @@ class Outbox:
 
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to be done now and not under way: recipients to be located, nodes to be served, tidying."""
-        waiting, stopped = await self._run_blocking(
-            lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c)))
+        waiting, stopped, backlog, names = await self._run_blocking(
+            lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c), first_backlog(c), waiting_names(c)))
         )
         now = self.node.clock()
         self._paused = {target: until for target, until in self._paused.items() if until > now}
 
         def is_free(target: str) -> bool:
-            is_stopped = target in stopped and stopped[target].next_try > now
+            # What is further away was noted with a wrong clock.
+            is_stopped = target in stopped and 0 < stopped[target].next_try - now <= 2 * _LONGEST_WAIT * _SECOND
             return not (is_stopped or target in self._busy or target in self._paused)
 
         work: list[Coroutine[Any, Any, None]] = []
         if now >= self._next_tidying:
             self._next_tidying = now + _TIDY_SECONDS * _SECOND
             work.append(self._tidy())
+        if backlog is not None and is_free("backlogs"):
+            self._busy.add("backlogs")
+            work.append(self._queue_backlogs())
+        free = [name for name in names if is_free(target_of(name))][:_NAMES_AT_ONCE]
+        self._busy |= {target_of(name) for name in free}
+        work += [self._find_name(name, stopped.get(target_of(name))) for name in free]
         nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
         for recipient in waiting:
             known = self._located.get(recipient)
@@ -149,6 +143,12 @@ class Outbox:
         self._busy |= nodes.keys()
         return work + [self._serve(target, known) for target, known in nodes.items()]
 
+    async def _queue_backlogs(self) -> None:
+        """Queue for new followers what was published before."""
+        with self._pausing("backlogs"):
+            await self._run_blocking(lambda: queue_backlogs(self.node))
+        self.wake()
+
     async def _tidy(self) -> None:
         """Forget what is remembered of others and nobody needs."""
         before = self.node.clock() - _FORGET_SECONDS * _SECOND
@@ -158,6 +158,19 @@ class Outbox:
             forget_strangers(connection, before)
 
         await self._run_blocking(lambda: self.node.database.write(work))
+
+    async def _find_name(self, name: str, before: Trouble | None) -> None:
+        """Find out who has a name, and queue what waits for it."""
+        with self._pausing(target_of(name)):
+            try:
+                known = await self._discovery.find(name)
+                await self._run_blocking(lambda: take_found(self.node, name, known))
+            except NO_WORD as error:
+                await self._fail(target_of(name), [], error, before, name=name)
+            except FederationError as refusal:
+                error_of_host = refusal
+                await self._run_blocking(lambda: refuse_name(self.node, name, error_of_host))
+        self.wake()
 
     async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
         """Find the node of a recipient: whoever takes long to be found delays nobody else."""
@@ -184,7 +197,7 @@ class Outbox:
             while goes_on:
                 # A place for each request, and nothing is written before there is one: letters are large.
                 async with self._lanes.enter(target) as transport:
-                    letter = await self._run_blocking(lambda: self._write_letter(ids))
+                    letter = await self._run_blocking(lambda: write_letter(self.node, ids))
                     if letter is None:
                         return
                     goes_on = not letter.body or await self._send(transport, target, recipients, letter)
@@ -245,6 +258,8 @@ class Outbox:
                     content_type=MEDIA_TYPE,
                 )
             )
+            # Before it is sent: whoever may have something of ours is asked for it, should this database be lost.
+            await self._run_blocking(lambda: self.node.receivers.note(recipients[0].fqdn))
             answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
@@ -255,57 +270,6 @@ class Outbox:
             return False
         await self._run_blocking(lambda: self._settle(target, letter, receipts))
         return True
-
-    # What is sent
-
-    def _write_letter(self, recipients: Sequence[IdentityId]) -> Letter | None:
-        """The next request to a node; without a body if nothing of what is due may be sent."""
-        return self.node.database.write(lambda connection: self._compose(connection, recipients))
-
-    def _compose(self, connection: Connection, recipients: Sequence[IdentityId]) -> Letter | None:
-        dues = due_to(connection, recipients)
-        if not dues:
-            return None
-        now = self.node.clock()
-        sender = find_identity(connection, dues[0].via)
-        instances = {instance: find_held(connection, instance) for instance in {due.instance for due in dues}}
-        groups: dict[tuple[Hash, int, bool], list[Due]] = defaultdict(list)
-        for due in dues:
-            held = instances[due.instance]
-            if held is None or sender is None:
-                settle(connection, due, "given-up", code=NothingHeld.code, now=now)
-            elif held.is_deleted and due.delivered < held.last_seq:
-                # The end is told to whoever may have it, and nobody gets anything else any more.
-                groups[due.instance, 0, True].append(due)
-            elif is_due_to(connection, held, due.via, due.recipient):
-                groups[due.instance, due.delivered, False].append(due)
-            else:
-                settle(connection, due, "refused", code=NotAddressed.code, now=now)
-        parcels: list[Parcel] = []
-        sent: list[Due] = []
-        reached: dict[int, int] = {}
-        size = 0
-        for (instance, delivered, deletions_only), members in groups.items():
-            held = instances[instance]
-            assert held is not None
-            to = [due.recipient for due in members]
-            packed = pack_part(connection, held, to, after=delivered, deletions_only=deletions_only)
-            if packed is None:
-                for due in members:
-                    settle(connection, due, "delivered", delivered=held.last_seq, now=now)
-                continue
-            parcel, last = packed
-            weight = sum(len(entry) + len(payload or b"") for entry, payload in parcel.entries)
-            if parcels and (size + weight > _MAX_BYTES or len(parcels) >= MAX_PARCELS):
-                break
-            parcels.append(parcel)
-            sent += members
-            reached |= {due.place: last for due in members}
-            size += weight
-        if not parcels:
-            return Letter("", dues, b"", {})
-        assert sender is not None
-        return Letter(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
 
     # What came of it
 
@@ -350,7 +314,13 @@ class Outbox:
         self.node.database.write(work)
 
     async def _fail(
-        self, target: str, recipients: Sequence[IdentityId], error: FederationError, before: Trouble | None
+        self,
+        target: str,
+        recipients: Sequence[IdentityId],
+        error: FederationError,
+        before: Trouble | None,
+        *,
+        name: str | None = None,
     ) -> None:
         now = self.node.clock()
         failures = (before.failures if before is not None else 0) + 1
@@ -367,6 +337,8 @@ class Outbox:
             # By its own age: what was written yesterday to a node that has been away for a year waits as long as any.
             limit = now - self.node.settings.give_up_seconds * _SECOND
             give_up(connection, recipients, limit, error.code, now)
+            if name is not None:
+                end_pending(connection, name, "given-up", error.code, now, queued_before=limit)
             forget_old_notices(connection, recipients, limit)
 
         await self._run_blocking(lambda: self.node.database.write(work))
@@ -378,23 +350,3 @@ def _tell_trouble(error: InkgroveError) -> None:
 
 def _waiting(connection: Connection) -> list[IdentityId]:
     return sorted({*waiting_recipients(connection), *waiting_others(connection)})
-
-
-def read_receipts(answer: Answer) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
-    """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
-    if answer.status != 200:
-        text = f"the node answered with status {answer.status}"
-        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
-    try:
-        value: Any = cbor.decode(answer.body)
-        assert value["form"] == FORM
-        found = {
-            (item["instance"], item["recipient"]): item
-            for item in value["receipts"]
-            if item["fate"] in ("accepted", "held", "refused")
-        }
-        # Of a number, bytes() would make as many bytes.
-        assert all(type(part) is bytes for place in found for part in place)
-        return {(Hash(instance), IdentityId(recipient)): item for (instance, recipient), item in found.items()}
-    except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
-        raise BadAnswer("the node's receipts cannot be read") from err

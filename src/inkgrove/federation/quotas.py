@@ -4,15 +4,19 @@ docs/protocol.md section 8.9.
 """
 
 from collections.abc import Callable, Hashable
+from heapq import nlargest
+from operator import itemgetter
 from typing import Final
 
 from inkgrove.federation.errors import QuotaUsedUp
+from inkgrove.node.attempts import network_of
 
 _MINUTE: Final = 60_000_000
 _MOST_KEPT: Final = 10_000
 _FLOOR: Final = 4096
 """What a request counts at least: many small ones cost too."""
 _PARTS: Final = 16
+_ADDRESSES: Final = 4
 
 
 class Quotas:
@@ -30,7 +34,7 @@ class Quotas:
         # What is larger than the whole quota goes through if it is the first.
         if used and used + size > self._most:
             raise self.refusal()
-        self._used[who] = used + max(size, _FLOOR)
+        self._note(who, used + max(size, _FLOOR))
 
     def left(self, who: Hashable) -> int:
         """How much of this minute's is left for them."""
@@ -43,13 +47,20 @@ class Quotas:
 
     def _used_by(self, who: Hashable) -> int:
         window = self._clock() // _MINUTE
-        if window != self._window or len(self._used) >= _MOST_KEPT:
+        if window != self._window:
             self._window, self._used = window, {}
         return self._used.get(who, 0)
 
+    def _note(self, who: Hashable, used: int) -> None:
+        """Keep a count; when there are too many, the smaller half is forgotten: those who used most stay counted."""
+        if who not in self._used and len(self._used) >= _MOST_KEPT:
+            found = list(self._used.items())  # at once: other threads count too
+            self._used = dict(nlargest(_MOST_KEPT // 2, found, key=itemgetter(1)))
+        self._used[who] = used
+
     def add(self, who: Hashable, size: int) -> None:
         """Count what a request was found to cost besides: the next one is refused if that was too much."""
-        self._used[who] = self._used.get(who, 0) + max(0, size - _FLOOR)
+        self._note(who, self._used.get(who, 0) + max(0, size - _FLOOR))
 
     def spend(self, who: Hashable, size: int) -> None:
         """The same for what they would get: raises if others of their requests have left nothing meanwhile."""
@@ -57,6 +68,38 @@ class Quotas:
         self.add(who, size)
         if not is_left:
             raise self.refusal()
+
+
+class SenderQuotas:
+    """How much is taken in a minute by the key of a node and, since keys cost nothing, by its domain and its address.
+
+    An address may be that of a proxy before this node or theirs, and so has four times as much.
+    """
+
+    def __init__(self, bytes_per_minute: int, clock: Callable[[], int]) -> None:
+        self._keys = Quotas(bytes_per_minute, clock)
+        self._domains = Quotas(bytes_per_minute, clock)
+        self._addresses = Quotas(_ADDRESSES * bytes_per_minute, clock)
+
+    def use_address(self, address: str, size: int) -> None:
+        """Count a request before anything is known about it."""
+        if address:
+            self._addresses.use(network_of(address), size)
+
+    def use(self, key: Hashable, fqdn: str, size: int) -> None:
+        """Count a request whose sender is proved, before it is looked into."""
+        self._domains.use(domain_of(fqdn), size)
+        self._keys.use(key, size)
+
+    def use_work(self, key: Hashable, fqdn: str, address: str, size: int) -> None:
+        """Count what a request will cost besides, before that is done; raises if less is left."""
+        counted: tuple[tuple[Quotas, Hashable], ...] = ((self._keys, key), (self._domains, domain_of(fqdn)))
+        if address:
+            counted += ((self._addresses, network_of(address)),)
+        if any(quotas.left(who) < size for quotas, who in counted):
+            raise self._keys.refusal()
+        for quotas, who in counted:
+            quotas.add(who, size)
 
 
 class LookupQuota:

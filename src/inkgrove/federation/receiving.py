@@ -7,55 +7,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import BindParameter, Connection, bindparam, or_, select
+from sqlalchemy import Connection
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import EndedBefore, InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.federation.errors import NotAddressed, RequestBoxFull, UnknownRecipient
-from inkgrove.federation.rules import Arrival, Fate, Standing, judge
+from inkgrove.federation.errors import UnknownRecipient
 from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
+from inkgrove.messages.instance import Access, Create
+from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references
+from inkgrove.node.errors import NotAddressed
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
-from inkgrove.node.sending import queue_forwards, was_sent
-from inkgrove.store.compiled import Compiled
+from inkgrove.node.requests import find_room
+from inkgrove.node.sending import is_follower, queue_forwards, was_sent
 from inkgrove.store.database import lock_name
 from inkgrove.store.decide import Status
 from inkgrove.store.early_ends import has_ended
-from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.identities import find_identity
 from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.node_tables import relations
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import add_shares
 from inkgrove.store.reading import find_log
-from inkgrove.store.requests import (
-    add_request,
-    count_requests,
-    find_request,
-    lock_box,
-    remove_old_requests,
-    remove_requests,
-)
+from inkgrove.store.requests import add_request, find_request, lock_box, remove_ended, remove_requests
 from inkgrove.store.wanted import want_schemas
 
 NOBODY: Final = IdentityId(b"")
 """Stands in the receipt of what is taken in for no identity."""
-MAX_REQUESTS: Final = 200
-"""How many parcels of strangers wait for one recipient."""
-MAX_REQUESTS_OF_SENDER: Final = 20
-MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
-"""How large they are all together."""
-MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
-"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
-
-_SECOND: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +60,13 @@ class ParcelRefused(Exception):
         self.error = error
 
 
-def receive_opened(connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel) -> list[Receipt]:
-    """Take a parcel in for those who may have it; raises `ParcelRefused` if nothing of it may stay."""
+def receive_opened(
+    connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel, *, is_wanted: bool = False
+) -> list[Receipt]:
+    """Take a parcel in for those who may have it; raises `ParcelRefused` if nothing of it may stay.
+
+    `is_wanted`: its recipients have accepted this very parcel, whoever sent it.
+    """
     parcel = opened.parcel
     held = find_held(connection, parcel.instance)
     if held is None and not opened.has_create:
@@ -94,14 +82,22 @@ def receive_opened(connection: Connection, node: Node, via: IdentityId | None, o
     arrival = Arrival(_newest_access(opened, held), via == owner, opened.is_deletion)
     accepted, receipts = [], []
     for recipient in parcel.recipients:
-        if find_identity(connection, recipient) is None:
-            unknown = UnknownRecipient(f"{recipient} is not hosted here")
+        hosted = find_identity(connection, recipient)
+        # Who has moved away may still accept, by hand or in the box, what came before.
+        if hosted is None or not (hosted.lives_here or is_wanted or via is None):
+            unknown = UnknownRecipient(f"{recipient} does not live here")
             receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None
         standing = standing_of(connection, recipient, via, owner, parcel.instance)
-        fate, refusal = judge(arrival, recipient, standing)
-        is_missed = refusal is not None and judge(replace(arrival, is_from_owner=True), recipient, standing)[1] is None
+        if is_wanted and standing is Standing.STRANGER:
+            standing = Standing.KNOWN
+        follows = is_follower(connection, recipient, owner)
+        fate, refusal = judge(arrival, recipient, standing, is_follower=follows)
+        is_missed = False
+        if refusal is not None and via is not None:  # as if the author were a key of the sender
+            own, follows = replace(arrival, is_from_owner=True), is_follower(connection, recipient, via)
+            is_missed = judge(own, recipient, standing, is_follower=follows)[1] is None
         if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
             # The word on access that is held here, for others, may be older than one that waits in the box.
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
@@ -114,7 +110,7 @@ def receive_opened(connection: Connection, node: Node, via: IdentityId | None, o
         code = refusal.code if refusal is not None else None
         receipts.append(Receipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
     if not parcel.recipients:
-        fate, refusal = judge(arrival, NOBODY, Standing.KNOWN)
+        fate, refusal = judge(arrival, NOBODY, Standing.KNOWN, is_follower=False)
         receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
     if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
         if via is not None:
@@ -169,7 +165,9 @@ def take_parcel(
     for item in opened.messages:  # what is held already, as evidence, is refused like the first time
         if (refusal := log.standing.refusal(item.seq_num)) is not None:
             raise ParcelRefused(refusal)
-    if not opened.is_deletion:  # that it has ended lets nobody see it who did not
+    if opened.is_deletion:
+        remove_ended(connection, [instance])
+    else:  # that it has ended lets nobody see it who did not
         add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
     if is_news:
         for item in opened.messages:
@@ -179,48 +177,12 @@ def take_parcel(
             queue_forwards(connection, instance, opened.last_seq_num, node.clock())
 
 
-def standing_of(
-    connection: Connection, recipient: IdentityId, via: IdentityId | None, owner: IdentityId, instance: Hash
-) -> Standing:
-    """How a recipient stands to who sends an instance, and to its owner."""
-    if via is None:
-        return Standing.KNOWN
-    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
-    if any(state == "blocked" and followee == recipient for followee, state in states):
-        return Standing.BLOCKED
-    if any(state == "accepted" for _, state in states):
-        return Standing.KNOWN
-    # Who was written to by the recipient may answer.
-    has_written = _written.first(connection, via=recipient, recipient=via) is not None
-    is_known = has_written or was_sent(connection, instance, recipient)
-    return Standing.KNOWN if is_known else Standing.STRANGER
-
-
-_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
-_relations: Final = Compiled(
-    lambda _: select(relations.c.followee, relations.c.state).where(
-        or_(
-            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
-            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
-        )
-    )
-)
-_written: Final = Compiled(
-    lambda _: (
-        select(deliveries.c.place)
-        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
-        .limit(1)
-    )
-)
-
-
 def _keep_request(
     connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
 ) -> tuple[Fate, InkgroveError | None]:
     """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
     lock_box(connection, recipient)  # the same may come twice at once
-    remove_old_requests(connection, recipient, node.clock() - MAX_REQUEST_SECONDS * _SECOND)
     if opened.is_deletion:  # of what has ended nothing is left
         remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:
@@ -231,12 +193,10 @@ def _keep_request(
         return Fate.HELD, None  # the same again, or a request that took longer than the one after it
     remove_requests(connection, recipient, via, parcel.instance)
     alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
-    waiting_there, of_sender, size = count_requests(connection, recipient, via)
-    if of_sender >= MAX_REQUESTS_OF_SENDER:
-        return Fate.REFUSED, RequestBoxFull("the recipient has not yet answered the sender's earlier requests")
-    if waiting_there >= MAX_REQUESTS or size + len(alone) > MAX_REQUEST_BYTES:
-        return Fate.REFUSED, RequestBoxFull("the recipient's box of requests is full")
-    add_request(connection, recipient, via, parcel.instance, alone, node.clock())
+    if (full := find_room(connection, recipient, via, len(alone), node.clock())) is not None:
+        return Fate.REFUSED, full
+    (schema,) = {str(item.message.schema.schema_id) for item in opened.messages if isinstance(item.message, Create)}
+    add_request(connection, recipient, via, parcel.instance, alone, schema, node.clock())
     return Fate.HELD, None
 
 

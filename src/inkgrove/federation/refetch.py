@@ -14,19 +14,19 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, NotAddressed, NotGivenAgain
+from inkgrove.federation.errors import BadAnswer, NotGivenAgain
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.receiving import take_parcel
 from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
-from inkgrove.messages.instance import Access
+from inkgrove.node.acceptance import Arrival, Standing, judge
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import UnknownInstance
 from inkgrove.node.held import find_held, owner_of, pack
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
-from inkgrove.node.sending import is_due_to
+from inkgrove.node.sending import is_due_to, is_follower
 from inkgrove.store.copies import Copy, find_copy, revive
-from inkgrove.store.identities import find_identity
+from inkgrove.store.identities import find_identity, lives_here
 from inkgrove.store.peers import KnownIdentity
 
 PATH: Final = "/federation/copies"
@@ -52,7 +52,8 @@ def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
     def work(connection: Connection) -> bytes:
         held = find_held(connection, instance)
         owner = None if held is None else find_identity(connection, owner_of(connection, held.author))
-        if held is None or owner is None or held.is_deleted:  # what has ended is given to nobody
+        # What has ended or expired is given to nobody, nor is what is another node's to give by now.
+        if held is None or owner is None or not owner.lives_here or held.is_deleted or held.is_expired(node.clock()):
             raise UnknownInstance(_UNKNOWN)
         is_public = mode_of(held.access) == "public"
         if not is_public and not is_due_to(connection, held, owner.id, sender.id):
@@ -75,7 +76,7 @@ async def fetch_again(fetching: Fetching, identity: IdentityId, instance: Hash) 
     )
     answer = await _ask(fetching, owner, asker, f"{PATH}/{instance.hex()}")
     delivery = decode_delivery(answer.body)
-    await fetching.run_blocking(lambda: _take_back(node, copy, identity, delivery))
+    await fetching.run_blocking(lambda: take_back(node, copy, identity, delivery))
 
 
 def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tuple[Copy, IdentityId, str]:
@@ -85,7 +86,7 @@ def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tu
     if copy.step in ("full", "no-blobs"):
         raise NotRotted("the copy is here; its blobs come back when they are read")
     owner = owner_of(connection, copy.author)
-    if find_identity(connection, owner) is not None:
+    if lives_here(connection, owner):
         raise NotGivenAgain("its owner, an identity of this node, has let it expire")
     asker = find_identity(connection, identity)
     assert asker is not None, "who is signed in is hosted here"
@@ -103,26 +104,26 @@ async def _ask(fetching: Fetching, owner: IdentityId, asker: str, path: str) -> 
     return answer
 
 
-def _take_back(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) -> None:
+def take_back(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) -> None:
+    """Take in what an owner's node answered, for an identity that asked for it and may have it."""
     if len(delivery.parcels) != 1 or delivery.parcels[0].instance != copy.instance:
         raise BadParcel("the answer is about something else than what was asked for")
     create = node.store.entry(copy.instance)
     opened = open_parcel(delivery.parcels[0], create.entry if create is not None else None)
     if not opened.has_create:
         raise BadParcel("the answer lacks the create of the instance")
+    if (expires := opened.expires) is not None and expires.microseconds <= node.clock():
+        raise NotGivenAgain("the instance has expired: nothing of it comes back")
     access = opened.access[1] if opened.access is not None else None
-    _check_addressed(access, identity)
 
     def work(connection: Connection) -> None:
+        follows = is_follower(connection, identity, owner_of(connection, opened.author))
+        _, refusal = judge(Arrival(access, True, False), identity, Standing.KNOWN, is_follower=follows)
+        if refusal is not None:
+            raise refusal
         for item in opened.messages:
             check_author(connection, opened.author, opened.log_id, item.seq_num)
         revive(connection, copy.instance, node.clock())
         take_parcel(connection, node, opened, [identity], access)
 
     node.database.write(work)
-
-
-def _check_addressed(access: Access | None, identity: IdentityId) -> None:
-    mode = mode_of(access)
-    if mode == "self" or (mode == "closed" and access is not None and identity not in access.to):
-        raise NotAddressed("the instance is not addressed to the one who asks")

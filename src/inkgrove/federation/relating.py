@@ -7,10 +7,10 @@ from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.relations import is_final, tell_waiting
-from inkgrove.federation.requests import release_held
+from inkgrove.federation.requests import release_related
 from inkgrove.messages.reading import Unset
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identities import show_identity
+from inkgrove.node.name_rules import require_here
 from inkgrove.node.node import Node
 from inkgrove.node.relations import Move, move_relation, shown_state
 from inkgrove.store.peers import KnownIdentity, find_known
@@ -34,7 +34,7 @@ async def _move(
     node: Node, transport: Transport, me: IdentityId, name: str | IdentityId, move: Move, group: str | Unset | None
 ) -> Made:
     known = await _find(node, transport, name)
-    other = known.id if known is not None else show_identity(node, name).id
+    other = known.id if known is not None else require_here(node, name)
     as_follower = move in ("request", "end")
     pair = (me, other) if as_follower else (other, me)
     state = move_relation(node, *pair, move, group=group, tells=True)
@@ -47,7 +47,7 @@ async def _move(
                 raise
             is_told = is_final(error)
     if move == "accept":
-        release_held(node, me, other)
+        release_related(node, me, other)
     if move == "request":
         state = node.database.read(lambda connection: find_state(connection, *pair)) or state
         state = shown_state("following", state) if state is not None else None
@@ -63,7 +63,7 @@ def found_nowhere(name: str | IdentityId, why: FederationError) -> UnknownIdenti
 async def _find(node: Node, transport: Transport, name: str | IdentityId) -> KnownIdentity | None:
     """The other one, if they are elsewhere."""
     try:
-        show_identity(node, name)
+        require_here(node, name)
     except UnknownIdentity:
         known = node.database.read(lambda connection: find_known(connection, name))
         discovery = Discovery(node, transport)

@@ -12,14 +12,16 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, RequestBoxFull, UnknownRecipient
+from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, UnknownRecipient
 from inkgrove.federation.fetch import Transport
 from inkgrove.federation.requests import release_held
 from inkgrove.messages import cbor
+from inkgrove.node.errors import NotFollowing, RequestBoxFull
 from inkgrove.node.node import Node
 from inkgrove.node.relations import Move, move_relation, shown_state, take_answer
-from inkgrove.store.deliveries import retry_held
-from inkgrove.store.identities import find_identity
+from inkgrove.store.backlogs import Backlog, add_backlog
+from inkgrove.store.deliveries import retry_held, retry_refused
+from inkgrove.store.identities import find_identity, lives_here
 from inkgrove.store.notices import Notice, find_notices, forget_notices
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.relations import State, count_requested, find_state
@@ -88,7 +90,7 @@ async def tell_waiting(
     What they will never hear is forgotten, and raised.
     """
     there: State | None = None
-    waiting = await run_blocking(lambda: node.database.read(lambda c: find_notices(c, me, other.id)))
+    waiting = await run_blocking(lambda: node.database.write(lambda c: _find_notices(c, me, other.id)))
     for notice in waiting:
         move = _MOVES[notice.move]
         before = await run_blocking(lambda: node.database.read(lambda c: find_state(c, me, other.id)))
@@ -102,10 +104,25 @@ async def tell_waiting(
     return there
 
 
+def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[Notice]:
+    """What an identity is to tell another; nothing, and it is forgotten, if it has moved to a node of its own since."""
+    waiting = find_notices(connection, me, other)
+    if waiting and not lives_here(connection, me):
+        forget_notices(connection, waiting)
+        return []
+    return waiting
+
+
 def _heard(node: Node, notice: Notice, before: State | None, there: State | None) -> None:
     if notice.move == "request" and before is not None and there is not None:
         follow_answer(node, notice.me, notice.other, before, there)
-    node.database.write(lambda connection: forget_notices(connection, [notice]))
+
+    def work(connection: Connection) -> None:
+        forget_notices(connection, [notice])
+        if notice.move == "accept":  # what was published before goes to them now that their node takes it
+            add_backlog(connection, Backlog(notice.me, notice.other), node.clock())
+
+    node.database.write(work)
 
 
 def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
@@ -116,8 +133,8 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     if value.keys() != {"form", "to", "move"} or type(to) is not bytes or len(to) != 32 or type(name) is not str:
         raise BadMove("a move has form, to and move")
     mine = IdentityId(to)
-    if node.database.read(lambda connection: find_identity(connection, mine)) is None:
-        raise UnknownRecipient(f"{mine} is not hosted here")
+    if not node.database.read(lambda connection: lives_here(connection, mine)):
+        raise UnknownRecipient(f"{mine} does not live here")
     if name == "accept":
         # Whatever becomes of the move: what waited for their word can be sent now.
         node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))
@@ -126,6 +143,8 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
     if name in _BY_FOLLOWER:
         state = _move(node, sender.id, mine, _BY_FOLLOWER[name])
         shown = shown_state("following", state) if state is not None else None
+        if state == "accepted":  # their node may not have known so far
+            node.database.write(lambda c: retry_refused(c, mine, sender.id, NotFollowing.code, node.clock()))
     elif name in _BY_FOLLOWEE:
         shown = _move(node, mine, sender.id, _BY_FOLLOWEE[name])
         if name == "accept":

@@ -94,6 +94,7 @@ def check(answer: Entries, asked: Collection[LogKey], are_signed: AreSigned = ar
 
 def take_in(node: Node, checked: Checked, taken: Taken) -> None:
     """The second half, one transaction: forks, links and what is held already."""
+    node.disk.require()
     receipts, revoked = node.database.write(lambda connection: _ingest(connection, checked.batch))
     taken.received += checked.count
     taken.refused.update(checked.refused)

@@ -32,7 +32,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import MAX_ENTRIES, Entries, LogHeight, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
-from inkgrove.node.sending import hosted_among
+from inkgrove.store.identities import living_among
 from inkgrove.store.offers import lacking_ranges
 from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
 from inkgrove.store.peers import KnownIdentity
@@ -349,8 +349,8 @@ def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> 
 def _foreign_schemas(connection: Connection) -> dict[SchemaId, IdentityId]:
     """The schemas that are indexed here and written elsewhere, each with whose it is."""
     owners = {schema: owner_of(connection, schema.author) for schema in read_registered(connection)}
-    hosted = hosted_among(connection, set(owners.values()))
-    return {schema: owner for schema, owner in owners.items() if owner not in hosted}
+    living = living_among(connection, set(owners.values()))
+    return {schema: owner for schema, owner in owners.items() if owner not in living}
 
 
 def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want]:
@@ -368,13 +368,13 @@ def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want
 def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:
     """The author of a schema, who brought what names it, then some who use it.
 
-    Those who are hosted here have nothing that is not here.
+    Those who live here have nothing that is not here.
     """
     users = [owner_of(connection, author) for author in authors_naming(connection, item.number, _MOST_ASKED)]
     brought = [item.via] if item.via is not None else []
     asked = dict.fromkeys([owner_of(connection, item.schema.author), *brought, *users])
-    hosted = hosted_among(connection, asked)
-    return [identity for identity in asked if identity not in hosted][:_MOST_ASKED]
+    living = living_among(connection, asked)
+    return [identity for identity in asked if identity not in living][:_MOST_ASKED]
 
 
 def sync_with(node: Node, fqdn: str, on_progress: OnProgress) -> Synced:

@@ -1,51 +1,128 @@
-"""The box of requests: what strangers sent waits until the recipient accepts or refuses the sender."""
+"""Answers to the box of requests: take what waits, or forget it; take what a sender sends from now on.
 
-from typing import Literal
+docs/protocol.md section 8.6. None of it lets anybody follow, and no other node is told of it.
+"""
 
 from sqlalchemy import Connection
 
+from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import NoSuchRequest
 from inkgrove.federation.inbox import receive
 from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.delivery import decode_delivery
+from inkgrove.node.errors import NoSuchRequest, OwnRelation, SenderBlocked, UnknownSender
+from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
-from inkgrove.store import relations
-from inkgrove.store.identities import find_identity
-from inkgrove.store.notices import queue_notice
+from inkgrove.node.sending_here import Sent, note_fate, receive_here
+from inkgrove.store.accepted_senders import add_sender, remove_sender
+from inkgrove.store.copies import hold
+from inkgrove.store.relations import find_state, lock_state
 from inkgrove.store.requests import read_requests, remove_read, remove_requests
 
-Decision = Literal["accept", "refuse"]
+Parcels = dict[int, tuple[Hash, bytes]]
+"""What waits of one sender, by number: the instance, and the parcel, empty if the sender is of this node."""
 
 
-def decide_request(node: Node, recipient: IdentityId, via: IdentityId, decision: Decision) -> list[Receipt]:
-    """Accept a sender, who follows the recipient from then on, and take in what they sent; or forget it all."""
+def take_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> list[Receipt]:
+    """Take in what waits of a sender, or the one thing that is named; what comes later waits again.
 
-    def settle(connection: Connection) -> dict[int, bytes]:
-        parcels = read_requests(connection, recipient, via)
-        if not parcels:
-            raise NoSuchRequest("nothing of this sender waits")
-        if decision == "accept":
-            relations.put_state(connection, via, recipient, "accepted", node.clock())
-            if find_identity(connection, via) is None:
-                queue_notice(connection, recipient, via, "accept", as_follower=False, now=node.clock())
-        else:
-            remove_requests(connection, recipient, via)
+    Raises `NoSuchRequest` if nothing of the kind waits, `SenderBlocked` if the recipient has blocked the sender.
+    """
+
+    def find(connection: Connection) -> Parcels:
+        parcels = read_requests(connection, recipient, via, instance)
+        if parcels and find_state(connection, via, recipient) == "blocked":
+            raise SenderBlocked("you have blocked the sender: lift the block first")
         return parcels
 
-    parcels = node.database.write(settle)
-    return [] if decision == "refuse" else _take(node, parcels)
+    parcels = node.database.read(find)
+    if not parcels:
+        raise NoSuchRequest("nothing of this sender waits, or not this")
+    return _take(node, recipient, via, parcels, is_wanted=True)
+
+
+def forget_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> None:
+    """Forget what waits of a sender, or the one thing that is named; the sender is not told."""
+
+    def work(connection: Connection) -> None:
+        if not read_requests(connection, recipient, via, instance):
+            raise NoSuchRequest("nothing of this sender waits, or not this")
+        remove_requests(connection, recipient, via, instance)
+
+    node.database.write(work)
+
+
+def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
+    """Take in what a sender sends from now on, and what waits of them; they do not follow the recipient by it."""
+    if recipient == via:
+        raise OwnRelation("what you send yourself never waits")
+
+    def work(connection: Connection) -> None:
+        if lock_state(connection, via, recipient) == "blocked":
+            raise SenderBlocked("you have blocked them: lift the block first")
+        add_sender(connection, recipient, via, node.clock())
+
+    node.database.write(work)
+    return _release(node, recipient, via, is_told=False)
+
+
+def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
+    """Let what a sender sends wait for the recipient's word again."""
+    if not node.database.write(lambda connection: remove_sender(connection, recipient, via)):
+        raise UnknownSender("you have not accepted them as a sender")
 
 
 def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
-    """Take in what waits of a sender whom the recipient knows by now."""
+    """Take in what waits of a sender to whom the recipient is related by now; a sender of this node sees it."""
+    return _release(node, recipient, via, is_told=True)
+
+
+def _release(node: Node, recipient: IdentityId, via: IdentityId, *, is_told: bool) -> list[Receipt]:
     parcels = node.database.read(lambda connection: read_requests(connection, recipient, via))
-    return _take(node, parcels) if parcels else []
+    return _take(node, recipient, via, parcels, is_told=is_told) if parcels else []
 
 
-def _take(node: Node, parcels: dict[int, bytes]) -> list[Receipt]:
+def release_related(node: Node, one: IdentityId, other: IdentityId) -> None:
+    """Take in what waits between two who are related by now, in the boxes of those of them who are of this node."""
+    release_held(node, one, other)
+    release_held(node, other, one)
+
+
+def _take(
+    node: Node,
+    recipient: IdentityId,
+    via: IdentityId,
+    parcels: Parcels,
+    *,
+    is_wanted: bool = False,
+    is_told: bool = False,
+) -> list[Receipt]:
     # Received again as if it came now: what was said about access since then counts. Only then does it leave the box,
     # so that a crash in between loses nothing.
-    receipts = [receipt for parcel in parcels.values() for receipt in receive(node, decode_delivery(parcel))]
+    receipts: list[Receipt] = []
+    for instance, parcel in parcels.values():
+        if parcel:
+            receipts += receive(node, decode_delivery(parcel), is_wanted=is_wanted)
+        else:
+            receipts += _take_here(node, Sent(recipient, instance, via), is_wanted=is_wanted, is_told=is_told)
     node.database.write(lambda connection: remove_read(connection, list(parcels)))
     return receipts
+
+
+def _take_here(node: Node, item: Sent, *, is_wanted: bool, is_told: bool) -> list[Receipt]:
+    """Let the recipient see what an identity of this node sent, which is in the log store already.
+
+    `is_told`: the sender sees what became of it, as they see the relation that it follows from.
+    """
+
+    def work(connection: Connection) -> list[Receipt]:
+        hold(connection, item.instance)  # else it could rot meanwhile
+        held = find_held(connection, item.instance)
+        if held is None:
+            return []
+        fate, refusal = receive_here(connection, held, item, node.clock(), is_wanted=is_wanted)
+        if is_told:
+            note_fate(connection, item, fate, refusal, node.clock())
+        return [Receipt(item.instance, item.recipient, fate, refusal.code if refusal is not None else None)]
+
+    return node.database.write(work)

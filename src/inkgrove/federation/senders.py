@@ -6,6 +6,7 @@ The key comes from discovery, never from the message at hand: a request can only
 from collections.abc import Awaitable
 from typing import Final
 
+from inkgrove.core.keys import identity_of
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
     AnswerTooLarge,
@@ -23,10 +24,13 @@ from inkgrove.federation.errors import (
     Unreachable,
 )
 from inkgrove.federation.fetch import Headers, Request, parse_url
-from inkgrove.federation.quotas import LookupQuota, Quotas
+from inkgrove.federation.quotas import LookupQuota, SenderQuotas
+from inkgrove.federation.returning import Owner
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.node.node import Node
+from inkgrove.store.identities import keys_of
+from inkgrove.store.own_logs import is_any_held
 from inkgrove.store.peers import KnownIdentity, use_nonce
 
 _KEY_SECONDS: Final = 30
@@ -44,13 +48,15 @@ class Senders:
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
-        self._sent = Quotas(node.settings.peer_bytes_per_minute, node.clock)
+        self._sent = SenderQuotas(node.settings.peer_bytes_per_minute, node.clock)
 
-    async def admit(self, request: Request) -> KnownIdentity:
+    async def admit(self, request: Request, address: str = "") -> KnownIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
         A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
+        `address` is where it comes from, if that is known.
         """
+        self._sent.use_address(address, len(request.body))
         found = read_signature(request)
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
@@ -66,11 +72,41 @@ class Senders:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
-        self._sent.use(sender.node_key, len(request.body))
+        self._sent.use(sender.node_key, found.sender, len(request.body))
         sender = await self._proving(found.sender, self._discovery.keep(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
             raise ReplayedRequest("this very request has been received before", sender=found.sender)
         return sender
+
+    async def admit_owner(self, request: Request, address: str = "") -> Owner:
+        """Whose logs may be given back to the sender of this request: who signs with the author's own key, or the node
+        that serves the identity. A `FederationError` if neither is proved.
+        """
+        found = read_signature(request, may_be_author=True)
+        author = found.author
+        if author is None:
+            sender = await self.admit(request, address)
+            keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, sender.id)))
+            return Owner(sender.id, frozenset({sender.key, *keys}))
+        self._sent.use_address(address, len(request.body))
+        check_times(found, self._node.clock())
+        authority = parse_url(request.url).authority
+        if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
+            raise MisdirectedRequest(f"{authority[:260]} is not served here")
+        check_signature(request, found, author)
+        self._sent.use(author, found.sender, len(request.body))
+        owner = Owner(identity_of(author), frozenset({author}))
+        # Keys cost nothing: nothing is written for those of which nothing is here.
+        is_held = await self._run_blocking(
+            lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))
+        )
+        if is_held and not await self._run_blocking(lambda: self._is_first(found)):
+            raise ReplayedRequest("this very request has been received before", sender=found.sender)
+        return owner
+
+    def charge(self, sender: KnownIdentity, address: str, size: int) -> None:
+        """Count work for a sender as if it were so many bytes, before it is done; raises `QuotaUsedUp`."""
+        self._sent.use_work(sender.node_key, sender.fqdn, address, size)
 
     def _is_first(self, found: SignatureInput) -> bool:
         now, expires = self._node.clock(), found.remembered_until

@@ -1,30 +1,48 @@
 """What this node says about its own identities: the other side of discovery (docs/protocol.md section 7.1)."""
 
+from typing import Any
+
+from sqlalchemy import Connection
+
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.keys import PublicKey
 from inkgrove.federation.fetch import parse_url
-from inkgrove.federation.well_known import OfferedEntry, WellKnown, claim_of
+from inkgrove.federation.well_known import FORMAT, OfferedEntry, WellKnown, claim_of, host_claim_of
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identities import show_identity
+from inkgrove.node.identities import Identity, parse_fqdn, show_identity
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
-from inkgrove.store.identities import find_identity
-from inkgrove.store.reading import StoredEntry
+from inkgrove.store.identities import find_identity, keys_of
+from inkgrove.store.reading import find_log, read_encoded, read_entries
+
+
+def host_document(node: Node, host: str) -> dict[str, Any]:
+    """Which node answers at a name: whoever wants the name here is shown to have led it to this node by that."""
+    fqdn = parse_fqdn(host)
+    own_key, endpoint = node_key(node), node.settings.endpoint.format(fqdn=fqdn)
+    proof = own_key.sign(host_claim_of(fqdn, endpoint))
+    return {
+        "inkgrove": FORMAT,
+        "fqdn": fqdn,
+        "node": {"endpoint": endpoint, "key": own_key.public.hex(), "proof": proof.hex()},
+    }
 
 
 def well_known_of(node: Node, fqdn: str) -> WellKnown:
-    """The document of an identity that is hosted here, with what proves it."""
+    """The document of an identity that is hosted here, with what proves it.
+
+    However long its log 0 is, only the entries that prove the document are read, and two payloads.
+    """
     identity = show_identity(node, fqdn)
     document = identity.document
+    if document.fqdn != fqdn.lower().rstrip("."):
+        # Its newest document came from elsewhere: this node does not stand by a name that it has not given.
+        raise UnknownIdentity(f"{fqdn[:253]} calls itself {document.fqdn} now, which it has not taken on this node")
     if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
         # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
         raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
-    held = {stored.entry.seq_num: stored for stored in _valid_entries(node, identity.key)}
-    pool = certificate_pool(identity.revision, max(held))
-    shown = {1, identity.revision}
-    log = tuple(_offer(held[seq_num], with_payload=seq_num in shown) for seq_num in pool if seq_num in held)
-    keys = (_valid_entries(node, item.key, last=1) for item in document.keys)
+    log, keys = node.database.read(lambda connection: (_proof(connection, identity), _keys(connection, identity)))
     own_key = node_key(node)
     return WellKnown(
         fqdn=document.fqdn,
@@ -33,7 +51,7 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
         node_key=own_key.public,
         proof=own_key.sign(claim_of(identity.id, document.fqdn, document.endpoint)),
         log=log,
-        keys=tuple(_offer(stored, with_payload=True) for entries in keys for stored in entries),
+        keys=keys,
     )
 
 
@@ -47,10 +65,30 @@ def serves_authority(node: Node, authority: str) -> bool:
     return "{fqdn}" not in endpoint and parse_url(endpoint).authority == authority
 
 
-def _valid_entries(node: Node, key: PublicKey, last: int | None = None) -> list[StoredEntry]:
-    entries = node.store.entries_of(key, IDENTITY_LOG, *((1, last) if last is not None else ()))
-    return [stored for stored in entries if stored.refusal is None]
+def _proof(connection: Connection, identity: Identity) -> tuple[OfferedEntry, ...]:
+    """The certificate pool of the newest document; the document and the first entry come with their payloads."""
+    log = find_log(connection, identity.key, IDENTITY_LOG)
+    if log is None:
+        return ()
+    encoded = read_encoded(connection, log.id, certificate_pool(identity.revision, log.height))
+    payloads = {number: _payload(connection, identity.key, number) for number in {1, identity.revision}}
+    return tuple(OfferedEntry(entry, payloads.get(number)) for number, entry in sorted(encoded.items()))
 
 
-def _offer(stored: StoredEntry, *, with_payload: bool) -> OfferedEntry:
-    return OfferedEntry(stored.entry.encoded, stored.payload if with_payload else None)
+def _payload(connection: Connection, author: PublicKey, seq_num: int) -> bytes | None:
+    found = read_entries(connection, author, IDENTITY_LOG, seq_num, seq_num)
+    return next((stored.payload for stored in found if stored.refusal is None), None)
+
+
+def _keys(connection: Connection, identity: Identity) -> tuple[OfferedEntry, ...]:
+    """Entry 1 of each further key that says itself whose it is; what else a document may list is not shown."""
+    counted = set(keys_of(connection, identity.id))
+    found = (
+        read_entries(connection, item.key, IDENTITY_LOG, 1, 1) for item in identity.document.keys if item.key in counted
+    )
+    return tuple(
+        OfferedEntry(stored.entry.encoded, stored.payload)
+        for entries in found
+        for stored in entries
+        if stored.refusal is None
+    )

@@ -4,6 +4,7 @@ docs/protocol.md section 8.9. The sender signs with the key of its node and name
 key that is, the receiver finds out by itself (`senders`). The body counts by its digest (RFC 9530).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ MAX_SKEW_SECONDS: Final = 60
 
 _SECOND: Final = 1_000_000
 _MAX_FIELD: Final = 8192
+_AUTHOR: Final = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,16 @@ class SignatureInput:
     """What a signature says about itself; nothing of it is believed before the signature is checked."""
 
     sender: str
-    """The FQDN of an identity on the sending node."""
+    """The FQDN of an identity on the sending node, or the author's key in hex where that may sign."""
     created: int
     expires: int
     """Seconds since 1970."""
     nonce: str
+
+    @property
+    def author(self) -> PublicKey | None:
+        """The key that signs for itself, if it is not a node that does so."""
+        return PublicKey.fromhex(self.sender) if _AUTHOR.fullmatch(self.sender) is not None else None
 
     @property
     def remembered_until(self) -> int:
@@ -83,8 +90,11 @@ def sign_request(request: Request, key: SecretKey, *, sender: str, now: int, non
     return Request(request.method, request.url, tuple(message.headers.items()), request.body, request.max_answer_bytes)
 
 
-def read_signature(request: Request) -> SignatureInput:
-    """The one signature for this protocol that a request carries; those of others are passed over."""
+def read_signature(request: Request, *, may_be_author: bool = False) -> SignatureInput:
+    """The one signature for this protocol that a request carries; those of others are passed over.
+
+    `may_be_author`: its `keyid` may be a key in hex, in place of the FQDN of an identity.
+    """
     given = request.header("signature-input")
     if given is None or request.header("signature") is None:
         raise SignatureMissing("the request is not signed")
@@ -104,16 +114,18 @@ def read_signature(request: Request) -> SignatureInput:
     for component in _components_for(request):
         if component not in names:
             raise SignatureIncomplete(f"the signature does not cover {component}", component=component)
-    return _read_parameters(parameters)
+    return _read_parameters(parameters, may_be_author=may_be_author)
 
 
-def _read_parameters(found: dict[str, Any]) -> SignatureInput:
+def _read_parameters(found: dict[str, Any], *, may_be_author: bool) -> SignatureInput:
     sender, nonce = found.get("keyid"), found.get("nonce")
     created, expires = found.get("created"), found.get("expires")
     if type(created) is not int or type(expires) is not int:
         raise SignatureIncomplete("the signature does not say when it was made and when it expires")
     if type(nonce) is not str or not 16 <= len(nonce) <= 128:
         raise SignatureIncomplete("the signature has no nonce of 16 to 128 characters")
+    if may_be_author and type(sender) is str and _AUTHOR.fullmatch(sender) is not None:
+        return SignatureInput(sender, created, expires, nonce)
     try:
         return SignatureInput(read_host(sender, "keyid"), created, expires, nonce)
     except InkgroveError as err:

@@ -7,8 +7,10 @@ more must bring what was asked for up to there, and answers that hold little are
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeVar
+
+from sqlalchemy import Connection
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import InkgroveError
@@ -16,7 +18,7 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer, NoSender, PeerTimeout
-from inkgrove.federation.fetch import Transport
+from inkgrove.federation.fetch import Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.messages.replication import (
     MAX_LOGS,
@@ -34,6 +36,7 @@ from inkgrove.messages.replication import (
 )
 from inkgrove.node.node import Node
 from inkgrove.store.identities import list_identities
+from inkgrove.store.names import is_left
 from inkgrove.store.peers import KnownIdentity
 from inkgrove.store.prepare import LogKey
 
@@ -54,6 +57,9 @@ _Read = TypeVar("_Read")
 class Source:
     """Another node, asked in the name of an identity of ours, until its time is up; belongs to one event loop."""
 
+    heights_path = HEIGHTS_PATH
+    entries_path = ENTRIES_PATH
+
     def __init__(
         self,
         node: Node,
@@ -71,17 +77,18 @@ class Source:
 
     async def heights(self, question: AskHeights) -> Heights:
         """A page of the logs that have news."""
-        return _read(decode_heights, await self._ask(HEIGHTS_PATH, encode_ask_heights(question)))
+        return _read(decode_heights, await self._ask(self.heights_path, encode_ask_heights(question)))
 
     async def entries(self, wants: Sequence[Want]) -> Entries:
         """As much of what is wanted as fits into an answer."""
-        return _read(decode_entries, await self._ask(ENTRIES_PATH, encode_wants(wants)))
+        return _read(decode_entries, await self._ask(self.entries_path, encode_wants(wants)))
+
+    def _signed(self, path: str, body: bytes) -> Request:
+        sender = sender_of(self._node)
+        return signed_call(self._node, self.known, "POST", path, sender=sender, body=body, content_type=MEDIA_TYPE)
 
     async def _ask(self, path: str, body: bytes) -> bytes:
-        sender = await self._run_blocking(lambda: sender_of(self._node))
-        request = await self._run_blocking(
-            lambda: signed_call(self._node, self.known, "POST", path, sender=sender, body=body, content_type=MEDIA_TYPE)
-        )
+        request = await self._run_blocking(lambda: self._signed(path, body))
         try:
             # Around the request alone: what has come is written in any case.
             async with asyncio.timeout_at(self._deadline):
@@ -106,10 +113,19 @@ def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
 
 def sender_of(node: Node) -> str:
     """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
-    names = [hosted.fqdn for hosted in node.database.read(list_identities)]
-    if not names:
+
+    listed = node.settings.administrators
+
+    def work(connection: Connection) -> str | None:
+        hosted = [identity.fqdn for identity in list_identities(connection)]
+        names = chain((name for name in listed if name in hosted), hosted)
+        # Others look up who asks: under a name that its former holder has left they find nobody, or somebody else.
+        return next((name for name in names if not is_left(connection, name)), None)
+
+    name = node.database.read(work)
+    if name is None:
         raise NoSender("this node hosts no identity, in whose name it could ask others")
-    return next((name for name in node.settings.administrators if name in names), names[0])
+    return name
 
 
 class _Patience:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, parse_public_key
+from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, parse_public_key, verify_signature
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.messages.reading import read_endpoint, read_host
 
 PATH: Final = "/.well-known/inkgrove"
+NODE_PATH: Final = "/.well-known/inkgrove-node"
+"""Which node answers at a name, whether somebody lives there or not."""
 FORMAT: Final = 1
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Two payloads of the largest size, in base64, with room for the entries."""
@@ -52,6 +54,23 @@ class WellKnown:
 def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
     """What a node signs to say that it serves an identity: nobody else can name its key as that of their node."""
     return f"inkgrove node {FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
+
+
+def host_claim_of(fqdn: str, endpoint: str) -> bytes:
+    """What a node signs to say that it answers at a name, whoever may live there."""
+    return f"inkgrove host {FORMAT}\n{fqdn}\n{endpoint}\n".encode()
+
+
+def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool:
+    """Whether the document at `NODE_PATH` of a name is the one of a node, by its key and endpoint."""
+    try:
+        content = json.loads(body, object_pairs_hook=_map_without_doubles)
+        node = content["node"]
+        said = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
+        verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
+    except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return said == (FORMAT, fqdn, endpoint, node_key.hex())
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from math import isfinite
-from typing import Any, NoReturn, Union
+from typing import Any, Final, NoReturn, Union
 
 from cbor2 import CBORDecodeError, CBORDecoder, CBORTag, dumps
 
@@ -27,6 +27,7 @@ from inkgrove.core.errors import (
     CborNulCharacter,
     CborReserved,
     CborSimpleValue,
+    CborTooComplex,
     CborTooDeep,
     CborTrailingBytes,
     CborTruncated,
@@ -93,8 +94,20 @@ _TIMESTAMP_TAGS = {0: _timestamp_from_text, 1: _timestamp_from_number}
 _TAGS = _OnlyTimestampTags(_TIMESTAMP_TAGS)
 
 
+_LARGE: Final = 1024 * 1024
+"""More than any message has: what is larger comes from other nodes and clients, and is mostly entries."""
+_MOST_PARTS: Final = 20_000
+_BYTES_PER_PART: Final = 64
+
+
 def decode(data: bytes) -> Value:
-    """The one value that the bytes hold, or the reason why they are refused."""
+    """The one value that the bytes hold, or the reason why they are refused.
+
+    What is large must not be made of many small parts, which would take a hundred times its size.
+    """
+    is_large = len(data) > _LARGE
+    if is_large and not _has_few_parts(data, _MOST_PARTS + len(data) // _BYTES_PER_PART):
+        raise CborTooComplex(f"{len(data):,} bytes have more parts than they need")
     stream = BytesIO(data)
     try:
         value: Value = CBORDecoder(
@@ -108,10 +121,37 @@ def decode(data: bytes) -> Value:
             semantic_decoders=_TAGS,
         ).decode()
     except CBORDecodeError:
-        return decode_strictly(data)
+        return _find_fault(data)
     if stream.tell() == len(data) and _is_clean(value):
         return value
+    return _find_fault(data)
+
+
+def _find_fault(data: bytes) -> Value:
+    if len(data) > _LARGE:  # it takes long to find out which
+        raise CborTooComplex("the bytes are no CBOR of ours")
     return decode_strictly(data)
+
+
+def _has_few_parts(data: bytes, most: int) -> bool:
+    """Whether there are at most so many heads of items, as far as they can be read one after the other."""
+    place = count = 0
+    end = len(data)
+    while place < end:
+        count += 1
+        if count > most:
+            return False
+        kind, short = divmod(data[place], 32)
+        place += 1
+        if short > 27:
+            return True  # of no definite length: it is refused
+        if short > 23:
+            size = 1 << (short - 24)
+            short = int.from_bytes(data[place : place + size], "big")
+            place += size
+        if kind in (2, 3):  # bytes and text
+            place += short
+    return True
 
 
 def _is_clean(value: Any) -> bool:

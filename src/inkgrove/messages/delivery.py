@@ -21,6 +21,8 @@ from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import Unset
+from inkgrove.messages.timestamp import Timestamp
 
 FORM: Final = "inkgrove delivery 1"
 MEDIA_TYPE: Final = "application/vnd.inkgrove.delivery+cbor"
@@ -87,6 +89,14 @@ class OpenedParcel:
         for item in reversed(self.messages):
             if not isinstance(item.message, Delete) and item.message.access is not None:
                 return item.seq_num, item.message.access
+        return None
+
+    @property
+    def expires(self) -> Timestamp | None:
+        """When the instance expires, by the newest word in it on that."""
+        for item in reversed(self.messages):
+            if not isinstance(item.message, Delete) and not isinstance(item.message.expires, Unset):
+                return item.message.expires
         return None
 
 

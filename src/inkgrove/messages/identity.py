@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from inkgrove.core.errors import DuplicateField
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -49,6 +50,19 @@ class KeyOf:
 
 
 IdentityMessage = IdentityDocument | KeyOf
+
+_ADOPTION = b"inkgrove adopt identity v1\0"
+"""No entry begins so: the first byte of an entry is its tag, 0 or 1."""
+
+
+def adoption_claim(identity: IdentityId, fqdn: str, endpoint: str, entry: bytes, challenge: str) -> bytes:
+    """What the first key of an identity signs to have it hosted: by whom, under which name, with which entry of log 0.
+
+    docs/protocol.md section 7.8.
+    """
+    said = (identity.hex(), fqdn, endpoint, sha256(entry).hexdigest(), challenge)
+    return _ADOPTION + "\n".join(said).encode()
+
 
 _IDENTITY_NEEDS = frozenset({"kind", "fqdn", "endpoint"})
 _IDENTITY_KEYS = _IDENTITY_NEEDS | {"name", "profile", "keys"}

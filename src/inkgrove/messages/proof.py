@@ -5,8 +5,10 @@ CBOR and as JSON, so that no bit of it can be changed unnoticed.
 """
 
 import json
+from binascii import hexlify
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
@@ -61,10 +63,18 @@ def encode_proof(proof: Proof) -> bytes:
 
 
 def render_proof(proof: Proof) -> bytes:
-    """The proof as JSON text, bytes in hex."""
-    entries = [[part.hex() for part in item if part is not None] for item in proof.entries]
-    text = json.dumps({"form": FORM, "instance": proof.instance.hex(), "entries": entries}, indent=1)
-    return text.encode() + b"\n"
+    """The proof as JSON text, bytes in hex; as `json.dumps` does with an indent of 1, without a second copy."""
+    text = BytesIO()
+    text.write(f'{{\n "form": {json.dumps(FORM)},\n "instance": "{proof.instance.hex()}",\n "entries": ['.encode())
+    for number, item in enumerate(proof.entries):
+        text.write(b",\n  [" if number else b"\n  [")
+        for place, part in enumerate(part for part in item if part is not None):
+            text.write(b',\n   "' if place else b'\n   "')
+            text.write(hexlify(part))
+            text.write(b'"')
+        text.write(b"\n  ]")
+    text.write(b"\n ]\n}\n" if proof.entries else b"]\n}\n")
+    return text.getvalue()
 
 
 def read_proof(data: bytes) -> Proof:

@@ -4,7 +4,7 @@ docs/protocol.md sections 2 and 5. Several requests share a transaction: each pl
 those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -17,21 +17,24 @@ from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
 from inkgrove.core.next_entry import NextEntry, sign_own
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.blobs import note_references
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import ForeignAuthor, NoKeyHere, RevokedKey, UnknownSchemaLog
+from inkgrove.node.errors import ForeignAuthor, LivesElsewhere, NoKeyHere, RevokedKey, UnknownSchemaLog
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.instance_states import InstanceState, read_states
 from inkgrove.node.node import Node
+from inkgrove.node.pending import send_later
+from inkgrove.node.quotas import Spending
 from inkgrove.node.schemas import EVERY_SCHEMA, find_view, parse_schema_id
-from inkgrove.node.sending import hosted_among, queue_own
+from inkgrove.node.sending import queue_own
+from inkgrove.node.sending_here import Shares
 from inkgrove.node.settled import Settled
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.schema import Schema, fold_schema
-from inkgrove.store.blobs import blobs_in
+from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.store.blob_references import blobs_in
 from inkgrove.store.database import TryAgain
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import ingest_batch
@@ -40,7 +43,6 @@ from inkgrove.store.prepare import Prepared, by_log, prepare_own
 from inkgrove.store.publishing import (
     CreateEntry,
     OwnKey,
-    add_shares,
     find_creates,
     find_log_of_schema,
     next_log_id,
@@ -91,6 +93,8 @@ class Appender:
         self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._own_schemas: set[SchemaId] = set()
         """Those whose logs this transaction has written to: nothing of them may be kept beyond it."""
+        self._read_schemas: dict[SchemaId, Schema] = {}
+        """Those that were asked for, with what is pending."""
         self._instances: dict[Hash, InstanceState] = {}
         self._created: dict[Hash, CreateEntry] = {}
         self._changed: set[Hash] = set()
@@ -98,10 +102,11 @@ class Appender:
         self._deleted: set[Hash] = set()
         self._named: dict[str, SchemaId] = {}
         self._pending: list[Prepared] = []
-        self._shares: list[tuple[Hash, IdentityId]] = []
+        self._shares = Shares()
         self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
-        """Messages that begin or end references to blobs."""
+        """Messages that name blobs."""
         self._identity_logs: set[PublicKey] = set()
+        self._spending = Spending(node, connection)
         self._told: dict[Hash, set[IdentityId]] = {}
         """Instances of which there is something to tell, in order."""
 
@@ -112,12 +117,19 @@ class Appender:
         key = self.keys.get(author)
         if key is None or key.identity != identity:
             raise ForeignAuthor(f"{author} is no key of the identity that asks", author=author)
+        self.require_home(identity)
         if not key.is_first:
             self.require_listed(author, identity)
         return key
 
+    def require_home(self, identity: IdentityId) -> None:
+        """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
+        if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
+            raise LivesElsewhere("you have moved to another node: publish there; here you can read, and export")
+
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
         """A further key counts while the identity's document lists it."""
+        self.require_home(identity)
         document = self.document_of(identity)
         listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
         if listed is None:
@@ -240,9 +252,11 @@ class Appender:
             raise StaleEntry(text, next=place)
 
     def take(self, caller: Caller, end: LogEnd, item: Prepared, message: Message) -> None:
-        """Take an entry of the caller that is the next of its log."""
+        """Take an entry of the caller that is the next of its log; raises before anything is taken."""
         signed = item.signed
         entry = signed.entry
+        assert caller.identity is not None
+        self._spending.entry(caller.identity, entry.log_id, item.payload or b"", message)
         self._pending.append(Prepared(len(self._pending), *item[1:]))
         end.height = entry.seq_num
         end.hashes[entry.seq_num] = signed.hash
@@ -261,7 +275,7 @@ class Appender:
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
             self._told.setdefault(signed.hash, set())
             if message.access is not None:
-                self.share(signed.hash, message.access.to)
+                self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, Update | Delete):
             instance = self.instance_named(end, message.instance)
             assert instance is not None
@@ -270,11 +284,17 @@ class Appender:
             self._told.setdefault(instance, set())
             if isinstance(message, Delete):
                 self._deleted.add(instance)
+                self._shares.ended.append(instance)
             elif message.access is not None:
-                self.share(instance, message.access.to)
+                self.share(instance, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
-            self._own_schemas.add(SchemaId(end.author, end.log_id))
-            self._definitions.pop(SchemaId(end.author, end.log_id), None)
+            schema_id = SchemaId(end.author, end.log_id)
+            before = self._read_schemas.pop(schema_id, None)
+            is_next = before is not None and before.stopped_at is None and len(before.versions) == entry.seq_num - 1
+            if before is not None and is_next:
+                self._read_schemas[schema_id] = append_version(before, message)
+            self._own_schemas.add(schema_id)
+            self._definitions.pop(schema_id, None)
             self._instances.clear()
 
     def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
@@ -294,10 +314,15 @@ class Appender:
 
     def schema(self, schema_id: SchemaId) -> Schema:
         """A schema as it is once everything pending is written."""
-        if schema_id in self._own_schemas:
-            self.flush()
-            return fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
-        return self._settled.schemas.read_on(self.connection, schema_id)
+        found = self._read_schemas.get(schema_id)
+        if found is None:
+            if schema_id in self._own_schemas:
+                self.flush()
+                found = fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
+            else:
+                found = self._settled.schemas.read_on(self.connection, schema_id)
+            self._read_schemas[schema_id] = found
+        return found
 
     def definition(self, schema_id: SchemaId) -> ViewDefinition:
         """What messages of a schema are checked against: its newest version."""
@@ -350,20 +375,23 @@ class Appender:
 
     # Writing
 
-    def share(self, instance: Hash, recipients: Iterable[IdentityId]) -> None:
-        """Note whom an instance is sent to."""
-        named = set(recipients)
-        self._shares += [(instance, identity) for identity in sorted(named)]
-        self._told.setdefault(instance, set()).update(named)
+    def share(self, instance: Hash, recipients: Collection[IdentityId], owner: IdentityId) -> None:
+        """Note whom the owner of an instance sends it to."""
+        self._told.setdefault(instance, set()).update(recipients)
+        self._shares.add(self.connection, instance, set(recipients), owner, is_owner=True)
 
-    def share_hosted(self, instance: Hash, recipients: Collection[IdentityId]) -> None:
-        """Note whom somebody else's instance is passed on to on this node; its owner need not know of the others."""
-        hosted = hosted_among(self.connection, recipients)
-        self._shares += [(instance, identity) for identity in recipients if identity in hosted]
+    def share_hosted(self, instance: Hash, recipients: Collection[IdentityId], via: IdentityId) -> None:
+        """Note whom somebody passes an instance on to on this node; its owner need not know of the others."""
+        self._shares.add(self.connection, instance, set(recipients), via, is_owner=False)
+
+    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+        """Let an instance go to names as soon as they are found."""
+        send_later(self.connection, instance, via, access, names, self.node.clock())
 
     def finish(self) -> None:
         """Write everything, and queue what other nodes are to get."""
         self.flush()
+        self._spending.write()  # last: who collects blobs locks those first, too
         publishers = {key.identity for key in self.keys.values()}
         queue_own(self.connection, self._told, publishers, self.node.clock())
         self._told = {}
@@ -373,7 +401,7 @@ class Appender:
         self._settled.keep(self._instances)
 
     def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
-        if isinstance(message, Delete) or blobs_in(message):
+        if blobs_in(message):
             self._said.append((instance, author, message, caller))
 
     def flush(self) -> None:
@@ -388,11 +416,9 @@ class Appender:
                     end.number = log.id if log is not None else None
             self._pending = []
         for author in sorted(self._identity_logs):
-            follow_identity_log(self.connection, author)
+            follow_identity_log(self.connection, author, is_ours=True)
         self._identity_logs.clear()
         for instance, author, message, caller in self._said:
             note_references(self.node, self.connection, instance, message, author, said_by=caller)
         self._said.clear()
-        if self._shares:
-            add_shares(self.connection, self._shares, self.node.clock())
-            self._shares = []
+        self._shares.write(self.connection, self.node.clock())

@@ -23,7 +23,7 @@ _HOUR: Final = 3600 * _SECOND
 def begin_sign_in(node: Node, name: str, address: str) -> list[str]:
     """Count an attempt before the password is looked at, or refuse it; what to take back if it is right."""
     now, window = node.clock(), node.settings.sign_in_window_seconds * _SECOND
-    place = _network(address)
+    place = network_of(address)
 
     def work(connection: Connection) -> list[str]:
         is_known = has_attempt(connection, _who("known", name, place), now - KNOWN_ADDRESS)
@@ -42,7 +42,7 @@ def succeed(node: Node, name: str, address: str, counted: list[str]) -> None:
 
     def work(connection: Connection) -> None:
         take_back(connection, counted)
-        note(connection, _who("known", name, _network(address)), now)
+        note(connection, _who("known", name, network_of(address)), now)
         if now - node.tidied > _HOUR:
             forget_expired(connection, now, accesses_since=now - node.settings.access_record_seconds * _SECOND)
             node.tidied = now
@@ -55,13 +55,18 @@ def count_registration(node: Node, address: str) -> None:
     _count_by_address(node, "register", address, node.settings.clients_per_address)
 
 
+def count_identity(node: Node, address: str) -> None:
+    """Count an identity that an address creates, or refuse it."""
+    _count_by_address(node, "identity", address, node.settings.registrations_per_address)
+
+
 def count_fork_proof(node: Node, address: str) -> None:
     """Count a proof of a fork that comes from an address, or refuse it."""
     _count_by_address(node, "fork", address, node.settings.fork_proofs_per_address)
 
 
 def _count_by_address(node: Node, what: str, address: str, most: int) -> None:
-    now, who = node.clock(), _who(what, _network(address))
+    now, who = node.clock(), _who(what, network_of(address))
 
     def work(connection: Connection) -> None:
         counts = count_attempt(connection, [who], now, _HOUR)
@@ -81,10 +86,12 @@ def _who(*parts: str) -> str:
     return f"{parts[0]}:{sha256('|'.join(parts).encode()).hexdigest()}"
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """An address as far as one household shares it: the first 64 bits of IPv6."""
     try:
         parsed = ip_address(address)
     except ValueError:
         return address
-    return parsed.exploded[:19] if isinstance(parsed, IPv6Address) else str(parsed)
+    if not isinstance(parsed, IPv6Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped) if parsed.ipv4_mapped is not None else parsed.exploded[:19]

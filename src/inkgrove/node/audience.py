@@ -14,12 +14,20 @@ def mode_of(access: Access | None) -> AccessMode:
 
 
 def may_pass_on(access: Access | None) -> bool:
-    """Whether somebody other than the owner may send the instance to others."""
+    """Whether somebody other than the owner may send the instance to others; if `relations`, only to followers."""
     return mode_of(access) not in ("self", "closed")
 
 
+def may_pass_to(access: Access | None, *, is_follower: bool) -> bool:
+    """Whether somebody other than the owner may send the instance to one who follows the owner or does not."""
+    return may_pass_on(access) and (is_follower or mode_of(access) != "relations")
+
+
 def may_receive(access: Access | None, recipient: IdentityId, *, was_sent: bool, is_follower: bool) -> bool:
-    """Whether somebody gets what the owner said last: whom it was sent to, and followers where they are meant."""
+    """Whether somebody gets what the owner said last: whom it was sent to, and followers where they are meant.
+
+    What is for `relations` is for followers alone, whoever else it was sent to before.
+    """
     match mode_of(access):
         case "self":
             return False
@@ -27,5 +35,7 @@ def may_receive(access: Access | None, recipient: IdentityId, *, was_sent: bool,
             return was_sent and access is not None and recipient in access.to
         case "listed":
             return was_sent
+        case "relations":
+            return is_follower
         case _:
             return was_sent or is_follower

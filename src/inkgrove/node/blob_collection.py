@@ -15,17 +15,8 @@ from sqlalchemy import Connection
 from inkgrove.core.hashing import Hash
 from inkgrove.node.blobs import note_references
 from inkgrove.node.node import Node
-from inkgrove.store.blobs import (
-    Said,
-    claim_orphan,
-    forget_unused,
-    mark_unused,
-    put_search_offset,
-    read_said,
-    search_offset,
-    unknown_among,
-    unused_blobs,
-)
+from inkgrove.store.blob_references import Page, put_search_offset, read_said, search_offset, settle_references
+from inkgrove.store.blobs import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
 from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import Offset
 
@@ -86,15 +77,16 @@ def collect_if_alone(node: Node) -> Collected | None:
 
 
 def find_references(node: Node) -> None:
-    """Note the references in messages that came past the node's own publishing: ingested or imported by a command."""
+    """Follow the logs: what authors may lend that came past the node's publishing, and what counts otherwise now."""
     while not node.stopping.is_set():
         offset = node.database.read(search_offset)
-        messages, after = node.database.read(lambda connection, start=offset: read_said(connection, start))  # type: ignore[misc]
+        page, after = node.database.read(lambda connection, start=offset: read_said(connection, start))  # type: ignore[misc]
         if after == offset:
             return
 
-        def work(connection: Connection, found: list[Said] = messages, end: Offset = after) -> None:
-            for said in found:
+        def work(connection: Connection, found: Page = page, end: Offset = after) -> None:
+            settle_references(connection, found.instances)
+            for said in found.said:
                 note_references(node, connection, said.instance, said.message, said.author)
             put_search_offset(connection, end)
 

@@ -15,22 +15,21 @@ from inkgrove.core.errors import BadHashText
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Delete, InstanceMessage
+from inkgrove.messages.instance import InstanceMessage
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node
+from inkgrove.node.quotas import spend_blob
 from inkgrove.store.accesses import DOWNLOAD, UPLOAD
+from inkgrove.store.blob_references import Said, blobs_in, put_references
 from inkgrove.store.blobs import (
-    Said,
-    blobs_in,
+    BlobReader,
     is_lent_by_own,
     lent_media_type,
     own_media_type,
     put_blob,
-    put_references,
     put_right,
     put_upload,
-    schemas_that_refer,
     seen_naming,
     size_of,
 )
@@ -62,6 +61,7 @@ class Upload:
 
     def __init__(self, node: Node, caller: Caller) -> None:
         self._node, self._caller, self._identity = node, caller, uploader(caller)
+        node.disk.require()
         self._draft = node.blobs.new_draft()
 
     def __enter__(self) -> Self:
@@ -75,6 +75,7 @@ class Upload:
         limit = self._node.settings.max_blob_bytes
         if self._draft.size + len(data) > limit:
             raise BlobTooLarge(f"a blob has at most {limit:,} bytes here", limit=limit)
+        self._node.disk.require()
         self._draft.write(data)
 
     def finish(self, media_type: str) -> Blob:
@@ -85,7 +86,8 @@ class Upload:
 
         def work(connection: Connection) -> None:
             put_blob(connection, content, size, node.clock())
-            put_right(connection, content, self._identity, media_type)
+            if put_right(connection, content, self._identity, media_type):
+                spend_blob(node, connection, self._identity, size)
             if self._caller.grant is not None:
                 put_upload(connection, content, self._identity, self._caller.client)
             # Inside of the transaction: a collection that takes the same blob waits, or has ended.
@@ -122,46 +124,31 @@ def _readable_schemas(caller: Caller) -> set[SchemaId] | None:
     return {scope.schema for scope in caller.scopes if isinstance(scope, SchemaScope) and scope.action == "read"}
 
 
+def _reader(node: Node, connection: Connection, caller: Caller) -> BlobReader:
+    identity, only = caller.identity, _readable_schemas(caller)
+    keys = tuple(keys_of(connection, identity)) if identity is not None else ()
+    return BlobReader(identity, keys, node.clock(), None if only is None else frozenset(only))
+
+
 def instances_naming(node: Node, caller: Caller, content: Hash) -> list[tuple[Hash, PublicKey]]:
     """Instances, with their authors, that the caller sees and that name a blob, whether it is here or not."""
-    identity, only = caller.identity, _readable_schemas(caller)
-
-    def look(connection: Connection) -> tuple[set[SchemaId], list[PublicKey]]:
-        return schemas_that_refer(connection, content), keys_of(connection, identity) if identity is not None else []
-
-    schemas, keys = node.database.read(look)
-    if only is not None:
-        schemas &= only
-    views = node.views.views() if schemas else {}
-    found: list[tuple[Hash, PublicKey]] = []
-    with node.views.database.reading() as connection:
-        for schema in sorted(schemas & views.keys()):
-            found += seen_naming(connection, views[schema], content, identity, keys, node.clock())
-    return found
+    reader = node.database.read(lambda connection: _reader(node, connection, caller))
+    return node.views.database.read(lambda connection: seen_naming(connection, content, reader))
 
 
 def _readable_as(node: Node, caller: Caller, content: Hash) -> str | None:
-    """The media type of a blob that the caller may read; a service through rows of some schemas alone."""
-    identity, only = caller.identity, _readable_schemas(caller)
+    """The media type of a blob that the caller may read; a service through instances of some schemas alone."""
+    identity = caller.identity
 
-    def look(connection: Connection) -> tuple[str | None, set[SchemaId], list[PublicKey]]:
-        if identity is None:
-            return None, schemas_that_refer(connection, content), []
-        own = own_media_type(connection, content, identity, caller.client if caller.grant is not None else None)
-        return own, schemas_that_refer(connection, content), keys_of(connection, identity)
+    def look(connection: Connection) -> tuple[str | None, BlobReader]:
+        client = caller.client if caller.grant is not None else None
+        own = own_media_type(connection, content, identity, client) if identity is not None else None
+        return own, _reader(node, connection, caller)
 
-    own, schemas, keys = node.database.read(look)
+    own, reader = node.database.read(look)
     if own is not None:
         return own
-    if only is not None:
-        schemas &= only
-    views = node.views.views() if schemas else {}
-    with node.views.database.reading() as connection:
-        for schema in sorted(schemas & views.keys()):
-            found = lent_media_type(connection, views[schema], content, identity, keys, node.clock())
-            if found is not None:
-                return found
-    return None
+    return node.views.database.read(lambda connection: lent_media_type(connection, content, reader))
 
 
 def note_references(
@@ -171,22 +158,21 @@ def note_references(
     message: InstanceMessage,
     author: PublicKey,
     *,
-    came_with: bool = False,
     said_by: Caller | None = None,
 ) -> None:
-    """Note the blobs that a message names, in the transaction that appends or ingests it; a delete ends them.
+    """Note which of the blobs that a stored message names its author may lend, in the transaction that stores it.
 
-    `instance` is the entry hash of the create, `author` who signed. `came_with`: the author's node sent the bytes too.
+    `instance` is the entry hash of the create, `author` who signed.
     `said_by`: who publishes it here, which may be a service; None if it came another way, or was noted before.
     """
     named = blobs_in(message)
-    if not named and not isinstance(message, Delete):
+    if not named:
         return
-    lent = set(named) if came_with else set()
+    lent: set[Hash] = set()
     identity = identities_of(connection, [author]).get(author)
     asking = said_by or Caller(identity)
     if identity is not None:
-        lent |= {content for content in named if content not in lent and _may_lend(node, connection, asking, content)}
+        lent = {content for content in named if _may_lend(node, connection, asking, content)}
     withheld = named.keys() - lent if asking.grant is not None else set()
     put_references(connection, Said(instance, author, message), lent, withheld=withheld, anew=said_by is not None)
 

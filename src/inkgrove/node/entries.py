@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import BadPattern, InkgroveError, TooManyPatterns
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.next_entry import NextEntry
@@ -14,17 +14,22 @@ from inkgrove.core.verify import AreSigned
 from inkgrove.messages.identity import KeyOf
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
+from inkgrove.messages.schema import SchemaMigration
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Action, Caller
-from inkgrove.node.errors import OutOfScope, PayloadNeeded
+from inkgrove.node.errors import BadRequest, OutOfScope, PayloadNeeded
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
 from inkgrove.node.writer import Finish, Reply
+from inkgrove.schema.schema import patterns_of
+from inkgrove.schema.validation import check_patterns
 from inkgrove.store.identities import put_key
 from inkgrove.store.prepare import Item, Prepared, Rejected, prepare
 from inkgrove.store.publishing import OwnKey, held_among
 
 MAX_BATCH: Final = 1_000
+MAX_CHANGES: Final = 1_024
+"""How many fields all migrations of one request create, update and remove."""
 WRITING: Final[tuple[Action, ...]] = ("create", "update", "delete")
 
 
@@ -39,6 +44,41 @@ class Offer:
 def check_offer(items: Collection[Item], are_signed: AreSigned = are_signed) -> Offer:
     """The first half of the work: all computing, done before the writer is asked."""
     return Offer(*prepare(items, are_signed))
+
+
+def _migrations(offer: Offer) -> list[SchemaMigration]:
+    messages = (item.content.message for item in offer.prepared if item.content is not None)
+    return [message for message in messages if isinstance(message, SchemaMigration)]
+
+
+def require_few_changes(offer: Offer) -> None:
+    """Refuse several migrations that change more fields than the writer, for whom all others wait, does in a moment."""
+    migrations = _migrations(offer)
+    if len(migrations) > 1 and sum(len(message.changes) for message in migrations) > MAX_CHANGES:
+        raise BadRequest(f"the migrations of one request change at most {MAX_CHANGES:,} fields: send them in parts")
+
+
+def patterns_in(offer: Offer) -> list[str]:
+    """The patterns that the migrations among the entries bring."""
+    return [pattern for message in _migrations(offer) for pattern in patterns_of(message)]
+
+
+def compile_patterns(offer: Offer) -> None:
+    """Compile the patterns of an offer, so that the writer finds them compiled: together as many as a version may have.
+
+    Raises `BadRequest` if several migrations have more than that. What is wrong with one of them its receipt says.
+    """
+    migrations = len(_migrations(offer))
+    try:
+        check_patterns(patterns_in(offer))
+    except TooManyPatterns as error:
+        if migrations > 1:
+            raise BadRequest(
+                f"the migrations of one request have together no more patterns than a version may have: send them in"
+                f" parts ({error.message})"
+            ) from error
+    except BadPattern:
+        return
 
 
 @dataclass(slots=True)

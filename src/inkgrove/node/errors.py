@@ -4,8 +4,10 @@
     ├── AuthError        auth.*      who asks, and whether they may
     ├── IdentityError    identity.*  identities that a node hosts
     ├── RelationError    relation.*  who follows whom
+    ├── DeliveryError    federation.*  what is sent to somebody, on this node or another, and not taken
     ├── OAuthError       oauth.*     how services get access
     ├── PublishError     publish.*   what is to be signed or appended
+    ├── BackupError      backup.*    copies of a home, and putting them back
     ├── ViewError        view.*      views and instances to be read
     ├── BlobError        blob.*      content that instances refer to
     ├── RequestError     request.*   the form of an HTTP request
@@ -44,9 +46,15 @@ class BadPassword(AuthError):
 
 
 class TooManyAttempts(AuthError):
-    """Too many attempts to sign in, to register a service or to prove a fork; wait before the next."""
+    """Too many attempts to sign in, to create an identity, to register a service or to prove a fork; wait."""
 
     code = "auth.too-many-attempts"
+
+
+class Busy(AuthError):
+    """Too many passwords are being checked at this moment; try again in a few seconds."""
+
+    code = "auth.busy"
 
 
 class ForeignOrigin(AuthError):
@@ -94,6 +102,54 @@ class BadName(IdentityError):
     code = "identity.bad-name"
 
 
+class ForeignName(IdentityError):
+    """The name is under no domain of this node, and other servers do not lead here under it."""
+
+    code = "identity.foreign-name"
+
+
+class NameElsewhere(IdentityError):
+    """Somebody on another node was found under the name."""
+
+    code = "identity.name-elsewhere"
+
+
+class ReservedName(IdentityError):
+    """The name is kept for the operator to give: an administrator's, a domain itself, or where the node is reached."""
+
+    code = "identity.reserved-name"
+
+
+class NameLeft(IdentityError):
+    """Somebody had the name a short while ago: it is kept for them, and given to nobody else."""
+
+    code = "identity.name-left"
+
+
+class TooManyNames(IdentityError):
+    """The identity has left so many names that the next change has to wait."""
+
+    code = "identity.too-many-names"
+
+
+class UnprovedKey(IdentityError):
+    """Whoever brings an identity has not signed a challenge of this node with its first key."""
+
+    code = "identity.unproved"
+
+
+class LivesElsewhere(IdentityError):
+    """The newest document of the identity names another node as its own."""
+
+    code = "identity.lives-elsewhere"
+
+
+class UnknownHome(IdentityError):
+    """Entries of log 0 are lacking here, or were not found where the identity is said to live (`lives_at`)."""
+
+    code = "identity.unknown-home"
+
+
 class BadDocument(IdentityError):
     """The signed identity message is not what this node could host."""
 
@@ -113,9 +169,16 @@ class NoKeyHere(IdentityError):
 
 
 class VaultLocked(IdentityError):
-    """The node cannot open the keys it keeps: the key of its vault is missing or another one."""
+    """The node cannot open the keys it keeps: the key of its vault is another one, or cannot be read."""
 
     code = "identity.vault-locked"
+    is_internal = True
+
+
+class VaultKeyMissing(IdentityError):
+    """The node keeps keys, and the file that opens them is not there; nothing is made in its place."""
+
+    code = "identity.vault-key-missing"
 
 
 # relation.*
@@ -143,6 +206,87 @@ class UnknownRelation(RelationError):
     """There is no such relation."""
 
     code = "relation.unknown"
+
+
+# What is sent to somebody; the codes stand in receipts between nodes too
+
+
+class DeliveryError(InkgroveError):
+    """What is sent to somebody, on this node or another, and not taken."""
+
+    code = "delivery"
+
+
+class Blocked(DeliveryError):
+    """The recipient takes nothing from this sender."""
+
+    code = "federation.blocked"
+
+
+class NotToBePassedOn(DeliveryError):
+    """The owner's word on access does not let anybody else send this instance."""
+
+    code = "federation.not-to-be-passed-on"
+
+
+class NotAddressed(DeliveryError):
+    """The instance is closed and the recipient is not among those it names."""
+
+    code = "federation.not-addressed"
+
+
+class NotFollowing(DeliveryError):
+    """The instance is for those who follow its owner, and a recipient is none of them."""
+
+    code = "federation.not-following"
+
+
+class Expired(DeliveryError):
+    """The time of the instance was over before it was sent."""
+
+    code = "federation.expired"
+
+
+class NotFoundYet(DeliveryError):
+    """The node of the recipient cannot be asked who they are; that is tried again, and what was sent goes out then."""
+
+    code = "federation.not-found-yet"
+
+
+class CannotBeNamed(DeliveryError):
+    """A closed instance names its recipients by id, and who this one is could not be found out: try again later."""
+
+    code = "federation.cannot-be-named"
+
+
+class TooManyPending(DeliveryError):
+    """As many recipients could not be found yet as the node keeps for one identity: try again later."""
+
+    code = "federation.too-many-not-found"
+
+
+class RequestBoxFull(DeliveryError):
+    """The recipient has as many requests from strangers as the node keeps."""
+
+    code = "federation.request-box-full"
+
+
+class NoSuchRequest(DeliveryError):
+    """Nothing of this sender, or not this, waits in the box of requests."""
+
+    code = "federation.no-such-request"
+
+
+class UnknownSender(DeliveryError):
+    """The identity is not among the senders that were accepted."""
+
+    code = "federation.unknown-sender"
+
+
+class SenderBlocked(DeliveryError):
+    """The sender is blocked: lift the block (`DELETE /me/followers/NAME`) before something of theirs is accepted."""
+
+    code = "federation.sender-blocked"
 
 
 # oauth.*
@@ -306,6 +450,12 @@ class NotShareable(PublishError):
     code = "publish.not-shareable"
 
 
+class ShowsSource(PublishError):
+    """The copy would show its source to people whom the source's owner did not show it to: say so (`source=show`)."""
+
+    code = "publish.shows-source"
+
+
 class BadPatch(PublishError):
     """The patch is not of the form that its media type demands."""
 
@@ -330,10 +480,55 @@ class KeyReused(PublishError):
     code = "publish.key-reused"
 
 
+class Restored(PublishError):
+    """The database may be older than it was: nothing is signed until the nodes that hold its logs were asked."""
+
+    code = "publish.restored"
+
+
 class Closing(PublishError):
     """The node is being stopped; nothing of the request was stored."""
 
     code = "publish.closing"
+
+
+# backup.*
+
+
+class BackupError(InkgroveError):
+    """Copies of a home, and putting them back."""
+
+    code = "backup"
+
+
+class BackupExists(BackupError):
+    """Something is there already where the backup is to be written."""
+
+    code = "backup.exists"
+
+
+class BadBackup(BackupError):
+    """The backup is not whole: a file is missing, damaged, or none of a backup."""
+
+    code = "backup.damaged"
+
+
+class OtherStore(BackupError):
+    """The backup is of the other kind of database."""
+
+    code = "backup.other-store"
+
+
+class HomeInUse(BackupError):
+    """A process works on the home or its database."""
+
+    code = "backup.in-use"
+
+
+class WouldReplace(BackupError):
+    """There is something in the home or its database that would be replaced."""
+
+    code = "backup.would-replace"
 
 
 # view.*
@@ -489,6 +684,18 @@ class RequestTooSlow(RequestError):
     code = "request.too-slow"
 
 
+class TooMuchAtOnce(RequestError):
+    """The node reads as many large bodies, or makes as many large answers, as it has room for; try again."""
+
+    code = "request.too-much-at-once"
+
+
+class TooManyConnections(RequestError):
+    """The node has as many connections as it can have, in all or from this address, and none of them is idle."""
+
+    code = "request.too-many-connections"
+
+
 class HeadTooLarge(RequestError):
     """The head of the request, its first line and its headers, is larger than the node takes."""
 
@@ -499,6 +706,21 @@ class InternalError(RequestError):
     """The node made a mistake; its log tells more under the id of the request."""
 
     code = "request.internal"
+
+
+# quota.* and storage.*
+
+
+class QuotaExceeded(InkgroveError):
+    """The identity has stored as much on this node as it may; to delete is still possible."""
+
+    code = "quota.exceeded"
+
+
+class LowDisk(InkgroveError):
+    """The disk of the node is nearly full: it takes sign-ins, deletes and small deliveries, and nothing else."""
+
+    code = "storage.low-disk"
 
 
 # serve.*

@@ -51,7 +51,8 @@ def count_fallbacks(node: Node, caller: Caller, name: str) -> Fallbacks:
         view = find_view_on(connection, name)
         reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
         sort = [("_last_seq_num", True)]
-        page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if knows_all else reader)
+        with node.limit_for(caller.identity).on(connection):
+            page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if knows_all else reader)
         schema = schemas_of(node).read(view.schema_id)
         if not view.version or view.version > len(schema.versions):
             return Fallbacks({}, 0, True)

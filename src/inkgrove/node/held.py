@@ -46,6 +46,10 @@ class HeldInstance:
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
 
+    def is_expired(self, now: int) -> bool:
+        """Whether its time is over, by the newest word on that."""
+        return self.expires is not None and self.expires.microseconds <= now
+
     @property
     def last_seq(self) -> int:
         """The place of the newest message."""

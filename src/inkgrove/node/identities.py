@@ -16,22 +16,28 @@ from inkgrove.core.next_entry import sign_next
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message, encode_message
 from inkgrove.messages.reading import UNSET, Unset, read_host
-from inkgrove.node.errors import BadDocument, BadName, IdentityExists, UnknownIdentity
+from inkgrove.node.adoption import KeyProof, check_key_proof
+from inkgrove.node.errors import BadDocument, BadName, IdentityExists, LivesElsewhere, UnknownHome, UnknownIdentity
 from inkgrove.node.identity_log import (
     IDENTITY_LOG,
     check_author,
     check_document,
     follow_identity_log,
     key_of,
+    known_document,
     newest_document,
 )
+from inkgrove.node.name_rules import bind_if_given, date_name, take_name
 from inkgrove.node.node import Node
 from inkgrove.node.passwords import hash_password
+from inkgrove.node.quotas import spend_document
 from inkgrove.store.identities import HostedIdentity, add_identity, find_identity, list_identities
 from inkgrove.store.ingest import ingest_batch
+from inkgrove.store.names import leave_name
+from inkgrove.store.peers import find_known
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.publishing import lock_keys
-from inkgrove.store.reading import heights_of, next_place
+from inkgrove.store.reading import find_log, heights_of, next_place, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,37 +62,152 @@ class SignedMessage:
 def create_identity(
     node: Node, fqdn: str, password: str | None, *, name: str | None = None, profile: Mapping[str, str] | None = None
 ) -> Identity:
-    """Host a new identity whose key this node keeps."""
+    """Host a new identity whose key this node keeps, as the operator does: it gets exactly that name."""
+    return _create(node, fqdn, password, name, profile, lambda connection, hosted: _give(connection, node, hosted))
+
+
+def register_identity(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    *,
+    name: str | None = None,
+    profile: Mapping[str, str] | None = None,
+    leads_here: bool = False,
+) -> Identity:
+    """Host a new identity whose key this node keeps, under a name that people may take.
+
+    `leads_here`: the world was just seen to lead to this node under the name.
+    """
+
+    def take(connection: Connection, hosted: HostedIdentity) -> None:
+        take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
+
+    return _create(node, fqdn, password, name, profile, take)
+
+
+def _create(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    name: str | None,
+    profile: Mapping[str, str] | None,
+    take: Callable[[Connection, HostedIdentity], None],
+) -> Identity:
     fqdn = parse_fqdn(fqdn)
     key = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
     document = IdentityDocument(fqdn, node.settings.endpoint.format(fqdn=fqdn), name, dict(profile or {}))
-    hosted = HostedIdentity(identity_of(key.public), fqdn, key.public, hash_password(password), node.clock())
+    hashed = hash_password(password)
+    hosted = HostedIdentity(identity_of(key.public), fqdn, key.public, hashed, node.clock(), document.endpoint)
+
+    date_name(node, fqdn)
 
     def work(connection: Connection) -> None:
+        take(connection, hosted)
         _host(connection, hosted, node.vault.seal(key))
         append_document(connection, key, document)
 
-    node.database.write(work, durable=True)
+    node.signing.write(work)
     return Identity(hosted.id, key.public, document, 1)
 
 
-def adopt_identity(node: Node, fqdn: str, password: str | None, signed: SignedMessage) -> Identity:
-    """Host a new identity whose key the client holds: it signed the first entry of its log 0."""
+def _give(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
+    take_name(connection, node, hosted.fqdn, hosted.id, is_operator=True)
+    bind_if_given(connection, node, hosted.fqdn, hosted.id)
+
+
+def read_adoption(fqdn: str, signed: SignedMessage) -> tuple[Entry, IdentityDocument]:
+    """The entry of log 0 that a client signed to have its identity hosted, and the document in it."""
     entry, document = _read_signed(signed)
-    if not isinstance(document, IdentityDocument) or (entry.log_id, entry.seq_num) != (IDENTITY_LOG, 1):
-        raise BadDocument("this must be entry 1 of log 0 with an `identity` message")
+    if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
+        raise BadDocument("this must be an entry of log 0 with an `identity` message: the first, or the next one")
     if document.fqdn != (fqdn := parse_fqdn(fqdn)):
         raise BadDocument(f"the document names {document.fqdn}, not {fqdn}")
-    hosted = HostedIdentity(identity_of(entry.author), fqdn, entry.author, hash_password(password), node.clock())
+    return entry, document
+
+
+def adopt_identity(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    signed: SignedMessage,
+    proof: KeyProof | None,
+    *,
+    leads_here: bool = False,
+) -> Identity:
+    """Host an identity whose key the client holds: it signed an entry of log 0 that names this node, and a challenge.
+
+    What was addressed to the id before is shown to whoever brings it, so nothing is done without the proof.
+    """
+    entry, document = read_adoption(fqdn, signed)
+    check_key_proof(node, entry.author, document, signed.entry, proof)
+    return adopt_proved(node, password, signed, entry, document, leads_here=leads_here)
+
+
+def adopt_proved(
+    node: Node,
+    password: str | None,
+    signed: SignedMessage,
+    entry: Entry,
+    document: IdentityDocument,
+    *,
+    leads_here: bool,
+) -> Identity:
+    """The same once `check_key_proof` has passed; `signed` was read with `read_adoption`."""
+    author, hashed = entry.author, hash_password(password)
+    hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
 
     def work(connection: Connection) -> None:
-        check_document(connection, entry.author, document, node.settings.endpoint)
+        _check_lives_here(connection, node, entry, document, leads_here=leads_here)
+        take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
+        check_document(connection, author, document, node.settings.endpoint)
         _host(connection, hosted, None)
-        _take_in(connection, signed)
-        follow_identity_log(connection, entry.author)
+        _take_in_unless_newest(connection, entry, signed)
+        follow_identity_log(connection, author, is_ours=True)
 
-    node.database.write(work, durable=True)
-    return Identity(hosted.id, hosted.key, document, 1)
+    node.signing.write(work)
+    return Identity(hosted.id, hosted.key, document, entry.seq_num)
+
+
+def _check_lives_here(
+    connection: Connection, node: Node, entry: Entry, document: IdentityDocument, *, leads_here: bool
+) -> None:
+    """Refuse an identity whose newest document, as far as it is known, is not the one that names this node."""
+    if key_of(connection, entry.author) is not None:
+        raise BadDocument("this key says that it is a further key of another identity: bring the first key of that one")
+    log = find_log(connection, entry.author, IDENTITY_LOG)
+    if entry.seq_num > (height := log.height if log is not None else 0) + 1:
+        raise UnknownHome(
+            f"this is entry {entry.seq_num} of log 0, of which this node holds {height or 'none'}: say where the"
+            " identity lives now (`lives_at`), and what lies before it is fetched; never sign a place twice",
+            height=height,
+        )
+    newest = known_document(connection, entry.author)
+    known = find_known(connection, identity_of(entry.author))
+    is_found_there = known is not None and known.document_seq >= entry.seq_num and not leads_here
+    is_held = newest is not None and newest[0] == entry.seq_num
+    if newest is not None and newest[0] > entry.seq_num:
+        where = newest[1]
+    elif is_found_there or (is_held and document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn)):
+        where = document
+    else:
+        return
+    raise LivesElsewhere(
+        f"the newest document of the identity (entry {newest[0] if newest else entry.seq_num} of log 0) names"
+        f" {where.fqdn} at {where.endpoint}: sign one that names this node as the next entry, and bring that",
+        fqdn=where.fqdn,
+        endpoint=where.endpoint,
+    )
+
+
+def _take_in_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
+    """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
+    newest = known_document(connection, entry.author)
+    if newest is not None and newest[0] == entry.seq_num:
+        (stored,) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
+        if stored.entry.encoded == signed.entry:
+            return
+    _take_in(connection, signed)
 
 
 def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
@@ -128,8 +249,12 @@ def change_identity(
     fqdn: str | Unset = UNSET,
     name: str | Unset | None = UNSET,
     profile: Mapping[str, str] | Unset = UNSET,
+    leads_here: bool = False,
 ) -> Identity:
-    """Publish a new document, signed by the key that the node keeps; what is not given stays."""
+    """Publish a new document, signed by the key that the node keeps; what is not given stays.
+
+    `leads_here`: the world was just seen to lead to this node under the new name.
+    """
 
     def edit(document: IdentityDocument) -> IdentityDocument:
         if not isinstance(fqdn, Unset):
@@ -139,7 +264,7 @@ def change_identity(
             document = replace(document, name=name)
         return document if isinstance(profile, Unset) else replace(document, profile=dict(profile))
 
-    return _publish(node, identity, lambda _connection, document: edit(document))
+    return _publish(node, identity, lambda _connection, document: edit(document), leads_here=leads_here)
 
 
 def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity:
@@ -171,7 +296,11 @@ def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> Identity:
 
 
 def _publish(
-    node: Node, identity: IdentityId, edit: Callable[[Connection, IdentityDocument], IdentityDocument]
+    node: Node,
+    identity: IdentityId,
+    edit: Callable[[Connection, IdentityDocument], IdentityDocument],
+    *,
+    leads_here: bool = False,
 ) -> Identity:
     before = show_identity(node, identity)
     key = node.secret_key(before.key)
@@ -181,29 +310,42 @@ def _publish(
         lock_keys(connection, [identity])
         revision, newest = newest_document(connection, key.public)
         document = edit(connection, newest)
-        if document == newest:
-            return Identity(identity, key.public, newest, revision)
-        check_document(connection, key.public, document, node.settings.endpoint)
-        revision = append_document(connection, key, document)
-        follow_identity_log(connection, key.public)
+        _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
+        if document != newest:
+            check_document(connection, key.public, document, node.settings.endpoint)
+            spend_document(node, connection, identity, document)
+            revision = append_document(connection, key, document)
+        follow_identity_log(connection, key.public, is_ours=document != newest)
         return Identity(identity, key.public, document, revision)
 
-    return node.database.write(work, durable=True)
+    return node.signing.write(work)
 
 
-def take_document(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity:
-    """A new document that the client signed as the next entry of log 0."""
+def _rename(connection: Connection, node: Node, identity: IdentityId, fqdn: str, *, leads_here: bool) -> None:
+    """Let a hosted identity have the name that its document is about to give, and leave the one so far."""
+    hosted = find_identity(connection, identity)
+    assert hosted is not None
+    take_name(connection, node, fqdn, identity, leads_here=leads_here)
+    if hosted.fqdn != fqdn:
+        leave_name(connection, hosted.fqdn, identity, node.clock())
+
+
+def take_document(node: Node, identity: IdentityId, signed: SignedMessage, *, leads_here: bool = False) -> Identity:
+    """A new document that the client signed as the next entry of log 0, or the newest one again for its name."""
     before = show_identity(node, identity)
     entry, document = _read_signed(signed)
     if not isinstance(document, IdentityDocument) or (entry.author, entry.log_id) != (before.key, IDENTITY_LOG):
         raise BadDocument("this must be the next entry of log 0 of your first key, with an `identity` message")
 
     def work(connection: Connection) -> None:
+        lock_keys(connection, [identity])  # as all do who publish: what is counted below is counted by one at a time
+        _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
         check_document(connection, entry.author, document, node.settings.endpoint)
-        _take_in(connection, signed)
-        follow_identity_log(connection, entry.author)
+        spend_document(node, connection, identity, document)
+        _take_in_unless_newest(connection, entry, signed)
+        follow_identity_log(connection, entry.author, is_ours=True)
 
-    node.database.write(work, durable=True)
+    node.signing.write(work)
     return replace(before, document=document, revision=entry.seq_num)
 
 
@@ -213,6 +355,14 @@ def append_document(connection: Connection, key: SecretKey, document: IdentityDo
     place = next_place(connection, key.public, IDENTITY_LOG)
     _take_in(connection, SignedMessage(sign_next(key, payload, place).encoded, payload))
     return place.seq_num
+
+
+def read_document(signed: SignedMessage) -> IdentityDocument:
+    """The identity document in what a client signed."""
+    _, document = _read_signed(signed)
+    if not isinstance(document, IdentityDocument):
+        raise BadDocument("this must be the next entry of log 0 of your first key, with an `identity` message")
+    return document
 
 
 def _read_signed(signed: SignedMessage) -> tuple[Entry, Message]:

@@ -6,6 +6,7 @@ entry of a log 0, and `check_author` before one of any log is taken in.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -18,14 +19,19 @@ from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import BadDocument, IdentityExists, UnknownIdentity
 from inkgrove.store.facts import lock_logs
 from inkgrove.store.identities import (
+    HostedIdentity,
     find_identity,
     key_standing,
     keys_of,
     put_key,
     remove_keys,
+    sealed_key,
     set_fqdn,
+    set_home,
 )
 from inkgrove.store.ingests import Offset, authors_since
+from inkgrove.store.names import NameRecord, find_name, leave_name, lock_fqdn, put_name
+from inkgrove.store.peers import find_known, forget_known, newest_node_key
 from inkgrove.store.reading import StoredEntry, read_entries, read_newest_entries
 from inkgrove.store.revocations import set_key_ends
 from inkgrove.store.tables import name_of_log
@@ -35,14 +41,22 @@ _CHUNK: Final = 20
 
 
 def newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
-    """The newest valid identity document in log 0 of a first key, with its sequence number."""
-    before = MAX_STORED_INTEGER
-    while some := read_newest_entries(connection, first_key, IDENTITY_LOG, before, _CHUNK):
+    """The newest valid identity document in log 0 of a first key, with its sequence number; raises if none is held."""
+    found = known_document(connection, first_key)
+    if found is None:
+        raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
+    return found
+
+
+def known_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument] | None:
+    """The same; None if none is held."""
+    before, count = MAX_STORED_INTEGER, 1  # it is the last entry almost always, and each may be large
+    while some := read_newest_entries(connection, first_key, IDENTITY_LOG, before, count):
         for seq_num, message in _messages(some):
             if isinstance(message, IdentityDocument):
                 return seq_num, message
-        before = some[-1].entry.seq_num
-    raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
+        before, count = some[-1].entry.seq_num, min(2 * count, _CHUNK)
+    return None
 
 
 def key_of(connection: Connection, author: PublicKey) -> IdentityId | None:
@@ -90,15 +104,18 @@ def check_document(connection: Connection, first_key: PublicKey, document: Ident
         raise IdentityExists(f"the name {document.fqdn} is taken on this node", fqdn=document.fqdn)
 
 
-def follow_identity_log(connection: Connection, author: PublicKey) -> None:
-    """Bring names and keys in line with log 0 after an entry of it came in."""
+def follow_identity_log(connection: Connection, author: PublicKey, *, is_ours: bool = False) -> None:
+    """Bring names, keys and who lives here in line with log 0 after an entry of it came in.
+
+    `is_ours`: it is a document that this node has just taken for its own, by `check_document`.
+    """
     claimed = key_of(connection, author)
     if claimed is None:
-        _follow_document(connection, author)
+        _follow_document(connection, author, is_ours=is_ours)
         return
     for first_key in keys_of(connection, claimed):
         if identity_of(first_key) == claimed:
-            _follow_document(connection, first_key)
+            _follow_document(connection, first_key, is_ours=False)
 
 
 def follow_since(connection: Connection, offset: Offset) -> None:
@@ -107,14 +124,14 @@ def follow_since(connection: Connection, offset: Offset) -> None:
         follow_identity_log(connection, author)
 
 
-def _follow_document(connection: Connection, first_key: PublicKey) -> None:
+def _follow_document(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
     identity = identity_of(first_key)
     # Whoever has a newer document is waited for: what an older one says of the keys must not be put in its place.
     lock_logs.rows(connection, [name_of_log(first_key, IDENTITY_LOG)])
-    try:
-        _, document = newest_document(connection, first_key)
-    except UnknownIdentity:
+    found = known_document(connection, first_key)
+    if found is None:
         return
+    _, document = found
     put_key(connection, first_key, identity)
     counted = {first_key}
     for item in document.keys:
@@ -124,5 +141,52 @@ def _follow_document(connection: Connection, first_key: PublicKey) -> None:
             counted.add(item.key)
     remove_keys(connection, set(keys_of(connection, identity)) - counted)
     hosted = find_identity(connection, identity)
-    if hosted is not None and hosted.fqdn != document.fqdn and find_identity(connection, document.fqdn) is None:
-        set_fqdn(connection, identity, document.fqdn)
+    if hosted is None:
+        return
+    if hosted.fqdn != document.fqdn:
+        hosted = _follow_name(connection, hosted, document.fqdn)
+    _follow_home(connection, hosted, document, is_ours=is_ours)
+
+
+def _follow_home(connection: Connection, hosted: HostedIdentity, document: IdentityDocument, *, is_ours: bool) -> None:
+    """Note whether a hosted identity lives here: its newest document names this node, under the name it has here.
+
+    Whose key this node keeps has not moved: nobody else could have signed that. Who was found on another node under
+    the very name that it has here has.
+    """
+    endpoint, is_here = hosted.endpoint, True
+    if is_ours:
+        forget_known(connection, hosted.id)
+        endpoint = document.endpoint
+    else:
+        is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
+        is_kept = sealed_key(connection, hosted.key) is not None
+        is_here = is_kept or (is_named and not _is_found_elsewhere(connection, hosted.id))
+    if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
+        set_home(connection, hosted.id, endpoint, lives_here=is_here)
+
+
+def _is_found_elsewhere(connection: Connection, identity: IdentityId) -> bool:
+    """Whether discovery has found an identity on another node than this one."""
+    known, own = find_known(connection, identity), newest_node_key(connection)
+    return known is not None and (own is None or known.node_key != own[0])
+
+
+def _follow_name(connection: Connection, hosted: HostedIdentity, fqdn: str) -> HostedIdentity:
+    """Serve a hosted identity under the name in its newest document, if it is theirs; the one so far is left anyway.
+
+    Documents come in by many ways, also from other nodes: one alone gives nobody a name here. What this node signed
+    itself it has decided before, in a past that a restored home does not remember.
+    """
+    record = find_name(connection, fqdn)
+    is_theirs = record is not None and record.identity == hosted.id and record.left_at is None
+    if record is None and sealed_key(connection, hosted.key) is not None:
+        lock_fqdn(connection, fqdn)
+        if find_name(connection, fqdn) is None:  # nobody has taken it while this transaction waited
+            put_name(connection, NameRecord(fqdn, hosted.id, False, 0, None))
+            is_theirs = True
+    leave_name(connection, hosted.fqdn, hosted.id)
+    if not is_theirs or find_identity(connection, fqdn) is not None:
+        return hosted
+    set_fqdn(connection, hosted.id, fqdn)
+    return replace(hosted, fqdn=fqdn)

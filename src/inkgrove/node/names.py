@@ -11,8 +11,11 @@ from inkgrove.store.peers import find_known
 
 
 def name_on(connection: Connection, identity: IdentityId) -> str | None:
-    """The name of an identity, hosted here or found elsewhere."""
-    known = find_identity(connection, identity) or find_known(connection, identity)
+    """The name of an identity that lives here or was found elsewhere; of one that moved away, where it was found."""
+    hosted = find_identity(connection, identity)
+    if hosted is not None and hosted.lives_here:
+        return hosted.fqdn
+    known = find_known(connection, identity) or hosted
     return None if known is None else known.fqdn
 
 

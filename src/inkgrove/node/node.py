@@ -6,20 +6,27 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
-from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core.errors import NoStore
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
 from inkgrove.core.signature_process import SignatureProcess
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.access_log import AccessLog
+from inkgrove.node.disk import DiskReserve
 from inkgrove.node.errors import NoKeyHere
+from inkgrove.node.home_lock import HomeLock
+from inkgrove.node.mark import all_marks
 from inkgrove.node.read_counter import ReadCounter
+from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
 from inkgrove.node.settings import NodeSettings
+from inkgrove.node.signing import Signing
 from inkgrove.node.vault import Vault, open_vault
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.database import Database
-from inkgrove.store.identities import sealed_key
+from inkgrove.store.identities import sealed_key, some_sealed_keys
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
-from inkgrove.store.view_store import ViewStore, open_views
+from inkgrove.store.query_limit import NETWORK, LimitOf, QueryLimit
+from inkgrove.store.view_store import ViewStore, drop_all_views, open_views
 
 
 def _system_clock() -> int:
@@ -47,21 +54,59 @@ class Node:
         self.random_bytes = random_bytes
         self.stopping = Event()
         """Set when the node begins to stop: what would go on for ever (streams of changes) ends now."""
-        self.vault: Vault = vault or open_vault(Path(settings.vault_key_file or home / "vault.key"))
-        self.store: LogStore = open_store(place)
+        self._home_lock = HomeLock(home)
+        self.store: LogStore = self._open_store(place)
+        try:
+            # Asked before the file is looked for: who seals a key has made it.
+            sealed = self.database.read(some_sealed_keys)
+            self.vault: Vault = vault or open_vault(Path(settings.vault_key_file or home / "vault.key"), sealed)
+            self.signing = Signing(self.database, home, clock, random_bytes)
+        except BaseException:
+            self.store.close()
+            self._home_lock.close()
+            raise
+        self.receivers = NameFile(home / RECEIVERS)
+        self.readers = NameFile(home / READERS)
         self.blobs = BlobFiles(home / "blobs")
+        databases = [] if isinstance(place, str) and "://" in place else [Path(place)]
+        self.disk = DiskReserve([home, *databases], settings.disk_reserve_bytes)
         self.views: ViewStore = open_views(place, with_node=True)
+        if self.signing.is_newly_older and not self.database.is_postgresql:
+            # A file of its own: it was not put back with the logs, and shows rows that are not in them any more.
+            self.views.database.write(drop_all_views)
         self._at_close: list[Callable[[], None]] = []
         self.access_log = AccessLog(self.database)
         self.reads = ReadCounter(self.database)
         self.signatures = SignatureProcess()
+        strangers = settings.stranger_query_seconds
+        self._stranger_queries = QueryLimit(strangers, running=2, waiting=6, advice=", or sign in")
+        self._queries = QueryLimit(settings.query_seconds, running=2, waiting=16)
         self.tidied = 0
         """When this process last removed what has expired."""
+
+    def _open_store(self, place: Path | str) -> LogStore:
+        try:
+            if not all_marks(self.home):
+                return open_store(place)
+            try:
+                return open_store(place, create=False)
+            except NoStore as error:
+                raise NoStore(
+                    f"{error.message}. Entries were signed from this home (signed-*.mark) with a database that is not"
+                    " there: put it back (inkgrove restore), or remove these files to begin with an empty one"
+                ) from error
+        except BaseException:
+            self._home_lock.close()
+            raise
 
     @property
     def database(self) -> Database:
         """The node's own database: logs and everything beside them, in one transaction if need be."""
         return self.store.database
+
+    def limit_for(self, identity: IdentityId | None) -> LimitOf:
+        """What a question to a view may cost when this identity asks it, or a stranger from the network that asks."""
+        return self._stranger_queries.of(NETWORK.get()) if identity is None else self._queries.of(identity)
 
     def now(self) -> Timestamp:
         """The time of the clock."""
@@ -87,3 +132,5 @@ class Node:
         self.reads.close()
         self.store.close()
         self.views.close()
+        self.signing.close()
+        self._home_lock.close()

@@ -17,12 +17,17 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
-def apply_patch(document: Any, patch: Any) -> Any:
-    """The document after all operations of an RFC 6902 patch; the one given stays as it is."""
+def check_operations(patch: Any) -> None:
+    """Raise `BadPatch` unless it is a list, and not too long."""
     if type(patch) is not list:
         raise BadPatch("a JSON Patch is a list of operations")
     if len(patch) > MAX_OPERATIONS:
         raise BadPatch(f"a JSON Patch has at most {MAX_OPERATIONS} operations, not {len(patch)}")
+
+
+def apply_patch(document: Any, patch: Any) -> Any:
+    """The document after all operations of an RFC 6902 patch; the one given stays as it is."""
+    check_operations(patch)
     try:
         patching = _Patching(_copy(document))
         for number, operation in enumerate(patch):

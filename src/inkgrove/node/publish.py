@@ -3,7 +3,7 @@
 docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked for; the writer runs its `plan`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -19,13 +19,16 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
+from inkgrove.node.copying import Source, access_of_copy
 from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, NotShareable, ShowsHistory, UnknownInstance
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.instance_states import InstanceState
 from inkgrove.node.patch import is_same
-from inkgrove.node.sending import is_follower, queue_passed_on, was_sent
+from inkgrove.node.pending import check_later
+from inkgrove.node.sending import is_follower, queue_passed_on, was_addressed, was_sent
 from inkgrove.node.values import (
     addressed,
+    check_following,
     check_shareable,
     find_recipients,
     is_wider,
@@ -53,6 +56,9 @@ class CreateInstance:
     expires: str | None = None
     recipients: Sequence[Any] = ()
     copied_from: Hash | None = None
+    source: Source = None
+    later: Collection[str] = ()
+    """Names of further recipients that are not found yet."""
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -61,15 +67,27 @@ class CreateInstance:
         caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
+        if self.copied_from is not None:
+            access = access_of_copy(
+                appender,
+                caller,
+                self.copied_from,
+                access,
+                recipients,
+                self.source,
+                later=self.later,
+                is_read=False,
+            )
         return _create(
             appender,
             caller,
             schema,
             fields=self.fields,
-            access=addressed(access, recipients),
+            access=access,
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.copied_from,
+            later=self.later,
         )
 
 
@@ -81,6 +99,8 @@ class CopyInstance:
     access: Any = None
     expires: str | None = None
     recipients: Sequence[Any] = ()
+    source: Source = None
+    later: Collection[str] = ()
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -89,16 +109,20 @@ class CopyInstance:
         caller.require(source.schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
+        access = access_of_copy(
+            appender, caller, self.instance, access, recipients, self.source, later=self.later, is_read=True
+        )
         names = {field.name for field in appender.require_schema(source.schema).fields}
         return _create(
             appender,
             caller,
             source.schema,
             fields={name: to_json(value) for name, value in source.fields.items() if name in names},
-            access=addressed(access, recipients),
+            access=access,
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.instance,
+            later=self.later,
         )
 
 
@@ -112,16 +136,21 @@ def _create(
     expires: Timestamp | None,
     recipients: Sequence[IdentityId],
     copied_from: Hash | None,
+    later: Collection[str],
 ) -> Finish:
     definition = appender.require_schema(schema)
     version = SchemaVersion(*schema, definition.version)
+    identity = caller.require(schema, "create")
+    access = addressed(access, recipients, lambda to: is_follower(appender.connection, to, identity))
+    check_later(appender.connection, identity, access, later, access.to if access is not None else recipients)
     message = Create(version, read_fields(definition, fields), access, expires, copied_from)
-    author = appender.kept_key(caller.require(schema, "create")).author
+    author = appender.kept_key(identity).author
     end = appender.log_of_schema(author, schema) or appender.new_log(author)
     instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
-    appender.share(instance, recipients)
+    appender.share(instance, recipients, identity)
+    appender.send_later(instance, identity, access, later)
     caller.used("create", schema, instance)
-    return _answer(201, instance, instance, end)
+    return _answer(201, instance, instance, end, **_missed(later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +217,7 @@ def _could_see(appender: Appender, author: PublicKey, row: Row, identity: Identi
     """Whether somebody may see an instance as things stand, the author's identity included."""
     appender.flush()  # it may just have been sent to them
     connection, owner = appender.connection, appender.keys[author].identity
-    sent = was_sent(connection, row.instance, identity)
+    sent = was_addressed(connection, row.instance, identity)
     follows = is_follower(connection, identity, owner)
     return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
 
@@ -221,16 +250,20 @@ class ShareInstance:
 
     instance: Hash
     recipients: Sequence[Any]
+    later: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to."""
         state, row, _ = _find_own(appender, caller, self.instance, "update")
         recipients = find_recipients(appender.connection, list(self.recipients))
-        check_shareable(row.access, recipients)
-        appender.share(self.instance, recipients)
+        owner = appender.keys[state.create.author].identity
+        check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
+        check_later(appender.connection, owner, row.access, self.later, recipients)
+        appender.share(self.instance, recipients, owner)
+        appender.send_later(self.instance, owner, row.access, self.later)
         caller.used("share", state.create.schema, self.instance)
-        return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
+        return _shared(self.instance, recipients, self.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +272,7 @@ class PassOnInstance:
 
     instance: Hash
     recipients: Sequence[Any]
+    later: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -247,15 +281,11 @@ class PassOnInstance:
         connection, asking = appender.connection, caller.require_somebody()
         hold(connection, self.instance)  # else it could rot, or something of it come, before it is queued
         held = find_held(connection, self.instance)
-        if (
-            held is None
-            or held.is_deleted
-            or (held.expires is not None and held.expires.microseconds <= appender.node.clock())
-        ):
+        if held is None or held.is_deleted or held.is_expired(appender.node.clock()):
             raise _unknown(self.instance)
         owner = owner_of(connection, held.author)
         if owner == asking:
-            return ShareInstance(self.instance, self.recipients).plan(appender, caller)
+            return ShareInstance(self.instance, self.recipients, self.later).plan(appender, caller)
         sent = was_sent(connection, self.instance, asking)
         if (
             not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
@@ -265,13 +295,17 @@ class PassOnInstance:
         # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
         caller.require(held.schema, "read")
         identity = caller.require(held.schema, "create")
+        appender.require_home(identity)
         if not may_pass_on(held.access):
             raise NotShareable("the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
-        appender.share_hosted(self.instance, recipients)
+        check_following(held.access, recipients, lambda to: is_follower(connection, to, owner))
+        check_later(connection, identity, held.access, self.later, recipients)
+        appender.share_hosted(self.instance, recipients, identity)
         queue_passed_on(connection, held, identity, recipients, appender.node.clock())
+        appender.send_later(self.instance, identity, held.access, self.later)
         caller.used("pass-on", held.schema, self.instance)
-        return lambda: Reply(200, {"instance": self.instance.hex(), "recipients": [to.hex() for to in recipients]})
+        return _shared(self.instance, recipients, self.later)
 
 
 # What the requests share
@@ -292,6 +326,16 @@ def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any)
         **facts,
     }
     return lambda: Reply(status, body)
+
+
+def _shared(instance: Hash, recipients: Sequence[IdentityId], later: Collection[str]) -> Finish:
+    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(later)}
+    return lambda: Reply(200, body)
+
+
+def _missed(later: Collection[str]) -> dict[str, list[str]]:
+    """What an answer says of recipients that are not found yet, if there are any."""
+    return {"not_found_yet": sorted(later)} if later else {}
 
 
 def _unknown(instance: Hash) -> UnknownInstance:

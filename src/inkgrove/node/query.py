@@ -4,13 +4,14 @@ What may be seen is one condition of SQL (`store/visibility.py`), the same for l
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import BadFilter, InkgroveError
+from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -23,14 +24,14 @@ from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas, find_view_on
 from inkgrove.node.sessions import authenticate_on
 from inkgrove.schema.types import RELATION_TYPES
-from inkgrove.store.filters import parse_filter
+from inkgrove.store.filters import Filter, parse_filter
 from inkgrove.store.following import newest_place
 from inkgrove.store.ingests import count_after
 from inkgrove.store.instance_finding import view_of_instance
 from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, count_rows, read_page, read_row
 from inkgrove.store.view_store import View, read_views, view_of
-from inkgrove.store.visibility import reader_on
+from inkgrove.store.visibility import Reader, reader_on
 
 MAX_PAGE: Final = 1000
 _COUNTED: Final = 10_000
@@ -48,6 +49,8 @@ class Question:
     fields: Sequence[str] | None = None
     expand: Sequence[str] = ()
     with_count: bool = False
+    may_lack_count: bool = False
+    """Whether a count that would cost too much is left out rather than refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class ListedView:
 
     view: View
     rows: int | None
-    """How many the caller may see; None if nobody asked, or if a service may not read them."""
+    """How many the caller may see; None if nobody asked, a service may not read them, or to count costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,40 +99,57 @@ def ask(node: Node, asking: Caller | str | None, name: str, question: Question, 
 
     def work(connection: Connection) -> Answer:
         caller = _caller(node, connection, asking)
-        view = find_view_on(connection, name)
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
-        types = dict(view.fields)
-        where = [parse_filter(text, types) for text in question.where]
-        sort = _parse_sort(question.sort)
-        after = None if question.cursor is None else parse_cursor(question.cursor, sort, types)
-        page = read_page(
-            connection,
-            view,
-            where=where,
-            sort=sort,
-            limit=question.limit,
-            after=after,
-            reader=reader,
-            only=_chosen(question, types),
-            most_bytes=node.settings.max_page_bytes,
-        )
-        expansion = None
-        if question.expand:
-            targets = {field: _target(node, connection, caller, view, field) for field in question.expand}
-            expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
-            page = page.cut(len(expansion.related))
-        count = count_rows(connection, view, where=where, reader=reader) if question.with_count else None
-        cursor = None if page.after is None else render_cursor(sort, page.after)
-        changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
-        authors = {row.author for row in page.rows}
-        if expansion is not None:
-            authors |= expansion.authors()
-        return Answer(view, page.rows, expansion, cursor, count, changes, owners_on(connection, authors))
+        answer = None
+        try:
+            with node.limit_for(caller.identity).on(connection):
+                view, reader, where, answer = _answer(node, connection, caller, name, question)
+                if question.with_count:
+                    # Last: where a count is refused, PostgreSQL answers nothing more.
+                    answer = replace(answer, count=count_rows(connection, view, where=where, reader=reader))
+        except (QueryTooExpensive, TooManyQueries):
+            if answer is None or not question.may_lack_count:
+                raise
+        return answer
 
     database = node.views.database
     answer = database.read_at_once(work) if at_once else database.read(work)
     node.reads.add((row.instance, row.author) for row in answer.rows)
     return answer
+
+
+def _answer(
+    node: Node, connection: Connection, caller: Caller, name: str, question: Question
+) -> tuple[View, Reader, list[Filter], Answer]:
+    """The answer without a count, and what is to be counted."""
+    view = find_view_on(connection, name)
+    reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+    types = dict(view.fields)
+    where = [parse_filter(text, types) for text in question.where]
+    sort = _parse_sort(question.sort)
+    after = None if question.cursor is None else parse_cursor(question.cursor, sort, types)
+    page = read_page(
+        connection,
+        view,
+        where=where,
+        sort=sort,
+        limit=question.limit,
+        after=after,
+        reader=reader,
+        only=_chosen(question, types),
+        most_bytes=node.settings.max_page_bytes,
+    )
+    expansion = None
+    if question.expand:
+        targets = {field: _target(node, connection, caller, view, field) for field in question.expand}
+        expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
+        page = page.cut(len(expansion.related))
+    cursor = None if page.after is None else render_cursor(sort, page.after)
+    changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
+    authors = {row.author for row in page.rows}
+    if expansion is not None:
+        authors |= expansion.authors()
+    owners = owners_on(connection, authors)
+    return view, reader, where, Answer(view, page.rows, expansion, cursor, None, changes, owners)
 
 
 def _caller(node: Node, connection: Connection, asking: Caller | str | None) -> Caller:
@@ -180,11 +200,14 @@ def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[Li
 
     def work(connection: Connection) -> list[ListedView]:
         reader = reader_on(connection, caller.identity, node.clock())
-        listed = []
-        for view in read_views(connection).values():
-            may_count = with_count and _may_read(caller, view.schema_id)
-            listed.append(ListedView(view, count_rows(connection, view, reader=reader) if may_count else None))
-        return listed
+        views = list(read_views(connection).values())
+        counts: dict[SchemaId, int] = {}
+        if with_count:
+            with suppress(QueryTooExpensive, TooManyQueries), node.limit_for(caller.identity).on(connection):
+                for view in views:
+                    if _may_read(caller, view.schema_id):
+                        counts[view.schema_id] = count_rows(connection, view, reader=reader)
+        return [ListedView(view, counts.get(view.schema_id)) for view in views]
 
     return node.views.database.read(work), _freshness(node, caller)
 
@@ -202,7 +225,7 @@ def _freshness(node: Node, caller: Caller) -> Freshness:
     behind = node.database.read(lambda connection: count_after(connection, offset, _COUNTED))
     return Freshness(
         behind == 0,
-        None if caller.identity is None else render_position(offset),
+        None if caller.identity is None else render_position(node.vault, offset),
         behind if caller.is_administrator and caller.grant is None else None,
     )
 

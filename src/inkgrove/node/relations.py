@@ -10,13 +10,17 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.reading import UNSET, Unset
-from inkgrove.node.errors import NotRequested, OwnRelation, UnknownRelation
+from inkgrove.node.errors import LivesElsewhere, NotRequested, OwnRelation, UnknownRelation
+from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.store import relations as store
+from inkgrove.store.accepted_senders import remove_sender
 from inkgrove.store.deliveries import retry_held
-from inkgrove.store.identities import find_identity
+from inkgrove.store.identities import lives_here
 from inkgrove.store.notices import queue_notice
+from inkgrove.store.publishing import authors_shared_with, remove_shares
 from inkgrove.store.relations import ListedRelation, Side, State
+from inkgrove.store.requests import remove_requests
 
 Move = Literal["request", "end", "accept", "refuse", "block", "remove"]
 """`request` and `end` are the follower's, the others the followee's."""
@@ -71,10 +75,14 @@ def move_relation(
         raise OwnRelation("you cannot follow yourself")
 
     def work(connection: Connection) -> State | None:
+        if tells and not lives_here(connection, follower if move in ("request", "end") else followee):
+            raise LivesElsewhere("you have moved to another node: what you decide about others, you decide there")
         before = store.lock_state(connection, follower, followee)
         after = decide(before, move)
         if tells:
             _queue_notice(connection, follower, followee, move, node.clock())
+        if move == "block":
+            _shut_out(connection, followee, follower, node.clock(), tells=tells)
         if after is None:
             store.remove(connection, follower, followee)
             return None
@@ -88,6 +96,23 @@ def move_relation(
         return after
 
     return node.database.write(work)
+
+
+def _shut_out(connection: Connection, me: IdentityId, other: IdentityId, now: int, *, tells: bool) -> None:
+    """Let nothing else of somebody who is being blocked come in: neither as a sender, nor as one who is followed.
+
+    What they own and was sent to the one who blocks is seen by them no longer: its changes would be, too, if they are
+    stored here for others, or since the owner is of this node.
+    """
+    remove_sender(connection, me, other)
+    remove_requests(connection, me, other)
+    authors = authors_shared_with(connection, me)
+    remove_shares(connection, me, [author for author in authors if owner_of(connection, author) == other])
+    own = store.find_state(connection, me, other)
+    if own is not None and decide(own, "end") is None:
+        store.remove(connection, me, other)
+        if tells:
+            _queue_notice(connection, me, other, "end", now)
 
 
 def take_answer(node: Node, follower: IdentityId, followee: IdentityId, before: State, there: State) -> bool:
@@ -108,7 +133,7 @@ def take_answer(node: Node, follower: IdentityId, followee: IdentityId, before: 
 def _queue_notice(connection: Connection, follower: IdentityId, followee: IdentityId, move: Move, now: int) -> None:
     as_follower = move in ("request", "end")
     me, other = (follower, followee) if as_follower else (followee, follower)
-    if find_identity(connection, other) is None:
+    if not lives_here(connection, other):
         queue_notice(connection, me, other, move, as_follower=as_follower, now=now)
     if move == "accept":
         retry_held(connection, me, other, now)

@@ -3,8 +3,10 @@
 docs/protocol.md section 4. Names identify nothing: one that several schemas have is refused with the candidates.
 """
 
+from collections.abc import Sequence
+from itertools import count, takewhile
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -15,18 +17,20 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.schema.schema import Schema, Version, fold_schema
 from inkgrove.store.messages import payloads_of_schema
 from inkgrove.store.reading import LogState, find_log
 from inkgrove.store.view_store import View, view_of, views_called
 
 _KEPT: Final = 1000
+_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""How much of their logs the schemas that are kept have, all together; the one that is read last is always kept."""
 
 
 def parse_schema_id(text: str) -> SchemaId | None:
-    """`AUTHOR/LOG`, if the text is one."""
+    """`AUTHOR/LOG`, if the text is one; a schema's log has an id from 1 to 2^63 - 1."""
     author, _, log_id = text.partition("/")
-    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and int(log_id) <= MAX_STORED_INTEGER):
+    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and 1 <= int(log_id) <= MAX_STORED_INTEGER):
         return None
     try:
         return SchemaId(parse_public_key(author), int(log_id))
@@ -70,12 +74,31 @@ class _Everything:
 EVERY_SCHEMA: Final = _Everything()
 
 
-class Schemas:
-    """The schemas of a node, each folded again only when its log has changed."""
+class _Kept(NamedTuple):
+    """A schema that was folded."""
 
-    def __init__(self, node: Node) -> None:
+    state: LogState | None
+    schema: Schema
+    hashes: tuple[int, ...]
+    """Of its payloads, in this process."""
+
+
+def _still_valid(kept: _Kept | None, hashes: Sequence[int], invalid_from: int | None) -> Sequence[Version]:
+    """The versions that follow from payloads that are still the same: a log that has grown is folded from there on."""
+    if kept is None:
+        return ()
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(kept.hashes, hashes, strict=False)))
+    return kept.schema.versions[: same if invalid_from is None else min(same, invalid_from - 1)]
+
+
+class Schemas:
+    """The schemas of a node, each folded again only when its log has changed, and then only what is new."""
+
+    def __init__(self, node: Node, most_bytes: int = _KEPT_BYTES) -> None:
         self._node = node
-        self._kept: dict[SchemaId, tuple[LogState | None, Schema]] = {}
+        self._most_bytes = most_bytes
+        self._kept: dict[SchemaId, _Kept] = {}
+        self._bytes = 0
         self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._lock = Lock()
 
@@ -87,16 +110,21 @@ class Schemas:
         """The same in a transaction that has not written to the schema's log."""
         state = find_log(connection, *schema_id)
         kept = self._kept.get(schema_id)
-        if kept is not None and kept[0] == state:
-            return kept[1]
+        if kept is not None and kept.state == state:
+            return kept.schema
         log = payloads_of_schema(connection, schema_id)
-        schema = fold_schema(schema_id, log.payloads, log.invalid_from)
+        hashes = tuple(hash(log.payloads[number]) for number in takewhile(log.payloads.__contains__, count(1)))
+        schema = fold_schema(schema_id, log.payloads, log.invalid_from, _still_valid(kept, hashes, log.invalid_from))
         if state is None or len(log.payloads) < state.held:
             return schema  # a payload that comes later changes nothing that `state` tells
+        size = sum(map(len, log.payloads.values()))
         with self._lock:
-            if len(self._kept) >= _KEPT:
+            if len(self._kept) >= _KEPT or self._bytes + size > self._most_bytes:
                 self._kept.clear()
-            self._kept[schema_id] = state, schema
+                self._definitions.clear()
+                self._bytes = 0
+            self._kept[schema_id] = _Kept(state, schema, hashes)
+            self._bytes += size
         return schema
 
     def definition_on(self, connection: Connection, schema_id: SchemaId) -> ViewDefinition:

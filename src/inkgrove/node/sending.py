@@ -7,15 +7,14 @@ from sqlalchemy import Connection, bindparam, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.audience import may_pass_on, may_receive
+from inkgrove.node.audience import may_pass_on, may_pass_to, may_receive
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists
-from inkgrove.store.deliveries import queue, recipients_of, senders_of
+from inkgrove.store.deliveries import HERE, queue, recipients_of, senders_of
 from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.node_tables import identities, relations, shares
-
-_HOSTED = select(identities.c.id)
+from inkgrove.store.identities import LIVING, living_among
+from inkgrove.store.node_tables import relations, shares
 
 
 def queue_own(
@@ -57,8 +56,7 @@ def queue_passed_on(
     connection: Connection, held: HeldInstance, via: IdentityId, recipients: Collection[IdentityId], now: int
 ) -> None:
     """Let recipients get an instance of somebody else from a recipient of this node."""
-    hosted = hosted_among(connection, recipients)
-    others = set(recipients) - hosted
+    others = set(recipients) - living_among(connection, recipients)
     queue(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
 
 
@@ -82,19 +80,24 @@ def queue_news(connection: Connection, instances: Collection[Hash], now: int) ->
 
 def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recipient: IdentityId) -> bool:
     """Whether what was said last may still go to a recipient: it may have waited, and the word may be another now."""
-    if owner_of(connection, held.author) != via:
-        return may_pass_on(held.access)
-    return may_receive(
-        held.access,
-        recipient,
-        was_sent=was_sent(connection, held.instance, recipient),
-        is_follower=is_follower(connection, recipient, via),
-    )
+    owner = owner_of(connection, held.author)
+    follows = is_follower(connection, recipient, owner)
+    if owner != via:
+        return may_pass_to(held.access, is_follower=follows)
+    sent = was_sent(connection, held.instance, recipient)
+    return may_receive(held.access, recipient, was_sent=sent, is_follower=follows)
 
 
 def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
     """Whether an instance was sent to an identity."""
     return _share.first(connection, instance=instance, identity=identity) is not None
+
+
+def was_addressed(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
+    """Whether an instance was sent to an identity, which has it, or was told of it and may have it one day."""
+    return was_sent(connection, instance, identity) or (
+        _addressed.first(connection, instance=instance, identity=identity) is not None
+    )
 
 
 def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
@@ -105,6 +108,13 @@ def is_follower(connection: Connection, follower: IdentityId, followee: Identity
 _share: Final = Compiled(
     lambda _: select(shares.c.shared).where(
         shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
+    )
+)
+_addressed: Final = Compiled(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.instance == bindparam("instance"), deliveries.c.recipient == bindparam("identity"))
+        .limit(1)
     )
 )
 _accepted: Final = Compiled(
@@ -128,7 +138,7 @@ def _followers_elsewhere(
 
 _followers: Final = CompiledList(
     lambda followees: select(relations.c.followee, relations.c.follower).where(
-        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(_HOSTED)
+        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(LIVING)
     )
 )
 
@@ -146,17 +156,11 @@ def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict
 
 _sent: Final = CompiledList(
     lambda instances: select(shares.c.instance, shares.c.identity).where(
-        shares.c.instance.in_(instances), shares.c.identity.not_in(_HOSTED)
+        shares.c.instance.in_(instances), shares.c.identity.not_in(LIVING)
     )
 )
 _delivered: Final = CompiledList(
-    lambda instances: select(deliveries.c.instance).where(deliveries.c.instance.in_(instances)).distinct()
+    lambda instances: (
+        select(deliveries.c.instance).where(deliveries.c.instance.in_(instances), deliveries.c.wanted < HERE).distinct()
+    )
 )
-
-
-def hosted_among(connection: Connection, some: Collection[IdentityId]) -> set[IdentityId]:
-    """Those of the identities that this node serves."""
-    return {IdentityId(identity) for (identity,) in _hosted.rows(connection, list(some))}
-
-
-_hosted: Final = CompiledList(lambda some: _HOSTED.where(identities.c.id.in_(some)))

@@ -15,6 +15,7 @@ from inkgrove.node.accesses import record
 from inkgrove.node.attempts import begin_sign_in, succeed
 from inkgrove.node.caller import ANYBODY, Caller, Scope, parse_scope
 from inkgrove.node.errors import BadPassword, BadToken
+from inkgrove.node.name_rules import bind_if_given, is_administrator
 from inkgrove.node.node import Node
 from inkgrove.node.passwords import hash_password, is_password
 from inkgrove.store.identities import (
@@ -53,6 +54,7 @@ def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[st
         if lock_password(connection, hosted.id) != hosted.password:
             raise BadPassword(_WRONG)
         add_session(connection, hash_token(token), hosted.id, expires)
+        bind_if_given(connection, node, hosted.fqdn, hosted.id)
 
     node.database.write(work)
     return token, expires
@@ -61,6 +63,14 @@ def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[st
 def check_password(node: Node, name: str, password: str, address: str) -> IdentityId:
     """The identity of that name if the password is right; attempts are limited."""
     return _check(node, name, password, address).id
+
+
+def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> None:
+    """Raise unless the password of an identity is right; attempts are limited."""
+    hosted = node.database.read(lambda connection: find_identity(connection, identity))
+    if hosted is None:
+        raise BadPassword(_WRONG)
+    _check(node, hosted.fqdn, password, address)
 
 
 def _check(node: Node, name: str, password: str, address: str) -> HostedIdentity:
@@ -110,7 +120,7 @@ def authenticate_on(connection: Connection, node: Node, token: str) -> Caller:
 
 def _find_identity(connection: Connection, node: Node, token: bytes) -> Caller | None:
     found = find_session(connection, token, node.clock())
-    return Caller(found[0], is_administrator=found[1] in node.settings.administrators) if found is not None else None
+    return Caller(found[0], is_administrator=is_administrator(node, found[1])) if found is not None else None
 
 
 def _find_service(connection: Connection, node: Node, token: bytes) -> Caller | None:

@@ -14,8 +14,27 @@ class NodeSettings:
         default="https://{fqdn}",
         metadata={"about": "Where an identity's node is reached, as its document says; `{fqdn}` stands for its name."},
     )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "about": "Addresses and networks of proxies that are believed when they say whom they speak for "
+            "(X-Forwarded-For, X-Forwarded-Proto), such as `127.0.0.1`; of all others these headers are ignored."
+        },
+    )
+    domains: tuple[str, ...] = field(
+        default=(),
+        metadata={"about": "Domains of this node: people take names of one more label, such as jane.haiku.ink."},
+    )
+    left_name_seconds: int = field(
+        default=90 * 86_400,
+        metadata={"about": "How long a name that somebody has left is kept for them, and given to nobody else."},
+    )
     administrators: tuple[str, ...] = field(
-        default=(), metadata={"about": "Names of the identities that administer this node."}
+        default=(),
+        metadata={
+            "about": "Names of the identities that administer this node; the rights are bound to whoever has such a "
+            "name when the node starts, and only the operator's command gives one that is free."
+        },
     )
     registration: Literal["closed", "open"] = field(
         default="closed", metadata={"about": "Whether anybody may create an identity here, or only the administrator."}
@@ -46,6 +65,27 @@ class NodeSettings:
         default=300, metadata={"about": "How long a failed sign-in is held against one."}
     )
     clients_per_address: int = field(default=20, metadata={"about": "Services that an address may register per hour."})
+    registrations_per_address: int = field(
+        default=50, metadata={"about": "Identities that an address may create per hour, where anybody may."}
+    )
+    identity_entries: int = field(
+        default=1_000_000,
+        metadata={"about": "Entries that a hosted identity may publish, unless it has its own quota."},
+    )
+    identity_payload_bytes: int = field(
+        default=1024 * 1024 * 1024,
+        metadata={"about": "Bytes of messages that a hosted identity may publish, unless it has its own quota."},
+    )
+    identity_blob_bytes: int = field(
+        default=5 * 1024 * 1024 * 1024,
+        metadata={"about": "Bytes of blobs that a hosted identity may keep here, unless it has its own quota."},
+    )
+    disk_reserve_bytes: int = field(
+        default=512 * 1024 * 1024,
+        metadata={
+            "about": "Free disk space below which only sign-in, deletes and small deliveries go on; 0 is no reserve."
+        },
+    )
     fork_proofs_per_address: int = field(
         default=100, metadata={"about": "Proofs of forks that are looked at per hour from an address."}
     )
@@ -60,6 +100,14 @@ class NodeSettings:
         default=4 * 1024 * 1024,
         metadata={"about": "How much a page of rows holds, about: it ends there, however many rows were asked for."},
     )
+    stranger_query_seconds: float = field(
+        default=0.15,
+        metadata={
+            "about": "Seconds of processor that a question to a view may take without a token; 0 is no limit. "
+            "PostgreSQL gets ten times as long on the clock for each statement."
+        },
+    )
+    query_seconds: float = field(default=5.0, metadata={"about": "The same with a token."})
     max_past_bytes: int = field(
         default=16 * 1024 * 1024,
         metadata={
@@ -69,6 +117,10 @@ class NodeSettings:
     max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
     give_up_seconds: int = field(
         default=7 * 86_400, metadata={"about": "How long deliveries to a node that does not answer are tried."}
+    )
+    new_follower_posts: int = field(
+        default=100,
+        metadata={"about": "How many of the newest earlier instances for followers a new follower elsewhere is sent."},
     )
     resolve: tuple[str, ...] = field(
         default=(),
@@ -124,12 +176,24 @@ class NodeSettings:
     max_header_bytes: int = field(
         default=64 * 1024, metadata={"about": "The largest head of a request: its first line and its headers."}
     )
+    max_connections: int = field(
+        default=10_000,
+        metadata={
+            "about": "How many connections one process keeps open; fewer if the limit of open files leaves less, of "
+            "which up to 2,048, at most half, are kept for the database. Idle ones give way to new ones."
+        },
+    )
+    connections_per_address: int = field(
+        default=256,
+        metadata={"about": "How many connections one address may have, trusted proxies excepted; as above."},
+    )
     cors_origins: tuple[str, ...] = field(
         default=("*",),
         metadata={"about": "Origins whose pages may call the node with a token; `*` is any, cookies are never sent."},
     )
     metrics: Literal["local", "open", "off"] = field(
-        default="local", metadata={"about": "Who may read /metrics: this machine, everybody or nobody."}
+        default="off",
+        metadata={"about": "Who may read /metrics: nobody, this machine (with no proxy in between) or everybody."},
     )
     log_format: Literal["console", "json"] = field(
         default="console", metadata={"about": "Whether logs are lines for people or JSON for programs."}

@@ -29,7 +29,8 @@ def summarise(node: Node, caller: Caller, name: str) -> ViewSummary:
     def work(connection: Connection) -> tuple[View, IdentityId | None, Summary]:
         view = find_view_on(connection, name)
         identity = caller.reader_of(view.schema_id)
-        return view, identity, exact_summary(connection, view, reader_on(connection, identity, node.clock()))
+        with node.limit_for(identity).on(connection):
+            return view, identity, exact_summary(connection, view, reader_on(connection, identity, node.clock()))
 
     view, identity, exact = node.views.database.read(work)
     readers = [PUBLIC] if identity is None else [PUBLIC, bytes(identity)]

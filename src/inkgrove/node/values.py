@@ -3,7 +3,7 @@
 docs/protocol.md sections 4, 5 and 8. Timestamps are RFC 3339 text, ids hex, blobs `{hash, size, type}`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -15,11 +15,19 @@ from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 from inkgrove.node.audience import mode_of
-from inkgrove.node.errors import BadInstanceDocument, BadRequest, NotShareable, UnknownIdentity, WouldNotApply
+from inkgrove.node.errors import (
+    BadInstanceDocument,
+    BadRequest,
+    NotFollowing,
+    NotShareable,
+    UnknownIdentity,
+    WouldNotApply,
+)
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
-from inkgrove.store.identities import find_identity
-from inkgrove.store.peers import find_known
+from inkgrove.store.identities import HostedIdentity, find_identity
+from inkgrove.store.names import is_left
+from inkgrove.store.peers import KnownIdentity, find_known
 
 _MODES: Mapping[str, AccessMode] = {
     "self": "self",
@@ -107,25 +115,41 @@ def _find_recipient(connection: Connection, name: Any) -> IdentityId:
         except ValueError:
             pass
     name = name.lower()
-    found = find_identity(connection, name) or (find_known(connection, name) if name.isprintable() else None)
+    found: HostedIdentity | KnownIdentity | None = find_identity(connection, name)
+    if found is None or is_left(connection, name):  # a name that leads elsewhere by now is not its former holder's
+        found = find_known(connection, name) if name.isprintable() else None
     if found is None:
         raise UnknownIdentity(f"no identity {name[:80]!r} is known here", identity=name[:253])
     return found.id
 
 
-def addressed(access: Access | None, recipients: Sequence[IdentityId]) -> Access | None:
+def addressed(
+    access: Access | None, recipients: Sequence[IdentityId], is_follower: Callable[[IdentityId], bool]
+) -> Access | None:
     """The access of a new instance that is sent to some: a closed one that names nobody is for them."""
     if access is not None and access.mode == "closed" and not access.to:
         access = Access("closed", tuple(recipients))
-    check_shareable(access, recipients)
+    check_shareable(access, recipients, is_follower)
     return access
 
 
-def check_shareable(access: Access | None, recipients: Iterable[IdentityId]) -> None:
-    """Raise unless the recipients may see an instance with this access."""
+def check_following(
+    access: Access | None, recipients: Sequence[IdentityId], is_follower: Callable[[IdentityId], bool]
+) -> None:
+    """Raise if an instance is for those who follow its owner, and a recipient is not known here to do so."""
+    if mode_of(access) == "relations" and (others := [to.hex() for to in recipients if not is_follower(to)]):
+        text = "the instance is for those who follow its owner, and these identities do not, as far as is known here"
+        raise NotFollowing(text, recipients=others)
+
+
+def check_shareable(
+    access: Access | None, recipients: Sequence[IdentityId], is_follower: Callable[[IdentityId], bool]
+) -> None:
+    """Raise unless the recipients may see an instance with this access; `is_follower`: of its owner."""
     if access is None:
         return
-    if access.mode == "self" and any(True for _ in recipients):
+    check_following(access, recipients, is_follower)
+    if access.mode == "self" and recipients:
         raise NotShareable("the instance is for its owner alone; change its access first, or share a copy")
     if access.mode == "closed" and (left_out := [to.hex() for to in recipients if to not in access.to]):
         raise NotShareable("the instance is closed to these identities", recipients=left_out)

@@ -4,8 +4,8 @@ XSalsa20-Poly1305 with a key stretched from the passphrase by Argon2id. A secret
 shows in a log or an error.
 """
 
-import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -16,7 +16,8 @@ from nacl.pwhash.argon2id import MEMLIMIT_INTERACTIVE, OPSLIMIT_INTERACTIVE, SAL
 from nacl.secret import SecretBox
 
 from inkgrove.core.keys import SecretKey
-from inkgrove.node.errors import VaultLocked
+from inkgrove.node.errors import VaultKeyMissing, VaultLocked
+from inkgrove.store.durable_file import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
 """The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""
@@ -47,6 +48,14 @@ class Vault:
                 "a kept key cannot be opened: the passphrase of the vault is not the one it was sealed with"
             ) from None
 
+    def opens(self, sealed: bytes) -> bool:
+        """Whether a key was sealed with this passphrase."""
+        try:
+            self.open(sealed)
+        except VaultLocked:
+            return False
+        return True
+
     def hide(self, text: str) -> str:
         """A text that clients keep for us and cannot read or change."""
         return urlsafe_b64encode(bytes(self._box.encrypt(_TOKEN + text.encode()))).decode().rstrip("=")
@@ -60,27 +69,30 @@ class Vault:
         return text.removeprefix(_TOKEN).decode() if text.startswith(_TOKEN) else None
 
 
-def open_vault(file: Path) -> Vault:
-    """The vault of a passphrase file; a new file with a random passphrase is made if there is none."""
+def open_vault(file: Path, sealed: Sequence[bytes] = ()) -> Vault:
+    """The vault of a passphrase file, which must open what was sealed with it.
+
+    `sealed`: some of the keys that are kept. If none are, a new file with a random passphrase is made where there is
+    none; if some are, the file must be there (`VaultKeyMissing`) and be the right one (`VaultLocked`).
+    """
     try:
         if not file.exists():
-            _make_passphrase(file)
+            if sealed:
+                raise VaultKeyMissing(
+                    f"the node keeps keys, and {file}, which opens them, is missing: put back the copy of vault.key"
+                    " that was made when the node was set up, or set node.vault_key_file to where it is"
+                )
+            with suppress(FileExistsError):  # another process that starts at the same time was first
+                write_new_file(file, f"{token_hex(32)}\n".encode(), 0o600)
         passphrase = file.read_bytes().strip()
     except OSError as err:
         raise VaultLocked(f"the passphrase file {file} cannot be read: {err.strerror}") from err
     if len(passphrase) < 16:
         raise VaultLocked(f"the passphrase in {file} is too short: at least 16 characters")
-    return Vault(passphrase)
-
-
-def _make_passphrase(file: Path) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the home, if this is its first file
-    # Written whole and then given its name: a process that starts at the same time never sees half of it.
-    draft = file.with_name(f".{file.name}.{token_hex(8)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-            new.write(f"{token_hex(32)}\n")
-        with suppress(FileExistsError):
-            file.hardlink_to(draft)
-    finally:
-        draft.unlink(missing_ok=True)
+    vault = Vault(passphrase)
+    if sealed and not any(vault.opens(item) for item in sealed):
+        raise VaultLocked(
+            f"{file} does not open the keys that the node keeps, it is of another node or another time: put back the"
+            " copy of vault.key that belongs to this database"
+        )
+    return vault

@@ -167,8 +167,7 @@ class Writer:
     def _do(self, group: Sequence[tuple[Job, _Future]]) -> None:
         jobs = [job for job, _ in group]
         try:
-            write = self._node.database.write
-            answers, used, appender = write(lambda connection: self._publish(connection, jobs), durable=True)
+            answers, used, appender = self._node.signing.write(lambda connection: self._publish(connection, jobs))
             appender.settle()
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
             if len(group) > 1 and not isinstance(error, InkgroveError):
@@ -218,7 +217,7 @@ class Writer:
             except InkgroveError as error:
                 planned.append(error)
         appender.finish()
-        position = render_position(own_offset(connection))
+        position = render_position(node.vault, own_offset(connection))
         answers: list[Reply | Exception] = []
         for job, made in zip(jobs, planned, strict=True):
             if callable(made):

@@ -2,18 +2,23 @@
 
 from fastapi import APIRouter, Response
 
+from inkgrove.api.large_answers import make_large
 from inkgrove.node.identities import show_all
 from inkgrove.node.pipeline_state import read_pipeline_state
 from inkgrove.node.query import list_views
 from inkgrove.node.state import read_state
-from inkgrove.pages.visits import PageRoute, VisitDependency
+from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get("/")
-def show_home(visit: VisitDependency) -> Response:
+async def show_home(visit: VisitDependency) -> Response:
     """The first page."""
+    return await make_large(visit.request, _home, visit)
+
+
+def _home(visit: Visit) -> Response:
     node, caller = visit.node, visit.caller
     listed, freshness = list_views(node, caller, with_count=True)
     facts = {
@@ -23,5 +28,6 @@ def show_home(visit: VisitDependency) -> Response:
         "state": read_state(node) if caller.is_administrator else None,
         "identities": show_all(node) if caller.is_administrator else None,
         "settings": node.settings,
+        "behind": node.signing.behind(),
     }
     return visit.show("home.html", facts)

@@ -19,17 +19,23 @@ from inkgrove.store.reading import LogState, StoredEntry
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ENTRIES: Final = 40
+_NAMED: Final = 25
+"""How many schemas without a view are read for their names."""
 
 
 @router.get("/pages/logs")
 def show_logs(visit: VisitDependency) -> Response:
     """Authors and their logs: one's own, those that define views, and for the administrator all."""
     authors = list_logs(visit.node, visit.caller)
-    known = {name for author in authors for _, schemas in author.logs for name in schemas}
-    folded = {name: schemas_of(visit.node).read(name).meta for name in known}
+    # The views know the names of theirs; a few others are read.
+    names = {schema_id: view.name for schema_id, view in visit.node.views.views().items()}
+    others = {name for author in authors for _, schemas in author.logs for name in schemas if not names.get(name)}
+    for name in sorted(others)[:_NAMED]:
+        meta = schemas_of(visit.node).read(name).meta
+        names[name] = None if meta is None else meta.name
     facts = {
         "authors": sorted(authors, key=lambda author: (author.fqdn or "~", author.key)),
-        "names": {name: meta.name for name, meta in folded.items() if meta is not None},
+        "names": {name: text for name, text in names.items() if text is not None},
         "standing": standing_words,
     }
     return visit.show("logs.html", facts)
@@ -47,11 +53,10 @@ def show_one_log(
         key = parse_public_key(author)
     except InkgroveError as err:
         raise UnknownLog("no such log is here, or it may not be seen") from err
-    found = show_log(visit.node, visit.caller, key, log_id, first or 1, ENTRIES)
-    if first is None and found.state.height > ENTRIES:
-        first = found.state.height - ENTRIES + 1
-        found = show_log(visit.node, visit.caller, key, log_id, first, ENTRIES)
-    first = first or 1
+    if first is None:
+        state = visit.node.store.log_state(key, log_id)
+        first = 1 if state is None else max(1, state.height - ENTRIES + 1)
+    found = show_log(visit.node, visit.caller, key, log_id, first, ENTRIES)
     last = min(found.state.height, first + ENTRIES - 1)
     address = f"/pages/logs/{author}/{log_id}"
     facts = {

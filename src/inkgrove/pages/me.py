@@ -1,25 +1,29 @@
 """Me: profile, relations and requests, services and what they did, deliveries."""
 
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api import relations as relation_routes
 from inkgrove.api.forms import FormDependency
 from inkgrove.api.relations import Follower, Following
-from inkgrove.api.sharing import show_requests
+from inkgrove.api.requests import named_instance, sender_of, show_request, show_requests
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.requests import Decision, decide_request
+from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
 from inkgrove.node import services
 from inkgrove.node.accesses import list_accesses
 from inkgrove.node.deliveries import newest_deliveries
 from inkgrove.node.errors import BadRequest
-from inkgrove.node.identities import change_identity, parse_identity_name, show_identity
+from inkgrove.node.identities import change_identity, show_identity
 from inkgrove.node.names import name_of_identity
+from inkgrove.node.quotas import show_quota
 from inkgrove.node.relations import list_relations, shown_state
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.words import DID, grant_words, schema_name
+from inkgrove.store.accepted_senders import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STATES: Final = {
@@ -62,7 +66,12 @@ def _show(visit: Visit, *, alarm: str | None = None, status: int = 200) -> Respo
         "followers": [item for item in relations if item["side"] == "followers"],
         "following": [item for item in relations if item["side"] == "following"],
         "strangers": show_requests(node, visit.caller)["requests"],
+        "senders": [
+            {"id": item.sender.hex(), "name": name_of_identity(node, item.sender), "since": item.since}
+            for item in node.database.read(lambda connection: list_senders(connection, identity, limit=200))
+        ],
         "services": _services(visit, identity),
+        "quota": show_quota(node, identity).render(),
         "sent": [(item, _DELIVERIES[item.state.state]) for item in newest_deliveries(node, identity)],
         "alarm": alarm,
     }
@@ -101,7 +110,7 @@ def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
     try:
         change_identity(visit.node, identity, name=name or None)
     except InkgroveError as error:
-        return _show(visit, alarm=error.message, status=422)
+        return _show(visit, alarm=error.public_message, status=422)
     return visit.go("/pages/me#profile")
 
 
@@ -113,48 +122,66 @@ def revoke_service(visit: VisitDependency, client: str) -> Response:
 
 
 @router.post("/pages/me/following")
-def follow(visit: VisitDependency, form: FormDependency) -> Response:
+async def follow(visit: VisitDependency, form: FormDependency) -> Response:
     """Ask to follow somebody."""
     name = form.get("name", "").strip()[:253]
     try:
         if not name:
             raise BadRequest("write the name of somebody, such as jane.haiku.ink")
-        relation_routes.follow(visit.request, visit.node, visit.caller, name, Following())
+        await relation_routes.follow(visit.request, visit.node, visit.caller, name, Following())
     except InkgroveError as error:
         visit.caller.require_identity()
-        return _show(visit, alarm=error.message, status=422)
+        return await run_in_threadpool(partial(_show, visit, alarm=error.public_message, status=422))
     return visit.go("/pages/me#relations")
 
 
 @router.post("/pages/me/following/{name}/end")
-def unfollow(visit: VisitDependency, name: str) -> Response:
+async def unfollow(visit: VisitDependency, name: str) -> Response:
     """Follow somebody no longer."""
-    relation_routes.unfollow(visit.request, visit.node, visit.caller, name)
+    await relation_routes.unfollow(visit.request, visit.node, visit.caller, name)
     return visit.go("/pages/me#relations")
 
 
 @router.post("/pages/me/followers/{name}")
-def answer_follower(visit: VisitDependency, name: str, form: FormDependency) -> Response:
+async def answer_follower(visit: VisitDependency, name: str, form: FormDependency) -> Response:
     """Accept, refuse, block or remove a follower."""
     visit.caller.require_identity()
     match form.get("state"):
         case "removed":
-            relation_routes.remove_follower(visit.request, visit.node, visit.caller, name)
+            await relation_routes.remove_follower(visit.request, visit.node, visit.caller, name)
         case "accepted" | "refused" | "blocked" as state:
-            relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, Follower(state=state))
+            await relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, Follower(state=state))
         case _:
             raise BadRequest("a follower is accepted, refused, blocked or removed")
     return visit.go("/pages/me#relations")
 
 
+@router.get("/pages/me/requests/{via}/{instance}")
+def show_stranger(visit: VisitDependency, via: str, instance: str) -> Response:
+    """What a stranger sent, with its content, and what can be done about it."""
+    visit.caller.require_identity()
+    return visit.show("request.html", {"item": show_request(visit.node, visit.caller, via, instance)})
+
+
 @router.post("/pages/me/requests/{via}")
-def answer_stranger(visit: VisitDependency, via: str, form: FormDependency) -> Response:
-    """Accept or refuse what a stranger sent."""
+@router.post("/pages/me/requests/{via}/{instance}")
+def answer_stranger(visit: VisitDependency, via: str, form: FormDependency, instance: str | None = None) -> Response:
+    """Accept or refuse what a stranger sent, or accept what they send from now on."""
     me = visit.caller.require_identity()
-    decisions: dict[str | None, Decision] = {"accept": "accept", "refuse": "refuse"}
-    decision = decisions.get(form.get("decision"))
-    sender = parse_identity_name(via)
-    if decision is None or not isinstance(sender, IdentityId):
-        raise BadRequest("a request is accepted or refused")
-    decide_request(visit.node, me, sender, decision)
+    match form.get("decision"):
+        case "accept":
+            take_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
+        case "refuse":
+            forget_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
+        case "from-now-on":
+            accept_sender(visit.node, me, sender_of(via))
+        case _:
+            raise BadRequest("a request is accepted or refused, or its sender accepted from now on")
+    return visit.go("/pages/me#requests")
+
+
+@router.post("/pages/me/senders/{sender}/end")
+def stop_accepting(visit: VisitDependency, sender: str) -> Response:
+    """Let what somebody sends wait for one's word again."""
+    drop_sender(visit.node, visit.caller.require_identity(), sender_of(sender))
     return visit.go("/pages/me#requests")

@@ -1,14 +1,16 @@
 """Schemas: versions as a timeline, what each migration did, what became of messages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
+from inkgrove.api.large_answers import make_large
+from inkgrove.core.errors import QueryTooExpensive
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import UnknownSchemaLog
 from inkgrove.node.fallbacks import count_fallbacks
-from inkgrove.node.names import name_of_author
+from inkgrove.node.names import name_of_author, names_of_authors
 from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.query import schemas_of
 from inkgrove.node.schemas import parse_schema_id
@@ -21,29 +23,47 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TROUBLED = (Outcome.QUARANTINED, Outcome.PENDING, Outcome.OBSOLETE)
 
 
+ROWS: Final = 25
+_SHOWN: Final = 300
+"""How much of a description the list shows."""
+
+
 @router.get("/pages/schemas")
-def show_schemas(visit: VisitDependency) -> Response:
-    """Every schema that has a view here."""
+async def show_schemas(visit: VisitDependency, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> Response:
+    """The schemas that have a view here, by name, so many on a page."""
+    return await make_large(visit.request, _schemas, visit, page)
+
+
+def _schemas(visit: Visit, page: int) -> Response:
     node = visit.node
+    views = sorted(node.views.views().values(), key=lambda view: (view.name or "~", view.schema_id))
+    some = views[(page - 1) * ROWS : page * ROWS]
+    owners = names_of_authors(node, {view.schema_id.author for view in some})
     found = []
-    for schema_id, view in node.views.views().items():
-        schema = schemas_of(node).read(schema_id)
+    for view in some:
+        schema = schemas_of(node).read(view.schema_id)
+        about = (schema.meta.description if schema.meta else None) or ""
         found.append(
             {
-                "id": schema_id,
+                "id": view.schema_id,
                 "name": (schema.meta.name if schema.meta else None) or view.name,
-                "description": schema.meta.description if schema.meta else None,
+                "description": about if len(about) <= _SHOWN else about[:_SHOWN] + " …",
                 "versions": len(schema.versions),
                 "fields": len(view.fields),
-                "owner": name_of_author(node, schema_id.author),
+                "owner": owners.get(view.schema_id.author),
                 "stopped": view.stopped,
             }
         )
-    return visit.show("schemas.html", {"schemas": sorted(found, key=lambda item: item["name"] or "~")})
+    facts = {
+        "schemas": found,
+        "first_page": "/pages/schemas" if page > 1 else None,
+        "next_page": f"/pages/schemas?page={page + 1}" if len(views) > page * ROWS else None,
+    }
+    return visit.show("schemas.html", facts)
 
 
 @router.get("/pages/schemas/{author}/{log_id:int}")
-def show_schema(
+async def show_schema(
     visit: VisitDependency,
     author: str,
     log_id: int,
@@ -51,6 +71,10 @@ def show_schema(
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Response:
     """A schema with its versions and the messages that did not come through."""
+    return await make_large(visit.request, _schema, visit, author, log_id, only, cursor)
+
+
+def _schema(visit: Visit, author: str, log_id: int, only: Outcome, cursor: str | None) -> Response:
     schema_id = parse_schema_id(f"{author}/{log_id}")
     schema = schemas_of(visit.node).read(schema_id) if schema_id is not None else None
     if schema_id is None or schema is None or not schema.versions:
@@ -66,6 +90,7 @@ def show_schema(
         "only": only.value,
         "kinds": [kind.value for kind in TROUBLED],
         "fallbacks": None,
+        "is_expensive": False,
         "outcomes": None,
     }
     if view is not None and view.is_built:
@@ -76,8 +101,11 @@ def show_schema(
 
 def _of_view(visit: Visit, schema_id: SchemaId, only: Outcome, cursor: str | None) -> dict[str, Any]:
     name = str(schema_id)
-    outcomes = read_outcomes(visit.node, visit.caller, name, only=only, cursor=cursor, limit=20)
-    return {"outcomes": outcomes, "fallbacks": count_fallbacks(visit.node, visit.caller, name)}
+    try:
+        outcomes = read_outcomes(visit.node, visit.caller, name, only=only, cursor=cursor, limit=20)
+        return {"outcomes": outcomes, "fallbacks": count_fallbacks(visit.node, visit.caller, name)}
+    except QueryTooExpensive:
+        return {"is_expensive": True}
 
 
 def _timeline(schema: Schema, view: View | None, fallbacks: Any) -> list[dict[str, Any]]:

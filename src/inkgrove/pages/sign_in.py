@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from inkgrove.api.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
 from inkgrove.api.forms import FormDependency
+from inkgrove.api.threads import PASSWORDS
 from inkgrove.node import errors, sessions
 from inkgrove.node.identities import show_identity
 from inkgrove.node.node import Node
@@ -40,16 +41,22 @@ def show_sign_in(node: NodeDependency, host: HostDependency, back: Next = "/") -
 
 
 @router.post(SIGN_IN)
-def sign_in(request: Request, node: NodeDependency, address: AddressDependency, form: FormDependency) -> Response:
+async def sign_in(request: Request, node: NodeDependency, address: AddressDependency, form: FormDependency) -> Response:
     """Sign in with name and password, and go on to where one came from."""
     check_origin(request)
     name, back = form.get("name", "")[:253].strip(), local_address(form.get("next", "/"))
     try:
-        token, _ = sessions.sign_in(node, name, form.get("password", "")[:1024], address)
+        token, _ = await PASSWORDS.run(address, sessions.sign_in, node, name, form.get("password", "")[:1024], address)
     except errors.BadPassword:
         return _show(node, name=name, back=back, alarm="The name or the password is wrong.", status=403)
-    except errors.TooManyAttempts as error:
-        page = _show(node, name=name, back=back, alarm=f"Too many attempts. {error.message}", status=429)
+    except (errors.TooManyAttempts, errors.Busy) as error:
+        is_busy = isinstance(error, errors.Busy)
+        alarm = (
+            "Many people sign in right now. Try again in a moment."
+            if is_busy
+            else f"Too many attempts. {error.message}"
+        )
+        page = _show(node, name=name, back=back, alarm=alarm, status=503 if is_busy else 429)
         page.headers["Retry-After"] = str(error.data["retry_after"])
         return page
     answer = Response(status_code=303, headers={"Location": back, "Cache-Control": "no-store"})

@@ -1,11 +1,14 @@
 """A view as a table: filtered, sorted, page by page, live."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.core.errors import BadFilter
+from inkgrove.api.large_answers import make_large
+from inkgrove.api.problems import status_of
+from inkgrove.core.errors import BadFilter, QueryTooExpensive
 from inkgrove.node.errors import BadCursor
 from inkgrove.node.names import names_of_authors
 from inkgrove.node.query import Answer, Question, ask
@@ -29,7 +32,7 @@ Cursor = Annotated[str | None, Query(max_length=20_000)]
 
 
 @router.get("/pages/views/{schema}")
-def show_view(
+async def show_view(
     visit: VisitDependency,
     schema: str,
     field: Text = "",
@@ -39,22 +42,29 @@ def show_view(
     cursor: Cursor = None,
 ) -> Response:
     """The view of the one schema that has this name."""
+    return await make_large(visit.request, _view, visit, schema, field, operator, value, sort, cursor)
+
+
+def _view(visit: Visit, schema: str, field: str, operator: str, value: str, sort: str, cursor: str | None) -> Response:
     chosen = {"field": field, "operator": operator, "value": value, "sort": sort}
     where = [f"{field}:{operator}:{value}"] if field and (value or operator == "eq") else []
-    question = Question(where=where, sort=[sort] if sort else [], limit=ROWS, cursor=cursor, with_count=True)
+    plain = Question(limit=ROWS, with_count=True, may_lack_count=True)
+    question = replace(plain, where=where, sort=[sort] if sort else [], cursor=cursor)
     alarm, status = None, 200
     try:
         answer = ask(visit.node, visit.caller, schema, question)
-    except (BadFilter, BadCursor) as error:
+    except (BadFilter, BadCursor, QueryTooExpensive) as error:
+        if question == plain:
+            raise
         # The form again, with what was typed and why it does not work.
-        alarm, status = error.message, 400
-        answer = ask(visit.node, visit.caller, schema, Question(limit=ROWS, with_count=True))
+        alarm, status = error.public_message, status_of(error)
+        answer = ask(visit.node, visit.caller, schema, replace(plain, with_count=status == 400))
         chosen["sort"] = ""
     return visit.show("view.html", _facts(visit, answer, chosen, alarm, is_first=cursor is None), status=status)
 
 
 @router.get("/pages/views/{author}/{log_id:int}")
-def show_view_of_schema(
+async def show_view_of_schema(
     visit: VisitDependency,
     author: str,
     log_id: int,
@@ -65,7 +75,7 @@ def show_view_of_schema(
     cursor: Cursor = None,
 ) -> Response:
     """The view of a schema."""
-    return show_view(visit, f"{author}/{log_id}", field, operator, value, sort, cursor)
+    return await show_view(visit, f"{author}/{log_id}", field, operator, value, sort, cursor)
 
 
 def _facts(

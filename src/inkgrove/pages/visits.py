@@ -4,7 +4,7 @@ Pages take the cookie of a sign-in and nothing else. Whoever must sign in first 
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 
 import structlog
@@ -15,11 +15,13 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from inkgrove.api.auth import check_origin, cookie_name, cookie_of, get_node, is_https
-from inkgrove.api.problems import status_of
+from inkgrove.api.problems import note_internal, status_of
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import parse_public_key
 from inkgrove.node import errors
 from inkgrove.node.caller import Caller
 from inkgrove.node.identities import show_identity
+from inkgrove.node.names import names_of_authors
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
 from inkgrove.pages.look import render
@@ -124,6 +126,7 @@ def refuse(request: Request, error: InkgroveError) -> Response:
         if isinstance(error, errors.BadToken):
             drop_cookie(answer, node, "inkgrove")
         return answer
+    note_internal(error)
     status = status_of(error)
     title, advice = _ADVICE.get(status, _ADVICE[400] if status < 500 else _ADVICE[503])
     try:
@@ -137,8 +140,9 @@ def refuse(request: Request, error: InkgroveError) -> Response:
         "path": request.url.path,
         "title": title,
         "advice": advice,
-        "detail": error.message,
+        "detail": error.public_message,
         "code": error.code,
+        "candidates": _candidates(node, error),
         "status": status,
         "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
     }
@@ -146,3 +150,13 @@ def refuse(request: Request, error: InkgroveError) -> Response:
     if isinstance(retry_after := error.data.get("retry_after"), int):
         page.headers["Retry-After"] = str(retry_after)
     return page
+
+
+def _candidates(node: Node, error: InkgroveError) -> list[tuple[str, str]]:
+    """The views that an ambiguous name may mean, each with who publishes its schema."""
+    if not isinstance(error, errors.AmbiguousName):
+        return []
+    texts = cast("list[str]", error.data["candidates"])
+    schemas = [(text, parse_public_key(text.partition("/")[0])) for text in texts]
+    names = names_of_authors(node, {author for _, author in schemas})
+    return [(text, names.get(author, "somebody whose name is not known here")) for text, author in schemas]

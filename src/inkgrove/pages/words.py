@@ -20,7 +20,7 @@ _ACCESS: Final = {
     "self": "only its owner",
     "closed": "only those it names and was sent to",
     "listed": "those it was sent to",
-    "relations": "those it was sent to, and its owner’s followers",
+    "relations": "its owner’s followers",
     "public": "everybody",
 }
 DOES: Final = {

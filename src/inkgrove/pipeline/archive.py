@@ -63,7 +63,7 @@ class ImportReport:
 def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnProgress = tell_nobody) -> int:
     """Write every entry of a store, evidence included; returns how many."""
     spark.dataSource.register(InkgroveSource)
-    with open_store(place) as store:
+    with open_store(place, create=False) as store:
         held = sum(log.held for log in store.logs().values())
     done = spark.sparkContext.accumulator(0)
     parts = max(spark.sparkContext.defaultParallelism, -(-held // _ROWS_PER_PARTITION))

@@ -38,7 +38,7 @@ _CHUNK = 2_000
 @lru_cache(maxsize=4)
 def open_once(place: str) -> LogStore:
     """One open store per worker process."""
-    return open_store(place)
+    return open_store(place, create=False)
 
 
 def fold_task(
@@ -48,12 +48,14 @@ def fold_task(
     only: SchemaId | None = None,
     *,
     is_new: bool = False,
+    is_rest: bool = False,
     done: "Accumulator[int] | None" = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: dirty groups in, one row of counts and the stage's name out.
 
     `staging` is where to stage and for whom. `only` keeps the results of one schema; with `is_new` they go into empty
-    tables, and nothing says what they replace. `done` counts the messages of whole logs.
+    tables, and nothing says what they replace. With `is_rest` only outcomes of no view are counted: the builds of the
+    views have counted theirs. `done` counts the messages of whole logs.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,7 +75,7 @@ def fold_task(
             newest = max(newest, *offsets)
         if newest == (-1, -1):
             return
-        worker = _Worker(place, staging, snapshot, only, is_new=is_new)
+        worker = _Worker(place, staging, snapshot, only, is_new=is_new, is_rest=is_rest)
         gc.disable()  # what is folded has no cycles, and the collector would look at all of it again and again
         try:
             worker.note_views(whole | parts.keys())
@@ -120,11 +122,13 @@ class _Worker:
         only: SchemaId | None,
         *,
         is_new: bool,
+        is_rest: bool,
     ) -> None:
         self.store = open_once(place)
         self.snapshot = snapshot
         self.only = only
         self.is_new = is_new
+        self.is_rest = is_rest
         self.fields: dict[int, tuple[tuple[str, str], ...]] = {}
         self.stage: Stage = open_stage(*staging, self.fields)
         self.writers: dict[SchemaId, _ViewWriter | None] = {}
@@ -272,7 +276,8 @@ class _Worker:
                 continue
             view = self.snapshot.views[schema_id] if schema_id is not None else NO_VIEW
             outcome, code, reason = ruling.outcome.value, ruling.code, ruling.reason
-            self.counts[outcome] += 1
+            if view == NO_VIEW or not self.is_rest:
+                self.counts[outcome] += 1
             told = None if MEANINGS.get(code) == reason else reason
             entry = (log, seq_nums[entry_hash], bytes(entry_hash), author, log_id)
             self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, told))

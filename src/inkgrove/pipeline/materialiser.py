@@ -57,8 +57,6 @@ _SHARE = 50_000
 _SHARES = 4
 _SHARES_AT_ONCE = 2
 """The second job's tasks begin when the first has no more for every core."""
-_MANY = 50_000
-"""So many positions are quicker built at once than taken in by batches."""
 _FEW = 1_000
 """So many positions a build may lag behind when it takes its turn and lets the others wait."""
 
@@ -104,7 +102,6 @@ class Materialiser:
         self.report = Report()
         self.listener = listener
         self.few_edges = FEW_EDGES
-        self.many = _MANY
         self._definitions = Definitions(self.store)
         self._batch_began = time()
         self.run = start_run(self.views.database)
@@ -160,22 +157,28 @@ class Materialiser:
             self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
 
     def begin(self) -> None:
-        """Be the one who keeps the views up to date; build them if much waits and nothing was taken in yet."""
+        """Be the one who keeps the views up to date.
+
+        If nothing was taken in yet, all of them are built, each entry folded once, and the stream goes on from there.
+        """
         self.run.begin(Work.STREAM)
         reached = self.store.newest_offset()
-        if self.views.progress()[1] == START and len(self.store.read_ingests(START, self.many)[0]) >= self.many:
-            known = self.views.sync(self.store.registered())
-            snapshot, prints = self._definitions.now(known)
-            for schema_id in prints:
-                self._build(schema_id, snapshot)
-            # Every other message belongs to no view. The stream goes on from here.
-            self.take(self._dirty(schema="", until=render_offset(reached)))
-        else:
+        if self.views.progress()[1] != START or reached == START:
             self.settle()
+            return
+        known = self.views.sync(self.store.registered())
+        snapshot, prints = self._definitions.now(known)
+        for schema_id in prints:
+            self._build(schema_id, snapshot)
+        # Every other message belongs to no view. The stream goes on from here.
+        self.take(self._dirty(schema="", until=render_offset(reached)), is_rest=True)
 
-    def take(self, dirty: DataFrame) -> None:
-        """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile."""
-        while not self._fold_and_merge(dirty):
+    def take(self, dirty: DataFrame, *, is_rest: bool = False) -> None:
+        """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile.
+
+        `is_rest`: what the builds of all views have left; only outcomes of no view are counted, the others were.
+        """
+        while not self._fold_and_merge(dirty, is_rest=is_rest):
             continue
         if time() > self._sweep_at:
             self._drop_builds()
@@ -187,19 +190,21 @@ class Materialiser:
         source = self.spark.read.format("inkgrove").option("store", self.place).option("partitions", self.parts)
         return source.options(**options).load()
 
-    def _fold_and_merge(self, dirty: DataFrame) -> bool:
+    def _fold_and_merge(self, dirty: DataFrame, *, is_rest: bool) -> bool:
         self._batch_began = time()
         snapshot, folded_with = self._settle()
-        results = self._fold(dirty, snapshot)
-        self.report.add(results)
+        results = self._fold(dirty, snapshot, is_rest=is_rest)
         offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
         stages = [item["stage"] for item in results]
         try:
             self.run.check()
             with turn(self.views.database):
-                return self._merge(stages, folded_with, offset)
+                is_merged = self._merge(stages, folded_with, offset)
         finally:
             drop_stages(self.views.database, stages)
+        if is_merged:
+            self.report.add(results)
+        return is_merged
 
     def _merge(self, stages: list[str], folded_with: dict[int, str | None], offset: Offset | None) -> bool:
         cascaded: list[str] | None = None
@@ -238,9 +243,10 @@ class Materialiser:
         only: SchemaId | None = None,
         *,
         is_new: bool = False,
+        is_rest: bool = False,
         done: "Accumulator[int] | None" = None,
     ) -> list[dict[str, Any]]:
-        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, done=done)
+        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, is_rest=is_rest, done=done)
         results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(RESULT)).toArrow().to_pylist()
         return results
 
@@ -285,7 +291,7 @@ class Materialiser:
                 _begin(connection, old, str(self.run.number), definition, snapshot), version=definition.version
             )
         try:
-            self._fill(schema_id, snapshot, new)
+            folded = self._fill(schema_id, snapshot, new)
             while self._behind(reached) > _FEW:
                 reached = self._catch_up_build(schema_id, snapshot, new, reached)
             with turn(database):
@@ -302,6 +308,8 @@ class Materialiser:
             raise
         if is_wanted:
             self.report.rebuilt.append(schema_id)
+            self.report.add(folded)
+            self.report.written += sum(item["rows"] for item in folded)
         else:
             self._drop_build(new)
         return is_wanted
@@ -309,8 +317,11 @@ class Materialiser:
     def _drop_build(self, new: View) -> None:
         self.views.database.write(lambda connection: drop_build(connection, new.id, new.generation))
 
-    def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> None:
-        """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded."""
+    def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> list[dict[str, Any]]:
+        """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded.
+
+        Returns what the tasks report, which counts if the build is swapped in.
+        """
         held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
         shares = _SHARES if held >= _SHARE else min(held, 1)
 
@@ -320,18 +331,21 @@ class Materialiser:
             dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
             return self._fold(dirty, snapshot, schema_id, is_new=True, done=done)
 
+        results: list[dict[str, Any]] = []
         title = f"building {schema_id.author.hex()[:8]}…/{schema_id.log_id}"
         with watched(done, title, held, self.on_progress), ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
             waiting = [pool.submit(fold, share + 1) for share in range(shares)]
             try:
                 for folded in as_completed(waiting):
                     self._load(folded.result(), new)
+                    results += folded.result()
             except BaseException:
                 for item in waiting:
                     item.cancel()
                 raise
         with turn_to_write(self.views.database), self.views.database.writing() as connection:
             index_build(connection, new)
+        return results
 
     def _load(self, results: list[dict[str, Any]], new: View) -> None:
         stages = [item["stage"] for item in results]
@@ -340,8 +354,6 @@ class Materialiser:
                 load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
         finally:
             drop_stages(self.views.database, stages)
-        self.report.add(results)
-        self.report.written += sum(item["rows"] for item in results)
 
     def _behind(self, reached: Offset) -> int:
         """How many positions the views have taken in since, which a build that is to replace one of them lacks."""

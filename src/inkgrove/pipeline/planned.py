@@ -1,11 +1,15 @@
-"""What our Python data sources have in common: how Spark's workers that plan them hold them."""
+"""What our Python data sources have in common: the store they read, and how the workers that plan them hold them."""
 
 import gc
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import cache
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
+
+from inkgrove.core.errors import NoStore
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.opening import open_store
 
 
 @cache
@@ -27,3 +31,23 @@ class PlannedSource(DataSource):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         keep_modules()
+
+
+def place_of(options: Mapping[str, str]) -> str:
+    """The option `store`; raises `NoStore` without it."""
+    if "store" not in options:
+        raise _with_code(NoStore("say where the store is: .option('store', its directory or PostgreSQL URL)"))
+    return options["store"]
+
+
+def open_existing(place: str) -> LogStore:
+    """The store at a place; to read from one that is not there makes none and raises `NoStore`."""
+    try:
+        return open_store(place, create=False)
+    except NoStore as error:
+        raise _with_code(error) from None
+
+
+def _with_code(error: NoStore) -> NoStore:
+    # Of what a source raises, Spark shows the class and the text.
+    return NoStore(f"{error.message} [{error.code}]")

@@ -22,11 +22,10 @@ from pyspark.sql.types import StructType
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.plan import Group, dirty_groups, in_parts, logs_in_parts
-from inkgrove.pipeline.planned import PlannedSource
+from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
 
 DEFAULT_PARTITIONS = 2
 MAX_ENTRIES_PER_BATCH = 10_000
@@ -100,13 +99,13 @@ class _Opened:
     """Opens the store where it is needed: readers are made in one process and used in others."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.place = options["store"]
+        self.place = place_of(options)
         self.parts = int(options.get("partitions", DEFAULT_PARTITIONS))
         self._store: LogStore | None = None
 
     def store(self) -> LogStore:
         if self._store is None:
-            self._store = open_store(self.place)
+            self._store = open_existing(self.place)
         return self._store
 
     def __getstate__(self) -> dict[str, Any]:

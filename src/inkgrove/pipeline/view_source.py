@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import MetaData, Select, Table, null, select
 
-from inkgrove.pipeline.planned import PlannedSource
+from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
 from inkgrove.store.staging import reading_stage, stage_table
 from inkgrove.store.view_store import open_views
@@ -54,12 +54,13 @@ class RelationSource(PlannedSource):
 
 class _Reader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
-        self.place = options["store"]
+        self.place = place_of(options)
         self.of = options["of"]
         self.parts = int(options.get("partitions", 1))
         self.tables: list[tuple[str | None, str, int | None]] = json.loads(options["tables"])
 
     def partitions(self) -> list[InputPartition]:
+        open_existing(self.place).close()
         shares = [TablePart(*item, part, self.parts) for item in self.tables for part in range(self.parts)]
         return [*shares] or [TablePart(None, "", None, 0, 1)]
 

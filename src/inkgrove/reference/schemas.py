@@ -3,10 +3,11 @@
 docs/protocol.md section 4. The first entry that is not held, not valid or does not fit ends the known versions.
 """
 
+import re
 from dataclasses import dataclass, replace
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.limits import MAX_FIELDS
+from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_UNICODE_CLASSES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import Message
@@ -19,6 +20,7 @@ from inkgrove.reference.values import (
     TYPES_WITH_VALIDATION,
     Unfit,
     fit,
+    is_large_pattern,
     is_pattern,
     matches,
 )
@@ -138,7 +140,25 @@ def _migrate_fields(
             defaults[field.id] = _read_default(field, change)
     if len(fields) > MAX_FIELDS:
         raise _DoesNotFit(f"leaves {len(fields)} fields; a schema has at most {MAX_FIELDS}")
+    _check_patterns(fields)
     return tuple(fields), defaults
+
+
+def _check_patterns(fields: list[Field]) -> None:
+    """The bounds on all patterns of a version together; a pattern that several fields have is one."""
+    patterns = {field.validation for field in fields if field.validation is not None}
+    if len(patterns) > MAX_PATTERNS:
+        raise _DoesNotFit(f"leaves {len(patterns)} different validations; a version has at most {MAX_PATTERNS}")
+    classes = sum(len(re.findall(r"\\[pP]", pattern)) for pattern in patterns)
+    if classes > MAX_UNICODE_CLASSES:
+        raise _DoesNotFit(
+            f"leaves validations with {classes} Unicode classes; at most {MAX_UNICODE_CLASSES} may stand there"
+        )
+    large = sum(is_large_pattern(pattern) for pattern in patterns)
+    if large > MAX_LARGE_PATTERNS:
+        raise _DoesNotFit(
+            f"leaves {large} different validations that are large; a version has at most {MAX_LARGE_PATTERNS}"
+        )
 
 
 def _create_field(number: int, fields: list[Field], change: FieldChange) -> Field:

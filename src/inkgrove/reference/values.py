@@ -4,6 +4,7 @@ docs/protocol.md section 4, "Values" and "Conversion"; the limits are those of s
 """
 
 import re
+import sys
 from enum import Enum
 from typing import Final
 
@@ -16,6 +17,8 @@ from inkgrove.core.limits import (
     MAX_INSTANCE_ID_BYTES,
     MAX_STORED_INTEGER,
     MAX_VARCHAR_CHARACTERS,
+    PATTERN_MEMORY_BYTES,
+    SMALL_PATTERN_MEMORY_BYTES,
 )
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.reading import read_bytes_or_hex
@@ -29,7 +32,10 @@ RELATION_TYPES: Final = frozenset({"relation", "relation[]"})
 _LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**63 - 1
 _INTEGER_TEXT = re.compile(r"-?(0|[1-9][0-9]*)")
 _LONGEST_INTEGER_TEXT = len(str(_LEAST_INTEGER))
-_MEDIA_TYPE = re.compile(r"[^/\s]+/[^/\s]+")
+_WHITE_SPACE = frozenset(
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 
 
 class Unfit(Enum):
@@ -68,7 +74,9 @@ def _fit_scalar(value: Value, field_type: str) -> Value | Unfit:
     if field_type == "float":
         if type(value) is int:
             return _exact_float(value)
-        return value if type(value) is float else UNFIT
+        if type(value) is not float:
+            return UNFIT
+        return 0.0 if value == 0 else value
     if field_type == "boolean":
         return value if type(value) is bool else UNFIT
     if field_type == "timestamp":
@@ -88,9 +96,14 @@ def _fit_blob(value: Value) -> Value | Unfit:
         return UNFIT
     if type(size) is not int or not 0 <= size <= MAX_STORED_INTEGER:
         return UNFIT
-    if type(media_type) is not str or len(media_type) > 255 or not _MEDIA_TYPE.fullmatch(media_type):
+    if type(media_type) is not str or not _is_media_type(media_type):
         return UNFIT
     return {"hash": content_hash, "size": size, "type": media_type}
+
+
+def _is_media_type(text: str) -> bool:
+    parts = text.split("/")
+    return len(text) <= 255 and len(parts) == 2 and all(parts) and _WHITE_SPACE.isdisjoint(text)
 
 
 def _bytes_of(value: Value) -> Hash | Unfit:
@@ -101,6 +114,9 @@ def _bytes_of(value: Value) -> Hash | Unfit:
 
 
 def _exact_float(value: int) -> float | Unfit:
+    # The greatest float; a greater integer cannot be asked for its float at all.
+    if abs(value) > int(sys.float_info.max):
+        return UNFIT
     return float(value) if int(float(value)) == value else UNFIT
 
 
@@ -112,9 +128,18 @@ def _timestamp_of_text(text: str) -> Timestamp | Unfit:
 
 
 def is_pattern(validation: str) -> bool:
-    """Whether RE2 takes it as a regular expression."""
+    """Whether RE2 takes it as a regular expression, with the memory that a pattern gets."""
+    return _is_taken(validation, PATTERN_MEMORY_BYTES)
+
+
+def is_large_pattern(validation: str) -> bool:
+    """Whether RE2 would not take the pattern with the memory that is enough for a small one."""
+    return not _is_taken(validation, SMALL_PATTERN_MEMORY_BYTES)
+
+
+def _is_taken(validation: str, memory: int) -> bool:
     try:
-        re2.compile(validation, _re2_options())
+        re2.compile(validation, _re2_options(memory))
     except re2.error:
         return False
     return True
@@ -124,14 +149,15 @@ def matches(value: Value, validation: str | None) -> bool:
     """Whether the whole text, or each text of an array, matches; null is not matched at all."""
     if value is None or validation is None:
         return True
-    pattern = re2.compile(validation, _re2_options())
+    pattern = re2.compile(validation, _re2_options(PATTERN_MEMORY_BYTES))
     texts = value if isinstance(value, list) else [value]
     return all(pattern.fullmatch(text) is not None for text in texts)
 
 
-def _re2_options() -> re2.Options:
+def _re2_options(memory: int) -> re2.Options:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = memory
     return options
 
 

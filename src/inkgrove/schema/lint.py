@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inkgrove.core.errors import InstanceError
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.reading import Unset
-from inkgrove.messages.schema import SchemaMigration
+from inkgrove.messages.schema import SchemaMigration, SchemaRevert
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.field import carry_value
 from inkgrove.schema.schema import FieldUpdate, Schema, append_version
@@ -56,15 +57,32 @@ def lint_migration(
 ) -> tuple[LintReport, Schema]:
     """The report on a migration, and the schema with it; raises if the migration is invalid."""
     after = append_version(schema, migration)
-    version = after.versions[-1]
+    report = describe_version(after)
+    _count(report, schema, after, messages)
+    return report, after
+
+
+def describe_version(schema: Schema) -> LintReport:
+    """What the newest version of a schema does to the data of those before it."""
+    version = schema.versions[-1]
     report = LintReport(version.number)
     report.findings += [Finding(added.name, "adds", f"a new {added.type}") for added, _ in version.created]
     report.findings += [_describe_update(update) for update in version.updated]
     report.findings += [Finding(gone.name, "loses", "the field and its values go") for gone in version.removed]
     if version.removed and not version.fields:
         report.findings.append(Finding("*", "loses", "no field is left: every row created before ends"))
-    _count(report, schema, after, messages)
-    return report, after
+    if isinstance(version.message, SchemaRevert):
+        before = set(schema.live_path(version.number - 1)) - set(schema.live_path(version.number))
+        if before:
+            left = ", ".join(map(str, sorted(before)))
+            reason = f"messages of versions that leave the live path become obsolete: {left}"
+            report.findings.append(Finding("*", "may-lose", reason))
+    return report
+
+
+def relations_of(schema: Schema) -> dict[str, SchemaId]:
+    """The schemas that the relations of the newest version point to, by field."""
+    return {item.name: item.schema for item in schema.versions[-1].fields if item.schema is not None}
 
 
 def _describe_update(update: FieldUpdate) -> Finding:

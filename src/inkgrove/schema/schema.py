@@ -3,7 +3,7 @@
 docs/protocol.md section 4. Versions form a tree: the parent of version n is n - 1, that of a revert its target.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.schema.field import Field, FieldId, check_value
 from inkgrove.schema.types import CHECKS, RELATION_TYPES, VALIDATED_TYPES
-from inkgrove.schema.validation import compile_pattern
+from inkgrove.schema.validation import check_patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,15 @@ class Schema:
         return tuple(reversed(path))
 
 
-def fold_schema(schema_id: SchemaId, payloads: Mapping[int, bytes], invalid_from: int | None = None) -> Schema:
-    """The schema that a log holds: `payloads` are those held of its verified entries, by sequence number."""
-    schema = Schema(schema_id, (), invalid_from=invalid_from)
+def fold_schema(
+    schema_id: SchemaId, payloads: Mapping[int, bytes], invalid_from: int | None = None, first: Sequence[Version] = ()
+) -> Schema:
+    """The schema that a log holds: `payloads` are those held of its verified entries, by sequence number.
+
+    `first`: what its first payloads were folded to before, which is not done again.
+    """
+    metas = (version.message for version in reversed(first) if isinstance(version.message, SchemaMeta))
+    schema = Schema(schema_id, tuple(first), next(metas, None), invalid_from=invalid_from)
     while True:
         number = len(schema.versions) + 1
         if number not in payloads or (invalid_from is not None and number >= invalid_from):
@@ -116,7 +122,19 @@ def append_version(schema: Schema, message: object) -> Schema:
     return replace(schema, versions=(*schema.versions, version), meta=meta)
 
 
+def patterns_of(message: object) -> list[str]:
+    """The patterns that a message brings: all of them, if it is a migration that is valid, are those of one version."""
+    if not isinstance(message, SchemaMigration):
+        return []
+    return [change.validation for change in message.changes if isinstance(change.validation, str)]
+
+
 def _migrate(before: Version, message: SchemaMigration) -> Version:
+    # How many there are is asked first, and then for patterns: no field is made, and no pattern compiled, in vain.
+    actions = [change.action for change in message.changes]
+    left = len(before.fields) + actions.count("create") - actions.count("remove")
+    if left > MAX_FIELDS:
+        raise TooManyFields(f"a schema has at most {MAX_FIELDS} fields, not {left}")
     number = before.number + 1
     fields = {item.name: item for item in before.fields}
     created, updated, removed = [], [], []
@@ -124,9 +142,8 @@ def _migrate(before: Version, message: SchemaMigration) -> Version:
         if change.action == "create":
             if any(name.lower() == change.name.lower() for name in fields):
                 raise FieldExists(f"the field {change.name!r} exists already", field=change.name)
-            added = _make_field(Field(FieldId(number, place), change.name, ""), change)
-            fields[change.name] = added
-            created.append((added, _read_default(added, change)))
+            fields[change.name] = _make_field(Field(FieldId(number, place), change.name, ""), change)
+            created.append((fields[change.name], change))
             continue
         existing = fields.get(change.name)
         if existing is None:
@@ -134,13 +151,17 @@ def _migrate(before: Version, message: SchemaMigration) -> Version:
         if change.action == "remove":
             removed.append(fields.pop(change.name))
         else:
-            after = _make_field(existing, change)
-            fields[change.name] = after
-            updated.append(FieldUpdate(existing, after, _read_default(after, change)))
-    if len(fields) > MAX_FIELDS:
-        raise TooManyFields(f"a schema has at most {MAX_FIELDS} fields, not {len(fields)}")
+            fields[change.name] = _make_field(existing, change)
+            updated.append((existing, fields[change.name], change))
+    check_patterns(item.validation for item in fields.values() if item.validation is not None)
     return Version(
-        number, before.number, message, tuple(fields.values()), tuple(created), tuple(updated), tuple(removed)
+        number,
+        before.number,
+        message,
+        tuple(fields.values()),
+        tuple((field, _read_default(field, change)) for field, change in created),
+        tuple(FieldUpdate(existing, field, _read_default(field, change)) for existing, field, change in updated),
+        tuple(removed),
     )
 
 
@@ -157,8 +178,6 @@ def _make_field(before: Field, change: FieldChange) -> Field:
         if isinstance(change.validation, str):
             raise ValidationNotAllowed(f"a {type_name} such as {change.name!r} takes no validation", field=change.name)
         validation = None
-    if validation is not None:
-        compile_pattern(validation)
     cascade = change.cascade if change.cascade is not None else before.cascade
     return Field(
         before.id,

@@ -1,6 +1,7 @@
 """Field types: which values fit, and in which form they are kept (docs/protocol.md section 4, types and values).
 
-A check returns the value in its kept form (an integer given for a float becomes one, hex becomes bytes) or `MISFIT`.
+A check returns the value in its kept form (an integer given for a float becomes one, -0.0 becomes 0.0, hex becomes
+bytes) or `MISFIT`.
 """
 
 import re
@@ -29,7 +30,9 @@ class Misfit(Enum):
 MISFIT: Final = Misfit.MISFIT
 Check = Callable[[Any], Any]
 
-_MEDIA_TYPE = re.compile(r"[^/\s]+/[^/\s]+")
+# White space as section 4.9 lists it: what `\s` means is another thing in other languages and versions.
+_PART_OF_MEDIA_TYPE = r"[^/\x09-\x0d\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+_MEDIA_TYPE = re.compile(f"{_PART_OF_MEDIA_TYPE}/{_PART_OF_MEDIA_TYPE}")
 _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**63 - 1
 
 
@@ -47,8 +50,14 @@ def check_integer(value: Any) -> Any:
 
 def check_float(value: Any) -> Any:
     if type(value) is float:
-        return value
-    return float(value) if type(value) is int and int(float(value)) == value else MISFIT
+        return value + 0.0  # -0.0 becomes 0.0, everything else stays
+    if type(value) is not int:
+        return MISFIT
+    try:
+        exact = float(value)
+    except OverflowError:  # no message holds such a number, but JSON does
+        return MISFIT
+    return exact if int(exact) == value else MISFIT
 
 
 def check_boolean(value: Any) -> Any:

@@ -1,65 +1,241 @@
-"""Patterns: matched against the whole value by RE2, in linear time, whoever wrote them (docs/protocol.md section 4).
+"""Patterns: matched against the whole value by RE2, in linear time, whoever wrote them (docs/protocol.md section 4.7).
 
-Never Python's `re` and never Spark's `rlike`: those backtrack, and read patterns differently.
+Never Python's `re` and never Spark's `rlike`: those backtrack, and read patterns differently. Each pattern has a
+bounded memory, which decides whether it is one, and so have all patterns of a version. What is kept compiled has a
+bounded memory too: whoever holds a predicate of this module holds no automaton.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import sleep
+from typing import Any, Final
 
 import re2
 
-from inkgrove.core.errors import BadPattern
+from inkgrove.core.errors import BadPattern, TooManyPatterns
+from inkgrove.core.limits import (
+    MAX_LARGE_PATTERNS,
+    MAX_PATTERNS,
+    MAX_UNICODE_CLASSES,
+    PATTERN_MEMORY_BYTES,
+    SMALL_PATTERN_MEMORY_BYTES,
+)
+from inkgrove.schema.kept import Kept
 from inkgrove.schema.types import Check, is_array
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
+_MIB: Final = 1024 * 1024
+_KEPT_BYTES: Final = 64 * _MIB
+"""Of patterns that are kept compiled: about 2,000 small ones, or 250 of the largest."""
+_KEPT_SET_BYTES: Final = 16 * _MIB
+"""Of sets of patterns."""
+_KEPT_VERDICT_BYTES: Final = 8 * _MIB
+"""Of what is known about patterns."""
+_SMALL_SET_BYTES: Final = 16 * 1024
+"""What the set gets that is made of a small pattern; one of several patterns is tried with so much first."""
+_OBJECT_BYTES: Final = 2 * 1024
+"""For the objects around a compiled pattern."""
+_CLASS_BYTES: Final = 8 * 1024
+"""For each Unicode class: RE2 keeps its ranges beside the program, and does not count them as memory of the pattern."""
+_MATCHES_BEFORE_A_SET: Final = 4
+"""A pattern that is matched more often gets a set, which costs as much to make as the pattern itself."""
+_TOO_LARGE: Final = (
+    f"; it needs more than its share of {PATTERN_MEMORY_BYTES // 1024} KiB: write + instead of counts such as {{1,64}}"
+)
 
 
-@lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> Any:
-    """The compiled pattern, or `BadPattern` for one that RE2 does not support."""
+def _options(memory: int) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    return options
+
+
+_OPTIONS: Final = {
+    size: _options(size) for size in (SMALL_PATTERN_MEMORY_BYTES, _SMALL_SET_BYTES, PATTERN_MEMORY_BYTES)
+}
+
+
+# Which patterns a version may have
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What RE2 says about a pattern."""
+
+    is_large: bool
+    fault: str | None = None
+
+
+def check_patterns(patterns: Iterable[str]) -> None:
+    """Raise unless the fields of one version may have these patterns; equal ones are compiled once.
+
+    What is too much is refused as soon as it shows: at most `MAX_LARGE_PATTERNS` + 1 large ones are compiled. The
+    verdicts are kept, also that a pattern is none: who asks again soon, of these patterns or some, compiles nothing.
+    """
+    different = dict.fromkeys(patterns)
+    if len(different) > MAX_PATTERNS:
+        raise TooManyPatterns(
+            f"the fields of a version have at most {MAX_PATTERNS} different patterns, not {len(different)}"
+        )
+    if sum(map(_count_classes, different)) > MAX_UNICODE_CLASSES:
+        raise TooManyPatterns(
+            f"the patterns of a version have together at most {MAX_UNICODE_CLASSES} Unicode classes (\\p and \\P)"
+        )
+    large, faults = 0, []
+    for pattern in different:
+        verdict = _verdicts.find(pattern)
+        if verdict.fault is not None:
+            faults.append(verdict.fault)
+        large += verdict.is_large
+        if large > MAX_LARGE_PATTERNS:
+            raise TooManyPatterns(
+                f"a version has at most {MAX_LARGE_PATTERNS} large patterns, for which RE2 needs more than"
+                f" {SMALL_PATTERN_MEMORY_BYTES // 1024} KiB: write + instead of counts such as {{1,500}}"
+            )
+    if faults:
+        raise BadPattern(faults[0])
+
+
+def _count_classes(pattern: str) -> int:
+    return pattern.count("\\p") + pattern.count("\\P")
+
+
+def _judge(pattern: str) -> tuple[_Verdict, int]:
     try:
-        return re2.compile(pattern, options=_OPTIONS)
+        verdict = _Verdict(_matchers.find(pattern).is_large)  # it is likely to be matched soon
+    except BadPattern as err:
+        verdict = _Verdict(is_large=False, fault=err.message)
+    sleep(0)  # RE2 compiles without letting other threads run: now they can
+    return verdict, 4 * len(pattern) + _OBJECT_BYTES // 4
+
+
+def _compile(pattern: str) -> tuple[Any, bool]:
+    """The compiled pattern and whether it is large, or `BadPattern`; a small one gets no more memory than it needs."""
+    try:
+        return _compile_within(pattern, SMALL_PATTERN_MEMORY_BYTES), False
     except re2.error as err:
-        reason = err.args[0] if err.args else "not supported"
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise BadPattern(f"the pattern {pattern!r:.120} is not valid: {text}") from err
+        if not _is_too_large(err):
+            raise _bad_pattern(pattern, err) from err
+    try:
+        return _compile_within(pattern, PATTERN_MEMORY_BYTES), True
+    except re2.error as err:
+        raise _bad_pattern(pattern, err) from err
+
+
+def _compile_within(pattern: str, memory: int) -> Any:
+    return re2.compile(pattern, options=_OPTIONS[memory])
+
+
+def _reason(err: Exception) -> str:
+    reason = err.args[0] if err.args else "not supported"
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+def _is_too_large(err: Exception) -> bool:
+    return "too large" in _reason(err)
+
+
+def _bad_pattern(pattern: str, err: Exception) -> BadPattern:
+    hint = _TOO_LARGE if _is_too_large(err) else ""
+    return BadPattern(f"the pattern {pattern!r:.120} is not valid: {_reason(err)}{hint}")
+
+
+# Matching
 
 
 def validator(pattern: str, type_name: str) -> Check:
     """A predicate over values of the type that are not null; of an array every element must match."""
-    return _over_elements(_matcher(pattern), type_name)
+    return _over_elements(lambda: _matcher(pattern), type_name)
 
 
 def sieve(patterns: Sequence[str], type_name: str) -> Check:
     """A quick predicate: its yes says that the value matches every pattern; its no says nothing."""
-    return _over_elements(_sieve(tuple(patterns)), type_name)
+    wanted = tuple(patterns)
+    return _over_elements(lambda: _kept_sieve(wanted), type_name)
 
 
-def _over_elements(matches: Callable[[str], bool], type_name: str) -> Check:
-    return matches if not is_array(type_name) else lambda value: all(map(matches, value))
+def _over_elements(find: Callable[[], Callable[[str], bool]], type_name: str) -> Check:
+    def check(value: Any) -> bool:
+        matches = find()  # each time: what is not asked for long is not kept
+        return all(map(matches, value)) if has_elements else matches(value)
+
+    has_elements = is_array(type_name)
+    return check
 
 
-@lru_cache(maxsize=4096)
+# By these names predicates find what the process has that they were sent to: what is kept is never sent along.
+
+
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    fullmatch = compile_pattern(pattern).fullmatch
-    passes = _sieve((pattern,))
-    return lambda text: passes(text) or fullmatch(text) is not None
+    return _matchers.find(pattern)
 
 
-@lru_cache(maxsize=4096)
-def _sieve(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """RE2's set matches any number of patterns in one pass, and ten times as fast as a match object is built.
+def _kept_sieve(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    return _sets.find(patterns)
 
-    It may miss a match when its automaton outgrows its memory: so its no must be asked again.
+
+class _Matcher:
+    """One pattern; if it is matched more than a few times, a set of it answers most questions."""
+
+    __slots__ = ("_fullmatch", "_matched", "_passes", "_pattern", "is_large")
+
+    def __init__(self, pattern: str) -> None:
+        compiled, self.is_large = _compile(pattern)
+        self._pattern = pattern
+        self._fullmatch = compiled.fullmatch
+        self._passes: Callable[[str], bool] | None = None
+        self._matched = 0
+
+    @property
+    def set_memory(self) -> int:
+        """What its set gets."""
+        return PATTERN_MEMORY_BYTES if self.is_large else _SMALL_SET_BYTES
+
+    def __call__(self, text: str) -> bool:
+        if self._passes is None:
+            self._matched += 1
+            if self._matched > _MATCHES_BEFORE_A_SET:
+                self._passes = _set_of((self._pattern,), self.set_memory) or _never
+            return self._fullmatch(text) is not None
+        return self._passes(text) or self._fullmatch(text) is not None
+
+
+def _make_matcher(pattern: str) -> tuple[_Matcher, int]:
+    made = _Matcher(pattern)
+    memory = PATTERN_MEMORY_BYTES if made.is_large else SMALL_PATTERN_MEMORY_BYTES
+    return made, memory + made.set_memory + _OBJECT_BYTES + _CLASS_BYTES * _count_classes(pattern)
+
+
+def _make_sieve(patterns: tuple[str, ...]) -> tuple[Callable[[str], bool], int]:
+    around = _OBJECT_BYTES + 4 * sum(map(len, patterns))
+    for memory in (_SMALL_SET_BYTES, PATTERN_MEMORY_BYTES):
+        passes = _set_of(patterns, memory)
+        if passes is not None:
+            return passes, memory + around
+    return _never, around
+
+
+def _set_of(patterns: tuple[str, ...], memory: int) -> Callable[[str], bool] | None:
+    """A quick predicate as `sieve` has it, if the memory is enough for one.
+
+    RE2's set matches any number of patterns in one pass, and ten times as fast as a match object is built. It may miss
+    a match when its automaton outgrows its memory: so its no must be asked again.
     """
-    together = re2.Set.FullMatchSet(_OPTIONS)
+    together = re2.Set.FullMatchSet(_OPTIONS[memory])
     try:
         for pattern in patterns:
             together.Add(pattern)
         together.Compile()
     except re2.error:
-        return lambda _text: False
+        return None
     count = len(patterns)
     return lambda text: len(together.Match(text) or ()) == count
+
+
+def _never(_text: str) -> bool:
+    return False
+
+
+_verdicts: Final[Kept[str, _Verdict]] = Kept(_judge, _KEPT_VERDICT_BYTES)
+_matchers: Final[Kept[str, _Matcher]] = Kept(_make_matcher, _KEPT_BYTES)
+_sets: Final[Kept[tuple[str, ...], Callable[[str], bool]]] = Kept(_make_sieve, _KEPT_SET_BYTES)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, case, or_, select, update
 
 from inkgrove.store.database import insert_new
 from inkgrove.store.node_tables import attempts
@@ -12,7 +12,8 @@ def count_attempt(connection: Connection, who: Sequence[str], now: int, window: 
     """Count one attempt for each; the counts with this one, and when the counting of each began."""
     for name in sorted(who):  # always in one order, so that two at once do not wait for each other
         connection.execute(insert_new(connection, attempts), {"who": name, "tries": 0, "since": now})
-        is_over = attempts.c.since <= now - window
+        # A time that has not come is that of a clock that was wrong: it must not lock anybody out until then.
+        is_over = or_(attempts.c.since <= now - window, attempts.c.since > now)
         values = {"tries": case((is_over, 1), else_=attempts.c.tries + 1)}
         values["since"] = case((is_over, now), else_=attempts.c.since)
         connection.execute(update(attempts).where(attempts.c.who == name).values(values))

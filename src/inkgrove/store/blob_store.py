@@ -15,6 +15,7 @@ from typing import Final
 
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.hashing import Flavour, Hash, is_hash
+from inkgrove.store.durable_file import give_name, make_directory, sync_directory
 
 _DRAFT: Final = "draft-"
 
@@ -72,7 +73,7 @@ class BlobFiles:
     def new_draft(self) -> Draft:
         """A file to write a blob to."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
             return Draft(self.directory / f"{_DRAFT}{token_hex(16)}")
         except OSError as err:
             raise _unavailable(self.directory, err) from err
@@ -83,9 +84,8 @@ class BlobFiles:
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(exist_ok=True)
-                _sync_directory(self.directory)
-            draft.path.replace(path)
-            _sync_directory(path.parent)
+                sync_directory(self.directory)
+            give_name(draft.path, path)
         except OSError as err:
             raise _unavailable(path, err) from err
 
@@ -119,15 +119,6 @@ def _is_older(path: Path, before: int) -> bool:
         return False
 
 
-def _sync_directory(path: Path) -> None:
-    """A new name is on the disk only once its directory is."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _unavailable(path: Path, err: OSError) -> StoreUnavailable:
     advice = "free some space and try again" if err.errno == errno.ENOSPC else "check the disk and who may write there"
-    return StoreUnavailable(f"the blobs in {path.parent} cannot be written ({err.strerror}): {advice}")
+    return StoreUnavailable(f"the blobs in {path.parent} cannot be written ({err.strerror}): {advice}", advice=advice)

@@ -1,16 +1,19 @@
-"""Which blobs are here, who may lend them and which instances refer to them (docs/protocol.md section 8).
+"""Which blobs are here, who may read and lend them, and which are of no use any more (docs/protocol.md section 8.10).
 
-A reference counts from the message that names the hash to the delete of the instance, since earlier states can be read
-too. It is noted with the message; `read_said` finds those that came another way.
+`store/blob_references.py` keeps which instances name them.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     MetaData,
+    Select,
+    Table,
     and_,
     delete,
     exists,
@@ -25,51 +28,40 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
-from inkgrove.schema.types import MISFIT, check_blob
-from inkgrove.store import node_tables
-from inkgrove.store.database import in_lists, insert_new
-from inkgrove.store.ingests import START, Offset, What, read_ingests
-from inkgrove.store.node_tables import blob_progress, blob_references, blob_rights, blob_uploads, blobs, identity_keys
-from inkgrove.store.rot_tables import copies
-from inkgrove.store.tables import entries, logs
-from inkgrove.store.view_store import View
-from inkgrove.store.view_tables import gone
+from inkgrove.store import node_tables, rot_tables, tables
+from inkgrove.store.database import insert_new
+from inkgrove.store.node_tables import blob_references, blob_rights, blob_uploads, blobs, identity_keys
+from inkgrove.store.rot_tables import SHOWN, copies
+from inkgrove.store.usage import forget_blob_usage
+from inkgrove.store.view_tables import gone, views
 from inkgrove.store.visibility import visible_rows
 
 _beside = MetaData(schema="node")
-_references, _rights, _keys = (
+_rights, _keys, _relations, _shares, _logs, _copies = (
     table.to_metadata(_beside)
-    for table in (node_tables.blob_references, node_tables.blob_rights, node_tables.identity_keys)
+    for table in (
+        node_tables.blob_rights,
+        node_tables.identity_keys,
+        node_tables.relations,
+        node_tables.shares,
+        tables.logs,
+        rot_tables.copies,
+    )
 )
-_PAGE: Final = 5_000
-_FEW: Final = 5
-
-
-class Said(NamedTuple):
-    """A message of an instance, as far as blobs are concerned."""
-
-    instance: Hash
-    author: PublicKey
-    message: InstanceMessage
-
-
-def blobs_in(message: InstanceMessage) -> dict[Hash, str]:
-    """The blobs that a message names, each with its media type."""
-    if isinstance(message, Delete) or isinstance(message.fields, Unset):
-        return {}
-    found = {}
-    for value in message.fields.values():
-        for item in value if type(value) is list else (value,):
-            if type(item) is dict and (blob := check_blob(item)) is not MISFIT:
-                found[blob["hash"]] = blob["type"]
-    return found
+# Under the names that rows of views have, so that the one condition on who sees what is asked of references too.
+_AS_IN_ROWS: Final = {name: f"_{name}" for name in ("instance", "author", "access", "expires")}
+_references = Table(
+    "blob_references",
+    _beside,
+    *(Column(item.name, item.type, key=_AS_IN_ROWS.get(item.name, item.name)) for item in blob_references.c),
+)
+_SOME: Final = 2_000
+"""How many references to a blob are looked through at most for those who may have it."""
+_FEW: Final = 4
+"""How many authors are asked for a blob whom the reader follows, who sent something, and others."""
 
 
 # Blobs and rights
@@ -86,12 +78,17 @@ def put_blob(connection: Connection, content: Hash, size: int, now: int) -> None
     connection.execute(statement.on_conflict_do_update(index_elements=["hash"], set_={"unused_since": now}))
 
 
-def put_right(connection: Connection, content: Hash, identity: IdentityId, media_type: str) -> None:
-    """Let an identity read a blob and lend it to the readers of its instances; the newest media type counts."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(blob_rights).values(hash=content, identity=identity, media_type=media_type)
-    keys = ["hash", "identity"]
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_={"media_type": media_type}))
+def put_right(connection: Connection, content: Hash, identity: IdentityId, media_type: str) -> bool:
+    """Let an identity read a blob and lend it to the readers of its instances; whether that is new.
+
+    The newest media type counts.
+    """
+    row = {"hash": content, "identity": identity, "media_type": media_type}
+    if connection.scalar(insert_new(connection, blob_rights).returning(blob_rights.c.hash), row) is not None:
+        return True
+    is_it = (blob_rights.c.hash == content, blob_rights.c.identity == identity)
+    connection.execute(update(blob_rights).where(*is_it).values(media_type=media_type))
+    return False
 
 
 def put_upload(connection: Connection, content: Hash, identity: IdentityId, client: str) -> None:
@@ -124,89 +121,97 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-# References
+# Reading
 
 
-def put_references(
-    connection: Connection, said: Said, lent: Iterable[Hash], *, withheld: Iterable[Hash] = (), anew: bool = True
-) -> None:
-    """Note which blobs a message names, and which of them its author may lend; a delete ends those of its instance.
+@dataclass(frozen=True, slots=True)
+class BlobReader:
+    """Who wants to read a blob, and when; a service through instances of some schemas alone."""
 
-    `withheld`: those that a service named which may not read them. `anew`: the message is new, and not found again.
-    """
-    instance, author, message = said
-    if isinstance(message, Delete):
-        mine = (blob_references.c.instance == instance, blob_references.c.author == author)
-        connection.execute(delete(blob_references).where(*mine))
-        return
-    named, lendable, kept_back = blobs_in(message), set(lent), set(withheld)
-    if not named:
-        return
-    # Locks the rows against a collection that is under way.
-    connection.execute(update(blobs).where(blobs.c.hash.in_(sorted(named))).values(unused_since=null()))
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    rows = [
-        {
-            "hash": content,
-            "instance": instance,
-            "author": author,
-            "schema_author": message.schema.author,
-            "schema_log_id": message.schema.log_id,
-            "media_type": media_type,
-            "is_lent": content in lendable,
-            "is_withheld": content in kept_back,
-        }
-        for content, media_type in sorted(named.items())
-    ]
-    statement = insert(blob_references)
-    facts = {
-        "is_lent": or_(blob_references.c.is_lent, statement.excluded.is_lent),
-        "is_withheld": and_(blob_references.c.is_withheld, statement.excluded.is_withheld),
-    }
-    may_change = true() if anew else not_(blob_references.c.is_withheld)
-    keys = ["hash", "instance", "author"]
-    statement = statement.on_conflict_do_update(index_elements=keys, set_=facts, where=may_change)
-    connection.execute(statement, rows)
+    identity: IdentityId | None
+    own_keys: tuple[PublicKey, ...]
+    now: int
+    schemas: frozenset[SchemaId] | None = None
+    """None: of all."""
 
 
-def schemas_that_refer(connection: Connection, content: Hash) -> set[SchemaId]:
-    """The schemas whose instances name a blob."""
-    columns = (blob_references.c.schema_author, blob_references.c.schema_log_id)
-    query = select(*columns).where(blob_references.c.hash == content).distinct()
-    return {SchemaId(PublicKey(author), log_id) for author, log_id in connection.execute(query)}
-
-
-def lent_media_type(
-    connection: Connection,
-    view: View,
-    content: Hash,
-    reader: IdentityId | None,
-    own_keys: Iterable[PublicKey],
-    now: int,
-) -> str | None:
-    """The media type by which a row that the reader may see lends a blob; `connection` is one of the views."""
-    if not view.is_built:
-        return None
-    rows = view.table()
+def lent_media_type(connection: Connection, content: Hash, reader: BlobReader) -> str | None:
+    """The media type by which an instance that the reader may see lends a blob; `connection` is one of the views."""
     may_lend = exists().where(
-        _rights.c.hash == content, _rights.c.identity == _keys.c.identity, _keys.c.author == _references.c.author
+        _rights.c.hash == content, _rights.c.identity == _keys.c.identity, _keys.c.author == _references.c._author
     )
-    query = (
-        select(_references.c.media_type)
-        .join_from(_references, rows, rows.c._instance == _references.c.instance)
-        .where(
-            _references.c.hash == content,
-            _references.c.author == rows.c._author,
-            or_(_references.c.is_lent, and_(not_(_references.c.is_withheld), may_lend)),
-            visible_rows(rows, reader, list(own_keys), now),
-            not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
-        )
+    is_lent = or_(_references.c.is_lent, and_(not_(_references.c.is_withheld), may_lend))
+    query = select(_references.c.media_type).join_from(_references, _logs, _logs.c.id == _references.c.log)
+    return connection.scalar(query.where(_names(content, reader), is_lent).limit(1))
+
+
+def seen_naming(connection: Connection, content: Hash, reader: BlobReader) -> list[tuple[Hash, PublicKey]]:
+    """Instances that the reader may see and that name a blob, lent or not: one each of a few authors.
+
+    First come a few authors whom the reader follows, then a few whose instances were sent to the reader, then a few of
+    all: anybody can name a blob, and keys cost nothing. `connection` is one of the views.
+    """
+    refers = _references.c
+    groups: list[ColumnElement[bool]] = []
+    if reader.identity is not None:
+        followed = select(_keys.c.author).join_from(_relations, _keys, _keys.c.identity == _relations.c.followee)
+        is_accepted = and_(_relations.c.follower == reader.identity, _relations.c.state == "accepted")
+        groups.append(refers._author.in_(followed.where(is_accepted)))
+        groups.append(exists().where(_shares.c.instance == refers._instance, _shares.c.identity == reader.identity))
+    found: dict[PublicKey, Hash] = {}
+    for group in (*groups, true()):
+        for author, instance in connection.execute(_one_of_each(content, reader, group)):
+            found.setdefault(PublicKey(author), Hash(instance))
+    return [(instance, author) for author, instance in found.items()]
+
+
+def _one_of_each(content: Hash, reader: BlobReader, group: ColumnElement[bool]) -> Select[Any]:
+    """A few authors of the group, those first whose logs have been known here for longest, with one instance each."""
+    refers = _references.c
+    some = (
+        select(refers._author.label("author"), refers._instance.label("instance"), refers.log.label("log"))
+        .join_from(_references, _logs, _logs.c.id == refers.log)
+        .where(group, _names(content, reader))
+        .limit(_SOME)
+        .subquery()
     )
-    return connection.scalar(query.limit(1))
+    place = func.row_number().over(partition_by=some.c.author, order_by=(some.c.log, some.c.instance))
+    placed = select(some, place.label("place")).subquery()
+    query = select(placed.c.author, placed.c.instance).where(placed.c.place == 1)
+    return query.order_by(placed.c.log, placed.c.instance).limit(_FEW)
+
+
+def _names(content: Hash, reader: BlobReader) -> ColumnElement[bool]:
+    """Whether a reference is to a blob, and its instance is one that the reader may see by what its messages say."""
+    refers = _references.c
+    conditions: list[ColumnElement[bool]] = [refers.hash == content, _stands()]
+    if reader.identity is None:
+        conditions.append(refers.mode == "public")  # by the index, however many name it that are not
+    if reader.schemas is not None:
+        conditions.append(tuple_(refers.schema_author, refers.schema_log_id).in_(sorted(reader.schemas)))
+    rotted = exists().where(_copies.c.instance == refers._instance, _copies.c.step.not_in(SHOWN))
+    by_cascade = (
+        exists()
+        .where(views.c.author == refers.schema_author, views.c.log_id == refers.schema_log_id)
+        .where(gone.c.view == views.c.id, gone.c.instance == refers._instance)
+    )
+    sees = visible_rows(_references, reader.identity, reader.own_keys, reader.now)
+    return and_(*conditions, sees, not_(rotted), not_(by_cascade))
+
+
+def _stands() -> ColumnElement[bool]:
+    """Whether everything that a reference follows from stands in the part of its log that counts."""
+    last = _references.c.last_seq
+    return and_(
+        or_(_logs.c.forked_at.is_(None), last < _logs.c.forked_at),
+        or_(_logs.c.lied_at.is_(None), last < _logs.c.lied_at),
+        or_(_logs.c.ended_at.is_(None), last <= _logs.c.ended_at),
+        or_(_logs.c.revoked_after.is_(None), last <= _logs.c.revoked_after),
+    )
 
 
 def is_lent_by_own(connection: Connection, content: Hash, identity: IdentityId, schemas: Collection[SchemaId]) -> bool:
-    """Whether an instance of the identity's own, of one of the schemas, lends a blob; in a view or not yet."""
+    """Whether an instance of the identity's own, of one of the schemas, lends a blob, be it of this transaction."""
     refers = blob_references.c
     own_keys = select(identity_keys.c.author).where(identity_keys.c.identity == identity)
     may_lend = exists().where(blob_rights.c.hash == content, blob_rights.c.identity == identity)
@@ -214,98 +219,10 @@ def is_lent_by_own(connection: Connection, content: Hash, identity: IdentityId, 
         refers.hash == content,
         refers.author.in_(own_keys),
         tuple_(refers.schema_author, refers.schema_log_id).in_(sorted(schemas)),
+        refers.is_decided,
         or_(refers.is_lent, and_(not_(refers.is_withheld), may_lend)),
     )
     return connection.execute(query.limit(1)).first() is not None
-
-
-def seen_naming(
-    connection: Connection,
-    view: View,
-    content: Hash,
-    reader: IdentityId | None,
-    own_keys: Iterable[PublicKey],
-    now: int,
-) -> list[tuple[Hash, PublicKey]]:
-    """Some rows that the reader may see and that name a blob, lent or not, by instance and author."""
-    if not view.is_built:
-        return []
-    rows = view.table()
-    query = (
-        select(_references.c.instance, _references.c.author)
-        .join_from(_references, rows, rows.c._instance == _references.c.instance)
-        .where(
-            _references.c.hash == content,
-            _references.c.author == rows.c._author,
-            visible_rows(rows, reader, list(own_keys), now),
-            not_(exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)),
-        )
-        .limit(_FEW)
-    )
-    return [(Hash(instance), PublicKey(author)) for instance, author in connection.execute(query)]
-
-
-def lend_reference(connection: Connection, content: Hash, instance: Hash, author: PublicKey) -> None:
-    """The bytes came with an instance from its author's node: its readers may read them."""
-    is_it = (
-        (blob_references.c.hash == content)
-        & (blob_references.c.instance == instance)
-        & (blob_references.c.author == author)
-    )
-    connection.execute(update(blob_references).where(is_it).values(is_lent=True))
-    connection.execute(update(blobs).where(blobs.c.hash == content).values(unused_since=null()))
-
-
-# References that came another way than by the node's own publishing
-
-
-def search_offset(connection: Connection) -> Offset:
-    """Up to where the logs were searched for references."""
-    row = connection.execute(select(blob_progress.c.xid, blob_progress.c.position)).first()
-    return Offset(row.xid, row.position) if row is not None else START
-
-
-def put_search_offset(connection: Connection, offset: Offset) -> None:
-    """Note up to where the logs were searched."""
-    facts = {"xid": offset.xid, "position": offset.position}
-    if connection.execute(update(blob_progress).values(facts)).rowcount == 0:
-        connection.execute(insert_new(connection, blob_progress), {"id": 1, **facts})
-
-
-def read_said(connection: Connection, after: Offset, limit: int = _PAGE) -> tuple[list[Said], Offset]:
-    """The messages after an offset that name blobs or end instances, and the offset behind them."""
-    ingests, offset = read_ingests(connection, after, limit)
-    hashes = [item.hash for item in ingests if item.hash is not None and item.what in (What.ENTRY, What.PAYLOAD)]
-    creates = entries.alias("creates")
-    found: dict[bytes, Said] = {}
-    for some in in_lists(hashes):
-        query = (
-            select(entries.c.hash, entries.c.payload, logs.c.author, creates.c.hash.label("instance"))
-            .join_from(entries, logs, logs.c.id == entries.c.log)
-            .join(creates, (creates.c.log == entries.c.log) & (creates.c.seq_num == entries.c.create_seq))
-            .where(entries.c.hash.in_(some), entries.c.payload.is_not(None))
-            .where(entries.c.kind.in_(("create", "update", "delete")))
-        )
-        for row in connection.execute(query):
-            said = _said(row)
-            if said is not None:
-                found[row.hash] = said
-    return [found[content] for content in hashes if content in found], offset
-
-
-def _said(row: Any) -> Said | None:
-    payload = bytes(row.payload)
-    # Decoding takes longer than looking for the three keys that every blob has and the word of a delete.
-    names_blob = b"dhash" in payload and b"dsize" in payload
-    if not names_blob and b"fdelete" not in payload:
-        return None
-    try:
-        message = decode_message(payload)
-    except InkgroveError:
-        return None
-    if not isinstance(message, Create | Update | Delete):
-        return None
-    return Said(Hash(row.instance), PublicKey(row.author), message)
 
 
 # Collection
@@ -329,6 +246,7 @@ def forget_unused(connection: Connection, content: Hash, before: int) -> bool:
     locked = select(blobs.c.hash).where(blobs.c.hash == content, blobs.c.unused_since < before).with_for_update()
     if connection.scalar(locked) is None or connection.scalar(select(_is_used()).where(blobs.c.hash == content)):
         return False
+    forget_blob_usage(connection, content, size_of(connection, content) or 0)
     connection.execute(delete(blob_uploads).where(blob_uploads.c.hash == content))
     connection.execute(delete(blob_rights).where(blob_rights.c.hash == content))
     connection.execute(delete(blobs).where(blobs.c.hash == content))

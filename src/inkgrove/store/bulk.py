@@ -14,14 +14,23 @@ from sqlalchemy import Connection, bindparam, select, update
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.blob_references import Heard, is_of_interest, note_heard
 from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.facts import lock_logs
 from inkgrove.store.ingests import What
+from inkgrove.store.messages import InstanceKey
 from inkgrove.store.prepare import Content
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.revocations import lock_ends
 from inkgrove.store.tables import entries, logs, name_of_log
-from inkgrove.store.write import MESSAGE_COLUMNS, find_targets, message_values, move_waiting, note_schemas
+from inkgrove.store.write import (
+    MESSAGE_COLUMNS,
+    create_seq_of,
+    find_targets,
+    message_values,
+    move_waiting,
+    note_schemas,
+)
 
 _ENTRY_COLUMNS: Final = ("log", "seq_num", "hash", "encoded", *MESSAGE_COLUMNS)
 _INGEST_COLUMNS: Final = ("what", "log", "seq_num")
@@ -137,11 +146,17 @@ def _insert_entries(connection: Connection, taken: Sequence[tuple[int, Run]]) ->
     stored = ((log, line.seq_num, line.hash) for log, run in taken for line in run.lines)
     targets = find_targets(connection, stored, wanted)
     rows = []
+    heard = []
     for log, run in taken:
         for seq_num, entry_hash, encoded, payload, content, _ in run.lines:
             message = message_values(log, seq_num, content, schemas, targets) if content is not None else _NO_MESSAGE
             rows.append((log, seq_num, entry_hash, encoded, *message, payload))
+            if content is not None and is_of_interest(said := content.message):
+                key = InstanceKey(log, create_seq_of(log, seq_num, content, targets))
+                is_newest = seq_num > run.log.height
+                heard.append(Heard(key, run.log.author, seq_num, entry_hash, said, is_newest))
     _insert_rows(connection, "entries", _ENTRY_COLUMNS, rows)
+    note_heard(connection, heard)
     note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
 
 

@@ -37,19 +37,26 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from inkgrove.core.errors import StoreUnavailable
+from inkgrove.store.durable_file import make_directory, sync_directory
 
 FILE_NAME: Final = "node.db"
 BUSY_SECONDS: Final = 30
 LIST_SIZE: Final = 10_000
 """How many values go into one list of a query: both databases bound the number of parameters."""
 
+POOL_SIZE: Final = 15
+"""How many connections to PostgreSQL a process has open for one store, at most."""
+_POOL_KEPT: Final = 5
+_POOL_SECONDS: Final = 10
 _ATTEMPTS: Final = 10
 _FORM: Final = 0x696E6B67726F7665
 _Result = TypeVar("_Result")
 _ADVICE: Final = (
     (("disk is full", "no space left", "diskfull"), "free some space and try again"),
+    (("queuepool limit",), "all connections are in use: try again"),
     (("locked", "busy"), "another process has kept it for too long: end that one or try again"),
     (("unable to open", "readonly", "read-only"), "check that the directory exists and may be written"),
     (("not a database", "malformed"), "the file is damaged or something else: put back a copy"),
@@ -74,12 +81,24 @@ class Database:
             # The ping costs a round trip and saves the first call after the server was restarted.
             # On PostgreSQL the node's tables lie in the same schema as the views.
             # Values never show in errors, and so not in logs: some are secrets.
-            engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
+            # Fewer connections than threads: the server has a hundred for all processes. Who finds none free waits.
+            engine = create_engine(
+                url,
+                pool_pre_ping=True,
+                hide_parameters=True,
+                pool_size=_POOL_KEPT,
+                max_overflow=POOL_SIZE - _POOL_KEPT,
+                pool_timeout=_POOL_SECONDS,
+            )
             self.engine = engine.execution_options(schema_translate_map={"node": None})
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         else:
             make_private(Path(url.database or ""))
-            self.engine = create_engine(url, connect_args={"timeout": busy_seconds}, hide_parameters=True)
+            # A connection is a few open files, and the threads bound how many there are. With a bound of its own the
+            # pool would be used up for good by the threads that keep theirs (`read_at_once`).
+            self.engine = create_engine(
+                url, connect_args={"timeout": busy_seconds}, hide_parameters=True, max_overflow=-1
+            )
             _prepare_sqlite(self.engine, beside)
             self._reader = self.engine
         self._driver: Any = self.engine.dialect.loaded_dbapi
@@ -126,7 +145,10 @@ class Database:
             return query(connection)
 
     def read_at_once(self, query: Callable[[Connection], _Result]) -> _Result:
-        """SQLite: the same on a connection that this thread keeps; for the few threads that read all the time."""
+        """SQLite: run a query that only reads, on a connection that this thread keeps.
+
+        For the few threads that read all the time. PostgreSQL's connections are too few to be kept.
+        """
         with self.translated():
             connection: Connection | None = getattr(self._kept, "connection", None)
             if connection is None or connection.closed:
@@ -157,7 +179,7 @@ class Database:
             except StoreUnavailable as error:
                 if not _is_deadlock(error):
                     raise
-        raise StoreUnavailable("too many others write to the same logs: try again")
+        raise StoreUnavailable("too many others write to the same logs: try again", advice="try again")
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -175,7 +197,7 @@ class Database:
             if type(err) in (DatabaseError, OperationalError) or err.connection_invalidated:
                 raise self._unavailable(err) from err
             raise
-        except InterfaceError as err:
+        except (InterfaceError, PoolTimeoutError) as err:
             raise self._unavailable(err) from err
         except self._driver.Error as err:  # of a query that the driver ran by itself
             is_of_database = isinstance(err, self._driver.OperationalError | self._driver.InterfaceError)
@@ -188,7 +210,7 @@ class Database:
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         advice = advice_on(reason, is_postgresql=self.is_postgresql)
         where = self.url.render_as_string(hide_password=True)
-        return StoreUnavailable(f"the store {where} cannot be used ({reason}): {advice}", where=where)
+        return StoreUnavailable(f"the store {where} cannot be used ({reason}): {advice}", advice=advice, where=where)
 
 
 def advice_on(reason: str, *, is_postgresql: bool) -> str:
@@ -208,10 +230,11 @@ def parse_place(place: Path | str) -> URL:
     if isinstance(place, Path) or "://" not in place:
         home = Path(place)
         try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(home)
         except OSError as err:
+            advice = "check that it may be written"
             raise StoreUnavailable(
-                f"the directory {home} cannot be made ({err.strerror}): check that it may be written", where=str(home)
+                f"the directory {home} cannot be made ({err.strerror}): {advice}", advice=advice, where=str(home)
             ) from err
         return URL.create("sqlite+pysqlite", database=str(home.resolve() / FILE_NAME))
     try:
@@ -230,6 +253,7 @@ def make_private(file: Path) -> None:
     """
     with suppress(OSError):  # what is wrong with the place, SQLite says
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        sync_directory(file.parent)
 
 
 def place_of(url: URL) -> str:
@@ -257,6 +281,9 @@ def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver begins no transactions: we do
+        # What lists of bytes and floats in JSON are read with (`filters.is_among`).
+        connection.create_function("inkgrove_bytes", 1, bytes.fromhex, deterministic=True)
+        connection.create_function("inkgrove_float", 1, float.fromhex, deterministic=True)
         _switch_to_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")

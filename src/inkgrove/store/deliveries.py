@@ -8,12 +8,15 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, put_row
 from inkgrove.store.federation_tables import deliveries, targets
 
 State = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
+HERE: Final = MAX_STORED_INTEGER
+"""What a recipient of this very node is to have: whatever is newest. Nothing is sent to them, they see it or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,18 @@ def queue(
     stale = [
         recipient
         for recipient, row in known.items()
-        if row.wanted < wanted or row.state == "given-up" or (recipient in again and row.state != "delivered")
+        if row.wanted < wanted
+        or row.wanted == HERE  # they have moved to another node since
+        or row.state == "given-up"
+        or (recipient in again and row.state != "delivered")
     ]
     # What waits already keeps its age: else whoever changes something often enough would never be given up on.
     waiting = [recipient for recipient in stale if known[recipient].state == "waiting" and recipient not in again]
     if waiting:
         longer = {"wanted": wanted, "changed": now}
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(waiting)).values(longer))
+    if moved := [recipient for recipient, row in known.items() if row.wanted == HERE]:
+        connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(moved)).values(delivered=0))
     if anew := set(stale) - set(waiting):
         values = {"wanted": wanted, "state": "waiting", "code": None, "queued": now, "changed": now}
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(anew)).values(values))
@@ -97,26 +105,46 @@ def queue(
             raise TryAgain  # another process has queued the same meanwhile
 
 
+def note_here(
+    connection: Connection,
+    instance: Hash,
+    via: IdentityId,
+    recipient: IdentityId,
+    state: State,
+    code: str | None,
+    now: int,
+) -> None:
+    """Write down what became of an instance that an identity of this node sent to another one of it."""
+    is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via, deliveries.c.recipient == recipient)
+    reached = HERE if state == "delivered" else 0
+    values = {"wanted": HERE, "delivered": reached, "state": state, "code": code, "queued": now, "changed": now}
+    if connection.execute(update(deliveries).where(is_it).values(values)).rowcount == 0:
+        row = {"instance": instance, "via": via, "recipient": recipient, **values}
+        if connection.execute(insert_new(connection, deliveries).returning(deliveries.c.place), row).first() is None:
+            raise TryAgain  # another process has sent the same meanwhile
+
+
 def recipients_of(connection: Connection, instance: Hash, via: IdentityId) -> list[IdentityId]:
-    """Whom an identity of this node has sent an instance to."""
+    """Whom an identity of this node has sent an instance to elsewhere."""
     return [IdentityId(recipient) for (recipient,) in _sent_to.rows(connection, instance=instance, via=via)]
 
 
 def senders_of(connection: Connection, instance: Hash) -> list[IdentityId]:
-    """The identities of this node that sent an instance to somebody."""
+    """The identities of this node that sent an instance to somebody elsewhere."""
     return [IdentityId(via) for (via,) in _senders.rows(connection, instance=instance)]
 
 
 _IS_OF_INSTANCE: Final = deliveries.c.instance == bindparam("instance")
+_IS_ELSEWHERE: Final = deliveries.c.wanted < HERE
 _sent_to: Final = Compiled(
     lambda _: (
         select(deliveries.c.recipient)
-        .where(_IS_OF_INSTANCE, deliveries.c.via == bindparam("via"))
+        .where(_IS_OF_INSTANCE, deliveries.c.via == bindparam("via"), _IS_ELSEWHERE)
         .order_by(deliveries.c.place)
     )
 )
 _senders: Final = Compiled(
-    lambda _: select(deliveries.c.via).where(_IS_OF_INSTANCE).distinct().order_by(deliveries.c.via)
+    lambda _: select(deliveries.c.via).where(_IS_OF_INSTANCE, _IS_ELSEWHERE).distinct().order_by(deliveries.c.via)
 )
 
 
@@ -204,12 +232,21 @@ _wait_again: Final = Compiled(lambda _: update(deliveries).where(_IS_AT, _IS_WAI
 
 
 def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
-    """Send again what waits for a recipient's word: they have accepted the sender."""
-    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient)
+    """Send again what waits for the word of a recipient elsewhere: they have accepted the sender."""
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
     # What is under way may have been put aside before they accepted: a receipt that says so is out of date.
     connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
     values = {"state": "waiting", "delivered": 0, "queued": now, "changed": now}
     connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "held").values(values))
+
+
+def retry_refused(connection: Connection, via: IdentityId, recipient: IdentityId, code: str, now: int) -> None:
+    """Send again what a recipient's node refused for a reason that has gone; a receipt under way is out of date."""
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
+    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
+    values = {"state": "waiting", "code": None, "queued": now, "changed": now}
+    is_refused = and_(deliveries.c.state == "refused", deliveries.c.code == code)
+    connection.execute(update(deliveries).where(is_theirs, is_refused).values(values))
 
 
 def forget_progress(connection: Connection, due: Due) -> None:

@@ -15,7 +15,7 @@ deliveries = Table(
     Column("instance", Bytes, nullable=False),
     Column("recipient", Bytes, nullable=False),
     Column("via", Bytes, nullable=False),  # the identity of this node that sends: the owner, or who passes it on
-    Column("wanted", BigInteger, nullable=False),  # the newest message that the recipient is to have
+    Column("wanted", BigInteger, nullable=False),  # the newest message that they are to have; 2^63-1: hosted here
     Column("delivered", BigInteger, nullable=False),  # the newest that they have, as their node said
     Column("state", String(12), nullable=False),  # waiting, delivered, held, refused, given-up
     Column("code", String(64)),  # of the last failure
@@ -25,6 +25,23 @@ deliveries = Table(
 )
 Index(None, deliveries.c.instance, deliveries.c.recipient, deliveries.c.via, unique=True)
 Index(None, deliveries.c.state, deliveries.c.recipient)
+
+pending_recipients = Table(
+    "pending_recipients",  # names that an instance was sent to and that could not be found yet
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("name", String(253), nullable=False),
+    Column("instance", Bytes, nullable=False),
+    Column("via", Bytes, nullable=False),  # the identity of this node that sends
+    Column("state", String(12), nullable=False),  # waiting, refused, given-up; who is found gets a delivery instead
+    Column("code", String(64)),
+    Column("queued", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, pending_recipients.c.instance, pending_recipients.c.via, pending_recipients.c.name, unique=True)
+Index(None, pending_recipients.c.state, pending_recipients.c.name)
+Index(None, pending_recipients.c.via, pending_recipients.c.changed)
 
 targets = Table(
     "targets",
@@ -43,10 +60,23 @@ request_box = Table(
     Column("recipient", Bytes, nullable=False),
     Column("via", Bytes, nullable=False),
     Column("instance", Bytes, nullable=False),
-    Column("parcel", Bytes, nullable=False),  # verified, and taken in only when the recipient accepts the sender
+    Column(
+        "parcel", Bytes, nullable=False
+    ),  # verified, and taken in only when accepted; empty: it is held here already
     Column("arrived", BigInteger, nullable=False),
+    Column("schema", Text),  # author/log, as the create names it
 )
 Index(None, request_box.c.recipient, request_box.c.via, request_box.c.instance, unique=True)
+Index(None, request_box.c.instance)
+
+accepted_senders = Table(
+    "accepted_senders",  # whose deliveries an identity of this node takes in without being asked; follows nobody
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("sender", Bytes, primary_key=True),
+    Column("since", BigInteger, nullable=False),
+)
+Index(None, accepted_senders.c.sender)
 
 peers = Table(
     "peers",
@@ -73,6 +103,14 @@ notices = Table(
 Index(None, notices.c.me, notices.c.other, notices.c.as_follower, unique=True)
 Index(None, notices.c.other)
 
+backlogs = Table(
+    "backlogs",  # new followers elsewhere who are still to get what the one they follow published before
+    metadata,
+    Column("followee", Bytes, primary_key=True),
+    Column("follower", Bytes, primary_key=True),
+    Column("queued", BigInteger, nullable=False),
+)
+
 early_ends = Table(
     "early_ends",  # told before the create came, which may still be on its way in a request that was given up
     metadata,
@@ -89,6 +127,7 @@ public_instances = Table(
     Column("log", ForeignKey(logs.c.id), primary_key=True, autoincrement=False),
     Column("create_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("is_deleted", Boolean, nullable=False),
+    Column("expires", BigInteger),  # the newest word; what has expired is offered to nobody
 )
 
 wanted_schemas = Table(

@@ -5,12 +5,14 @@ docs/protocol.md section 6. A comparison with null is never true, whatever the o
 
 import json
 import operator as operators
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, FromClause, and_, bindparam, false, or_, tuple_
+from sqlalchemy import ColumnElement, Double, FromClause, LargeBinary, Text, and_, bindparam, false, or_, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
@@ -32,7 +34,10 @@ OWN_COLUMNS: Final[Types] = {
 }
 """What every view has beside its fields."""
 
-MAX_IN: Final = 1000
+MAX_VALUES: Final = 1000
+"""How many values the filters of one question have, all together."""
+MAX_CONDITIONS_OF_FIELD: Final = 8
+"""How many filters of one question are about one field: SQLite reads a long value anew for each of them."""
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": operators.eq,
     "ne": operators.ne,
@@ -41,6 +46,8 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "gt": operators.gt,
     "gte": operators.ge,
 }
+SQLITE_FROM_HEX: Final = {LargeBinary: "inkgrove_bytes", Double: "inkgrove_float"}
+"""Functions that `Database` gives SQLite, by the type of the column that is compared."""
 _UNORDERED: Final = ("blob", "boolean", "relation")
 
 
@@ -126,6 +133,49 @@ def _postgresql_holds(element: Any, compiler: Any, **options: Any) -> str:
     return f"(strpos({compiler.process(element.clauses, **options)}) > 0)"
 
 
+class _IsAmong(FunctionElement[bool]):
+    """Whether a column has one of the values of a list, which is one parameter: see `list_parameter`."""
+
+    inherit_cache = True
+    name = "is_among"
+
+
+@compiles(_IsAmong, "sqlite")
+def _sqlite_is_among(element: Any, compiler: Any, **options: Any) -> str:
+    column, given = element.clauses
+    # JSON has no bytes, and SQLite does not read every float exactly: both come as hex.
+    of_hex = next((name for kind, name in SQLITE_FROM_HEX.items() if isinstance(column.type, kind)), "")
+    value = f"{of_hex}(value)" if of_hex else "value"
+    column, given = (compiler.process(part, **options) for part in (column, given))
+    return f"({column} IN (SELECT {value} FROM json_each({given})))"
+
+
+@compiles(_IsAmong, "postgresql")
+def _postgresql_is_among(element: Any, compiler: Any, **options: Any) -> str:
+    column, given = (compiler.process(part, **options) for part in element.clauses)
+    return f"({column} = ANY ({given}))"
+
+
+def is_among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Whether a column has one of the values of the parameter `name`, which `list_parameter` makes.
+
+    However many values there are, the query is the same.
+    """
+    return _IsAmong(column, bindparam(name, type_=Text().with_variant(ARRAY(column.type), "postgresql")))
+
+
+def list_parameter(dialect: str, cells: Sequence[Any]) -> Any:
+    """The cells of one column as the parameter of `is_among`."""
+    if dialect == "postgresql":
+        return list(cells)
+    hexed = [cell.hex() if isinstance(cell, bytes | float) else cell for cell in cells]
+    return json.dumps(hexed, ensure_ascii=False)
+
+
+def _is_list(item: Filter) -> bool:
+    return item.operator == "in" and isinstance(item.value, list)
+
+
 def cells_of(types: Types, item: Filter) -> list[Any]:
     """The values of a filter as the database compares them; none for `is-null`."""
     type_name = type_of(types, item.field)
@@ -136,8 +186,8 @@ def cells_of(types: Types, item: Filter) -> list[Any]:
             raise BadFilter(f"contains looks for a text in a varchar or text, {item.field!r} is {type_name}")
         return [_cell("text", item.field, item.value)]
     if item.operator == "in":
-        if not isinstance(item.value, list) or len(item.value) > MAX_IN:
-            raise BadFilter(f"in takes a list of at most {MAX_IN} values for {item.field!r}", field=item.field)
+        if not _is_list(item):
+            raise BadFilter(f"in takes a list of values for {item.field!r}", field=item.field)
         return [_cell(type_name, item.field, value) for value in item.value]
     value = _cell(type_name, item.field, item.value)
     if item.operator not in ("eq", "ne") and (is_array(type_name) or type_name in _UNORDERED):
@@ -150,37 +200,44 @@ class Condition(NamedTuple):
 
     field: str
     operator: Operator
-    values: int
-    """How many they are; of `is-null` 1 for true and 0 for false."""
+    is_wanted: bool = True
+    """Of `is-null` what it asks for."""
 
-    def on(self, rows: FromClause, names: str) -> ColumnElement[bool]:
-        """The condition on the rows of a view; its parameters are called `names` with a number behind."""
+    def on(self, rows: FromClause, name: str) -> ColumnElement[bool]:
+        """The condition on the rows of a view; its parameter, if it has one, is called `name`."""
         column: ColumnElement[Any] = rows.c[self.field]
         if self.operator == "is-null":
-            return column.is_(None) if self.values else column.is_not(None)
-        given: list[Any] = [bindparam(f"{names}{number}", type_=column.type) for number in range(self.values)]
+            return column.is_(None) if self.is_wanted else column.is_not(None)
         if self.operator == "in":
-            return column.in_(given)
+            return is_among(column, name)
+        given = bindparam(name, type_=column.type)
         if self.operator == "contains":
-            return _Holds(column, *given)
-        compared: ColumnElement[bool] = _COMPARISONS[self.operator](column, *given)
+            return _Holds(column, given)
+        compared: ColumnElement[bool] = _COMPARISONS[self.operator](column, given)
         return compared
 
 
-def split(types: Types, where: Sequence[Filter]) -> tuple[tuple[Condition, ...], dict[str, Any]]:
+def split(types: Types, where: Sequence[Filter], dialect: str) -> tuple[tuple[Condition, ...], dict[str, Any]]:
     """What filters ask, and their values as parameters; to be put together by `join`."""
+    if sum(len(item.value) if _is_list(item) else 1 for item in where) > MAX_VALUES:
+        raise BadFilter(f"a question has at most {MAX_VALUES} values in all its filters: ask in parts")
+    _, most = Counter(item.field for item in where).most_common(1)[0] if where else ("", 0)
+    if most > MAX_CONDITIONS_OF_FIELD:
+        raise BadFilter(f"a question has at most {MAX_CONDITIONS_OF_FIELD} conditions on one field: ask in parts")
     conditions, parameters = [], {}
     for number, item in enumerate(where):
         cells = cells_of(types, item)
-        count = int(bool(item.value)) if item.operator == "is-null" else len(cells)
-        conditions.append(Condition(item.field, item.operator, count))
-        parameters.update({f"where{number}_{place}": cell for place, cell in enumerate(cells)})
+        conditions.append(Condition(item.field, item.operator, item.operator != "is-null" or bool(item.value)))
+        if item.operator == "in":
+            parameters[f"where{number}"] = list_parameter(dialect, cells)
+        elif cells:
+            parameters[f"where{number}"] = cells[0]
     return tuple(conditions), parameters
 
 
 def join(rows: FromClause, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
     """The conditions on the rows of a view, with the parameters that `split` names."""
-    return [condition.on(rows, f"where{number}_") for number, condition in enumerate(conditions)]
+    return [condition.on(rows, f"where{number}") for number, condition in enumerate(conditions)]
 
 
 def _cell(type_name: str, name: str, value: Any) -> Any:

@@ -46,7 +46,8 @@ class Place:
 
     def __str__(self) -> str:
         numbers = (self.view, self.generation, self.settled, self.change, *self.seen, self.at)
-        return ".".join([*map(str, numbers), self.instance.hex()])
+        # As long for few changes as for many: how long it is can be seen, also when it is hidden.
+        return ".".join([*(f"{number:019d}" for number in numbers), self.instance.hex()])
 
 
 def parse_place(text: str) -> Place | None:

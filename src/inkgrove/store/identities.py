@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new
-from inkgrove.store.node_tables import identities, identity_keys, sessions
+from inkgrove.store.node_tables import administrators, identities, identity_keys, node_keys, sessions
 from inkgrove.store.revocations import Ends, ends_of, parse_ends, set_key_ends
 
 
@@ -23,6 +23,10 @@ class HostedIdentity:
     key: PublicKey
     password: str | None
     created: int
+    endpoint: str | None = None
+    """What the last document that was taken here says: where this node serves it."""
+    lives_here: bool = True
+    """False if it has moved to another node since; it may still sign in here, to read."""
 
 
 def add_identity(connection: Connection, identity: HostedIdentity, sealed: bytes | None) -> bool:
@@ -33,6 +37,8 @@ def add_identity(connection: Connection, identity: HostedIdentity, sealed: bytes
         "key": identity.key,
         "password": identity.password,
         "created": identity.created,
+        "endpoint": identity.endpoint,
+        "lives_here": identity.lives_here,
     }
     added = connection.execute(insert_new(connection, identities).returning(identities.c.id), row).first()
     if added is None:
@@ -48,23 +54,43 @@ def find_identity(connection: Connection, name: str | IdentityId) -> HostedIdent
     row = (_with_id if isinstance(name, bytes) else _with_name).first(connection, name=name)
     if row is None:
         return None
-    number, fqdn, key, password, created = row
-    return HostedIdentity(IdentityId(number), fqdn, PublicKey(key), password, created)
+    return _hosted_identity(row)
 
 
-_IDENTITY: Final = select(
-    identities.c.id, identities.c.fqdn, identities.c.key, identities.c.password, identities.c.created
-)
+def _hosted_identity(row: Any) -> HostedIdentity:
+    number, fqdn, key, password, created, endpoint, lives_here = row
+    return HostedIdentity(IdentityId(number), fqdn, PublicKey(key), password, created, endpoint, bool(lives_here))
+
+
+_IDENTITY: Final = select(*(identities.c[name] for name in HostedIdentity.__slots__))
 _with_id: Final = Compiled(lambda _: _IDENTITY.where(identities.c.id == bindparam("name")))
 _with_name: Final = Compiled(lambda _: _IDENTITY.where(identities.c.fqdn == bindparam("name")))
 
 
 def list_identities(connection: Connection) -> list[HostedIdentity]:
     """Every hosted identity, by name."""
-    return [
-        HostedIdentity(IdentityId(row.id), row.fqdn, PublicKey(row.key), row.password, row.created)
-        for row in connection.execute(select(identities).order_by(identities.c.fqdn))
-    ]
+    return [_hosted_identity(row) for row in connection.execute(_IDENTITY.order_by(identities.c.fqdn))]
+
+
+def lives_here(connection: Connection, identity: IdentityId) -> bool:
+    """Whether an identity lives on this node: it is hosted, and has not moved to another one."""
+    return bool(living_among(connection, [identity]))
+
+
+def living_among(connection: Connection, ids: Collection[IdentityId]) -> set[IdentityId]:
+    """Those of the identities that live on this node."""
+    return {IdentityId(found) for some in in_lists(ids) for (found,) in _living.rows(connection, some)}
+
+
+LIVING: Final = select(identities.c.id).where(identities.c.lives_here)
+"""The ids of those who live on this node."""
+_living: Final = CompiledList(lambda ids: LIVING.where(identities.c.id.in_(ids)))
+
+
+def set_home(connection: Connection, identity: IdentityId, endpoint: str | None, *, lives_here: bool) -> None:
+    """Note where this node serves a hosted identity, and whether it lives here."""
+    values = {"endpoint": endpoint, "lives_here": lives_here}
+    connection.execute(update(identities).where(identities.c.id == identity).values(values))
 
 
 def set_fqdn(connection: Connection, identity: IdentityId, fqdn: str) -> None:
@@ -157,6 +183,13 @@ def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:
     return connection.scalar(select(identity_keys.c.sealed).where(identity_keys.c.author == author))
 
 
+def some_sealed_keys(connection: Connection, limit: int = 16) -> list[bytes]:
+    """A few of the encrypted secrets that this node keeps, its own for requests among them; none if it keeps none."""
+    kept = select(identity_keys.c.sealed).where(identity_keys.c.sealed.is_not(None)).limit(limit)
+    own = select(node_keys.c.sealed).order_by(node_keys.c.id.desc()).limit(1)
+    return [*connection.scalars(own), *connection.scalars(kept)]
+
+
 # Sign-ins
 
 
@@ -165,16 +198,19 @@ def add_session(connection: Connection, token: bytes, identity: IdentityId, expi
     connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
 
 
-def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, str] | None:
-    """Who signed in with this token, by id and name, unless that has ended."""
-    row = _session.first(connection, token=token, now=now)
-    return (IdentityId(row[0]), row[1]) if row is not None else None
+def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, list[str]] | None:
+    """Who signed in with this token, and the names under which the rights of an administrator are bound to them.
+
+    None if that sign-in has ended.
+    """
+    rows = _session.rows(connection, token=token, now=now)
+    return (IdentityId(rows[0][0]), [fqdn for _, fqdn in rows if fqdn is not None]) if rows else None
 
 
 _session: Final = Compiled(
     lambda _: (
-        select(sessions.c.identity, identities.c.fqdn)
-        .join_from(sessions, identities)
+        select(sessions.c.identity, administrators.c.fqdn)
+        .join_from(sessions, administrators, administrators.c.identity == sessions.c.identity, isouter=True)
         .where(sessions.c.token == bindparam("token"), sessions.c.expires > bindparam("now"))
     )
 )

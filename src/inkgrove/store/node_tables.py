@@ -4,7 +4,7 @@ docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwor
 keys encrypted. Times are microseconds since 1970, as everywhere.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, false
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, false, true
 
 from inkgrove.store.tables import KEY, Bytes, TransactionId, metadata
 
@@ -18,6 +18,8 @@ identities = Table(
     Column("key", Bytes, nullable=False),  # the first one, whose thumbprint the id is
     Column("password", Text),  # none: nobody can sign in with one
     Column("created", BigInteger, nullable=False),
+    Column("endpoint", Text),  # of the last document that was taken here; none if that is not known
+    Column("lives_here", Boolean, nullable=False, server_default=true()),  # false: it has moved to another node
 )
 
 identity_keys = Table(
@@ -29,6 +31,26 @@ identity_keys = Table(
     Column("revoked", Text),  # JSON: [log id, last sequence number that counts] of each log; none while the key counts
 )
 Index(None, identity_keys.c.identity)
+
+names = Table(
+    "names",
+    metadata,
+    Column("fqdn", String(253), primary_key=True),
+    Column("identity", Bytes, nullable=False),  # who has it, or had it last
+    Column("is_given", Boolean, nullable=False),  # by the operator: it counts whatever the domains are
+    Column("checked", BigInteger, nullable=False),  # when other servers were last seen to lead here under it; 0: never
+    Column("left_at", BigInteger),  # none while the identity has it; 0: not dated yet
+)
+Index(None, names.c.identity)
+
+administrators = Table(
+    "administrators",
+    metadata,
+    Column("fqdn", String(253), primary_key=True),  # as the setting lists it
+    Column("identity", Bytes, nullable=False),  # who has the rights, whatever their name is now
+    Column("bound", BigInteger, nullable=False),
+)
+Index(None, administrators.c.identity)
 
 # Sessions and services
 
@@ -178,12 +200,38 @@ blob_rights = Table(
     Column("media_type", String(255), nullable=False),
 )
 
+identity_usage = Table(
+    "identity_usage",
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("entries", BigInteger, nullable=False),  # published here
+    Column("payload_bytes", BigInteger, nullable=False),
+    Column("blob_bytes", BigInteger, nullable=False),  # uploaded and not yet removed
+    # What the administrator gave to this one; none: as the settings say.
+    Column("max_entries", BigInteger),
+    Column("max_payload_bytes", BigInteger),
+    Column("max_blob_bytes", BigInteger),
+)
+
 blob_uploads = Table(
     "blob_uploads",
     metadata,
     Column("hash", ForeignKey(blobs.c.hash), primary_key=True),
     Column("identity", Bytes, primary_key=True),
     Column("client", String(64), primary_key=True),  # the service that uploaded it in the name of the identity
+)
+
+# Whether the database is older than it was
+
+epoch = Table(
+    "epoch",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # one row
+    Column("name", String(64), nullable=False),  # of the mark that lies in the home, beside the database
+    Column("behind_since", BigInteger),  # set while the database may be older than it was: nothing is signed
+    Column("reason", Text),
+    Column("waits_for", Text),  # JSON: the nodes that are still to be asked, each with why
+    Column("resumed", BigInteger, nullable=False, server_default="0"),  # how often signing went on after `behind_since`
 )
 
 # Other nodes
@@ -230,8 +278,18 @@ blob_references = Table(
     Column("is_lent", Boolean, nullable=False),  # the author could read it when they said so, or their node sent it
     # A service said so in the author's name that may not read it: the author's own rights lend nothing.
     Column("is_withheld", Boolean, nullable=False, server_default=false()),
+    Column("is_decided", Boolean, nullable=False, server_default=true()),  # whether the two above were asked
+    # What the messages of the instance say of who may see it; nothing lends that has no log here.
+    Column("log", BigInteger),
+    Column("create_seq", BigInteger),
+    Column("last_seq", BigInteger),  # the last message that this follows from
+    Column("mode", String(10)),
+    Column("access", Text),  # as rows of views have it
+    Column("expires", BigInteger),
 )
 Index(None, blob_references.c.instance)
+Index(None, blob_references.c.log, blob_references.c.create_seq)
+Index(None, blob_references.c.hash, blob_references.c.mode)
 
 blob_progress = Table(
     "blob_progress",

@@ -1,9 +1,9 @@
 """What this node offers to any other: schema logs and log 0 whole, public instances with the pools that prove them.
 
-docs/protocol.md section 8. Of an instance that has ended only its end is offered, if it was ever public. Payloads of
-anything else never leave by this way, and logs that hold nothing to offer are not even named. Log 0 is offered of
-identities that are hosted here and of authors who have something else to offer: not of everybody whom somebody here
-writes to.
+docs/protocol.md section 8. Of an instance that has ended only its end is offered, if it was ever public, and nothing of
+one that has expired. Payloads of anything else never leave by this way, and logs that hold nothing to offer are not
+even named. Log 0 is offered of identities that are hosted here and of authors who have something else to offer: not of
+everybody whom somebody here writes to.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,7 +17,7 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.ingests import Offset, What, is_after
 from inkgrove.store.node_tables import identities, identity_keys
-from inkgrove.store.reading import LogState, find_fork_proof, find_log, find_logs, log_state, read_encoded
+from inkgrove.store.reading import LogState, find_fork_proofs, find_log, find_logs, log_state, read_encoded
 from inkgrove.store.tables import entries, ingests, logs, name_of_log
 
 Range = tuple[int, int]
@@ -26,6 +26,8 @@ Range = tuple[int, int]
 _OPEN_KINDS: Final = ("schema-meta", "schema-migration", "schema-revert", "identity", "key-of")
 
 
+_MOST_COUNTED: Final = 10_000
+"""How many payloads are counted for a page of logs: what it costs does not grow with the logs."""
 _MOST_RUNS: Final = 500
 """Each run brings a pool of its own: this bounds how much comes beside what was counted."""
 
@@ -37,7 +39,7 @@ class OfferedLog(NamedTuple):
     log_id: int
     height: int
     offered: int
-    """How many payloads there are to have, about."""
+    """How many payloads there are to have, about: of many, how many entries are held."""
     proof: tuple[bytes, bytes] | None
     """Two entries that prove that the log is forked."""
 
@@ -52,47 +54,65 @@ def _is_hosted_log0() -> ColumnElement[bool]:
     return and_(logs.c.log_id == 0, exists().where(is_hosted))
 
 
-def _has_public() -> ColumnElement[bool]:
-    return exists().where(public_instances.c.log == logs.c.id)
+def _is_offered(now: int) -> ColumnElement[bool]:
+    """Whether something of an instance that is or was public is on offer: its end, or all of it until it expires."""
+    return or_(
+        public_instances.c.is_deleted.is_(True), public_instances.c.expires.is_(None), public_instances.c.expires > now
+    )
+
+
+def _has_public(now: int) -> ColumnElement[bool]:
+    return exists().where(public_instances.c.log == logs.c.id, _is_offered(now))
 
 
 def offered_logs(
-    connection: Connection, since: Offset | None, *, after: int, limit: int
+    connection: Connection, since: Offset | None, *, after: int, limit: int, now: int
 ) -> tuple[list[OfferedLog], int | None]:
     """Logs with something to offer that is news since an offset, and where the next page begins."""
     is_whole = or_(_is_schema_log(), _is_hosted_log0())
     query = select(logs).where(logs.c.id > after).order_by(logs.c.id).limit(limit)
     if since is None:
-        query = query.where(or_(is_whole, _has_public()))
+        query = query.where(or_(is_whole, _has_public(now)))
     else:
         changed = select(ingests.c.log).where(is_after(connection, since), ingests.c.log.is_not(None))
-        query = query.where(or_(and_(is_whole, logs.c.id.in_(changed)), logs.c.id.in_(_with_public_news(changed))))
+        query = query.where(or_(and_(is_whole, logs.c.id.in_(changed)), logs.c.id.in_(_with_public_news(changed, now))))
     rows = connection.execute(query).all()
     states = [log_state(row) for row in rows]
     found = {(state.author, state.log_id): state for state in states}
     # The identities of those who have something to offer come with it.
     log0s = find_logs(connection, {name_of_log(state.author, 0) for state in states})
     found |= {(state.author, 0): state for state in log0s.values() if (state.author, 0) not in found}
-    offered = [_offer(connection, state) for state in found.values()]
+    counts = _count_payloads(connection, [state.id for state in found.values()], now)
+    proofs = find_fork_proofs(connection, [s.id for s in found.values() if s.standing.forked_at is not None])
+    offered = [
+        OfferedLog(state.author, state.log_id, state.height, counts.get(state.id) or state.held, proofs.get(state.id))
+        for state in found.values()
+    ]
     return offered, rows[-1].id if len(rows) == limit else None
 
 
-def _with_public_news(changed: Select[Any]) -> Select[Any]:
+def _with_public_news(changed: Select[Any], now: int) -> Select[Any]:
     """The logs in which something changed that anybody may see; other changes are nobody's business."""
     is_entry = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
-    is_public = and_(public_instances.c.log == ingests.c.log, public_instances.c.create_seq == entries.c.create_seq)
-    of_log = exists().where(public_instances.c.log == ingests.c.log)
+    is_public = and_(
+        public_instances.c.log == ingests.c.log,
+        public_instances.c.create_seq == entries.c.create_seq,
+        _is_offered(now),
+    )
+    of_log = exists().where(public_instances.c.log == ingests.c.log, _is_offered(now))
     is_verdict = and_(ingests.c.what.in_((What.FORK.value, What.LIE.value, What.ENDED.value)), of_log)
     return changed.where(or_(exists().where(is_entry, is_public), is_verdict))
 
 
-def _offer(connection: Connection, state: LogState) -> OfferedLog:
+def _count_payloads(connection: Connection, numbers: Collection[int], now: int) -> dict[int, int]:
+    """How many payloads of public instances there are to have, by log; of none if they are very many."""
     of_public = and_(entries.c.log == public_instances.c.log, entries.c.create_seq == public_instances.c.create_seq)
-    query = select(func.count()).join_from(public_instances, entries, of_public)
-    count = connection.scalar(query.where(public_instances.c.log == state.id)) or state.held
-    proof = find_fork_proof(connection, state.author, state.log_id) if state.standing.forked_at is not None else None
-    pair = (proof.first.entry.encoded, proof.second.entry.encoded) if proof is not None else None
-    return OfferedLog(state.author, state.log_id, state.height, count, pair)
+    found = select(public_instances.c.log).join_from(public_instances, entries, of_public)
+    found = found.where(public_instances.c.log.in_(numbers), _is_offered(now))
+    some = found.limit(_MOST_COUNTED + 1).subquery()
+    rows = connection.execute(select(some.c.log, func.count()).group_by(some.c.log))
+    counts: dict[int, int] = {row[0]: row[1] for row in rows}
+    return counts if sum(counts.values()) <= _MOST_COUNTED else {}
 
 
 class OfferedEntries(NamedTuple):
@@ -116,6 +136,7 @@ def read_offered(
     after: int,
     most: int,
     most_bytes: int,
+    now: int,
 ) -> OfferedEntries:
     """What is offered of a log at places that somebody lacks, with the pools that prove it.
 
@@ -124,11 +145,12 @@ def read_offered(
     log = find_log(connection, author, log_id)
     if log is None:
         return NOTHING
-    is_whole = _is_offered_whole(connection, log)
+    is_whole = _is_offered_whole(connection, log, now)
     rows: dict[int, tuple[bytes, bytes | None]] = {}
     size, stopped_at = 0, None
     for first, last in ranges:
-        for seq_num, encoded, payload in _rows(connection, log, max(first, after + 1), last, is_whole=is_whole):
+        found = _rows(connection, log, max(first, after + 1), last, is_whole=is_whole, now=now)
+        for seq_num, encoded, payload in found:
             weight = len(encoded) + len(payload or b"")
             if rows and (len(rows) >= most or size + weight > most_bytes):
                 stopped_at = max(rows)
@@ -150,8 +172,8 @@ def read_offered(
     return OfferedEntries([rows[seq_num] for seq_num in sorted(rows)], size, stopped_at)
 
 
-def _is_offered_whole(connection: Connection, log: LogState) -> bool:
-    of_author = exists().where(public_instances.c.log == logs.c.id)
+def _is_offered_whole(connection: Connection, log: LogState, now: int) -> bool:
+    of_author = _has_public(now)
     query = select(logs.c.id).where(logs.c.id == log.id, or_(_is_schema_log(), _is_hosted_log0()))
     if connection.scalar(query) is not None:
         return True
@@ -164,7 +186,7 @@ def _is_offered_whole(connection: Connection, log: LogState) -> bool:
 
 
 def _rows(
-    connection: Connection, log: LogState, first: int, last: int, *, is_whole: bool
+    connection: Connection, log: LogState, first: int, last: int, *, is_whole: bool, now: int
 ) -> Iterator[tuple[int, bytes, bytes | None]]:
     """Entries between two places that count: all of a log that is offered whole, else those of public instances."""
     standing = log.standing
@@ -176,6 +198,7 @@ def _rows(
         public_instances.c.log == entries.c.log,
         public_instances.c.create_seq == entries.c.create_seq,
         or_(public_instances.c.is_deleted.is_(False), entries.c.kind == "delete"),
+        _is_offered(now),
     )
     columns = (entries.c.seq_num, entries.c.encoded)
     if is_whole:

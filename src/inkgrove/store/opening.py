@@ -6,25 +6,32 @@ from typing import Final
 from sqlalchemy import Connection, inspect, select, table
 from sqlalchemy.sql import column
 
-from inkgrove.core.errors import StoreTooNew, StoreUnavailable
-from inkgrove.store.database import Database, lock_form, parse_place
+from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
+from inkgrove.store.database import FILE_NAME, Database, lock_form, parse_place
 from inkgrove.store.ingests import adopt_restored, is_restored
 from inkgrove.store.log_store import LogStore
 
-NEWEST: Final = "0006"
+NEWEST: Final = "0007"
 """The revision of the tables that this code works with; the last one in `migrations/versions`."""
 
 OLDEST_POSTGRESQL: Final = (15,)
 _VERSIONS: Final = table("alembic_version", column("version_num"))
 
 
-def open_store(place: Path | str) -> LogStore:
-    """The log store in a directory (SQLite) or at a PostgreSQL URL, made or brought up to date if need be."""
+def open_store(place: Path | str, *, create: bool = True) -> LogStore:
+    """The log store in a directory (SQLite) or at a PostgreSQL URL, brought up to date if need be.
+
+    One that is not there is made, or with `create=False` refused with `NoStore`, and nothing is written.
+    """
+    if not create:
+        _require_file(place)
     database = Database(parse_place(place))
     try:
         with database.reading() as connection:
             _check_server(connection)
             revision = _revision(connection)
+        if revision is None and not create:
+            raise _no_store(place)
         if revision != NEWEST:
             with database.writing() as connection:
                 _migrate(connection)
@@ -37,6 +44,30 @@ def open_store(place: Path | str) -> LogStore:
         database.close()
         raise
     return LogStore(database)
+
+
+def require_store(place: Path | str) -> None:
+    """Raise `NoStore` unless there is a store; changes nothing."""
+    _require_file(place)
+    if "://" in str(place) and read_revision(place) is None:
+        raise _no_store(place)
+
+
+def _require_file(place: Path | str) -> None:
+    """For a directory: raise unless it has the file of a store, which SQLite would make by opening it."""
+    if isinstance(place, str) and "://" in place:
+        return
+    file = Path(place) / FILE_NAME
+    if not file.is_file() or file.stat().st_size == 0:
+        raise _no_store(place)
+
+
+def _no_store(place: Path | str) -> NoStore:
+    where = "in this database" if "://" in str(place) else f"in {place}"
+    return NoStore(
+        f"there is no store {where}: is the place right (--home, --store)? A new one is made by inkgrove up, serve,"
+        " identity create, log ingest, import, bundle read and restore"
+    )
 
 
 def read_revision(place: Path | str) -> str | None:
@@ -53,7 +84,8 @@ def read_revision(place: Path | str) -> str | None:
 def _check_server(connection: Connection) -> None:
     version = connection.dialect.server_version_info or ()
     if connection.dialect.name == "postgresql" and version < OLDEST_POSTGRESQL:
-        raise StoreUnavailable(f"the server is PostgreSQL {version[0]}; Inkgrove needs 15 or newer")
+        advice = "use PostgreSQL 15 or newer"
+        raise StoreUnavailable(f"the server is PostgreSQL {version[0]}, which is too old: {advice}", advice=advice)
 
 
 def _revision(connection: Connection) -> str | None:
@@ -76,9 +108,10 @@ def _migrate(connection: Connection) -> None:
     # Read again: another process may have migrated while this one waited.
     revision = _revision(connection)
     if revision is not None and revision not in known:
+        advice = "use the newer version that wrote it"
         raise StoreTooNew(
-            f"the store has revision {revision} and this version of Inkgrove knows none after {NEWEST}:"
-            " use the newer version that wrote it",
+            f"the store has revision {revision} and this version of Inkgrove knows none after {NEWEST}: {advice}",
             revision=revision,
+            advice=advice,
         )
     command.upgrade(config, "head")

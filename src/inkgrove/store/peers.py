@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new, lock_table
-from inkgrove.store.federation_tables import deliveries, notices, peers, request_box, wanted_schemas
+from inkgrove.store.federation_tables import accepted_senders, deliveries, notices, peers, request_box, wanted_schemas
 from inkgrove.store.node_tables import identity_keys, known_identities, node_keys, nonces, relations, shares
 from inkgrove.store.tables import logs, schemas
 
@@ -50,10 +50,15 @@ _with_id: Final = Compiled(lambda _: _KNOWN.where(known_identities.c.id == bindp
 _with_name: Final = Compiled(lambda _: _KNOWN.where(known_identities.c.fqdn == bindparam("name")))
 
 
+def forget_known_name(connection: Connection, fqdn: str) -> None:
+    """Forget who is elsewhere under a name."""
+    _forget_name.run(connection, name=fqdn)
+
+
 def put_known(connection: Connection, known: KnownIdentity) -> None:
     """Remember an identity in place of what was known of it, and of whoever had its name before."""
     forget_known(connection, known.id)
-    _forget_name.run(connection, name=known.fqdn)
+    forget_known_name(connection, known.fqdn)
     # If two processes learn of two identities of one name at once, either may stay: both were there.
     _put_known.run(connection, **{f"new_{name}": getattr(known, name) for name in KnownIdentity.__slots__})
 
@@ -87,6 +92,7 @@ def forget_strangers(connection: Connection, expired_before: int) -> int:
         shares.c.identity,
         deliveries.c.recipient,
         request_box.c.via,
+        accepted_senders.c.sender,
         notices.c.other,
         wanted_schemas.c.via,
     )

@@ -5,7 +5,7 @@ instance whose access may have changed is judged anew. What came by whatever way
 before it came, is found on the way.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sqlalchemy import (
@@ -26,9 +26,12 @@ from sqlalchemy import (
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
+from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
+from inkgrove.store.decide import Standing
 from inkgrove.store.federation_tables import deliveries, index_progress, public_instances
 from inkgrove.store.ingests import START, Offset, What, end_of_page, is_after, is_up_to, newest_offset
 from inkgrove.store.messages import InstanceKey, create_seqs_from
@@ -104,8 +107,15 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
         members.c.seq_num != entries.c.seq_num,
         members.c.access.is_not(None),
     )
+    # An update of something public may say when it expires.
+    is_public = exists().where(
+        public_instances.c.log == entries.c.log, public_instances.c.create_seq == entries.c.create_seq
+    )
     speaks = or_(
-        entries.c.kind == "delete", entries.c.access.is_not(None), and_(entries.c.kind == "create", was_spoken_of)
+        entries.c.kind == "delete",
+        entries.c.access.is_not(None),
+        and_(entries.c.kind == "create", was_spoken_of),
+        and_(entries.c.kind == "update", is_public),
     )
     query = select(entries.c.log, entries.c.create_seq).join_from(ingests, entries, _IS_ENTRY).where(is_new, speaks)
     dirty = {InstanceKey(log, create_seq) for log, create_seq in connection.execute(query)}
@@ -147,8 +157,43 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
     # Who took what was public then is to hear of its end, whatever was said of its access since.
     public = [key for key in begun & was_public if key in ended or newest[key][1] == "public"]
     if public:
-        rows = [{"log": key.log, "create_seq": key.create_seq, "is_deleted": key in ended} for key in sorted(public)]
+        expires = _read_expiries(connection, [key for key in public if key not in ended], standings)
+        rows = [
+            {
+                "log": key.log,
+                "create_seq": key.create_seq,
+                "is_deleted": key in ended,
+                "expires": expires.get(key),
+            }
+            for key in sorted(public)
+        ]
         execute_many(connection, _REMEMBER, rows)
+
+
+def _read_expiries(
+    connection: Connection, keys: Collection[InstanceKey], standings: Mapping[int, Standing]
+) -> dict[InstanceKey, int | None]:
+    """When instances expire, by the newest word on that."""
+    newest: dict[InstanceKey, int | None] = {}
+    if not keys:
+        return newest
+    dialect = connection.dialect.name
+    wanted = table_of_pairs(dialect)
+    is_member = and_(entries.c.log == wanted.c.first, entries.c.create_seq == wanted.c.second)
+    query = (
+        select(entries.c.log, entries.c.create_seq, entries.c.seq_num, entries.c.payload)
+        .join_from(wanted, entries, is_member)
+        .where(entries.c.kind.in_(("create", "update")), entries.c.payload.is_not(None))
+        .order_by(entries.c.seq_num)
+    )
+    for log, create_seq, seq_num, payload in connection.execute(query, pairs_as_parameters(dialect, sorted(keys))):
+        if standings[log].refusal(seq_num) is not None:
+            continue
+        message = decode_message(payload)
+        if isinstance(message, Create | Update) and not isinstance(message.expires, Unset):
+            said = message.expires
+            newest[InstanceKey(log, create_seq)] = said.microseconds if said is not None else None
+    return newest
 
 
 # Schemas that are named

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_
+from sqlalchemy import Connection, Select, bindparam, delete, insert, select, tuple_
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -29,25 +29,42 @@ class OwnKey(NamedTuple):
     sealed: bytes | None
     is_first: bool
     """Whether the identity's id is the thumbprint of this key."""
+    lives_here: bool = True
+    """False if the identity has moved to another node."""
 
 
-_lock_keys: Final = CompiledList(
-    lambda wanted: (
-        select(identity_keys.c.author, identity_keys.c.identity, identity_keys.c.sealed, identities.c.key)
+def _select_keys(wanted: Any) -> Select[Any]:
+    return (
+        select(
+            identity_keys.c.author,
+            identity_keys.c.identity,
+            identity_keys.c.sealed,
+            identities.c.key,
+            identities.c.lives_here,
+        )
         .join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
         .where(identity_keys.c.identity.in_(wanted))
         .order_by(identity_keys.c.author)
-        .with_for_update(of=identity_keys)
     )
-)
+
+
+_lock_keys: Final = CompiledList(lambda wanted: _select_keys(wanted).with_for_update(of=identity_keys))
 
 
 def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[PublicKey, OwnKey]:
     """The keys of identities; no other writer publishes with them before the transaction ends."""
     return {
-        PublicKey(author): OwnKey(PublicKey(author), IdentityId(identity), sealed, first == author)
+        PublicKey(author): OwnKey(PublicKey(author), IdentityId(identity), sealed, first == author, bool(is_here))
         for some in in_lists(sorted(wanted))
-        for author, identity, sealed, first in _lock_keys.rows(connection, some)
+        for author, identity, sealed, first, is_here in _lock_keys.rows(connection, some)
+    }
+
+
+def read_keys(connection: Connection, identity: IdentityId) -> dict[PublicKey, OwnKey]:
+    """The keys of an identity, for one who publishes nothing."""
+    return {
+        PublicKey(author): OwnKey(PublicKey(author), identity, sealed, first == author, bool(is_here))
+        for author, _, sealed, first, is_here in connection.execute(_select_keys([identity]))
     }
 
 
@@ -188,6 +205,21 @@ def shares_of(connection: Connection, instance: Hash) -> list[IdentityId]:
     """Whom an instance was sent to."""
     query = select(shares.c.identity).where(shares.c.instance == instance).order_by(shares.c.identity)
     return [IdentityId(found) for found in connection.scalars(query)]
+
+
+def authors_shared_with(connection: Connection, identity: IdentityId) -> list[PublicKey]:
+    """The keys that created what was sent to an identity."""
+    created = shares.join(entries, entries.c.hash == shares.c.instance).join(logs, logs.c.id == entries.c.log)
+    query = select(logs.c.author).select_from(created).where(shares.c.identity == identity).distinct()
+    return sorted(PublicKey(author) for author in connection.scalars(query))
+
+
+def remove_shares(connection: Connection, identity: IdentityId, authors: Collection[PublicKey]) -> None:
+    """Let nothing that these keys created count as sent to an identity any more."""
+    for some in in_lists(authors):
+        created = select(entries.c.hash).join_from(entries, logs, logs.c.id == entries.c.log)
+        is_theirs = created.where(entries.c.hash == shares.c.instance, logs.c.author.in_(some)).exists()
+        connection.execute(delete(shares).where(shares.c.identity == identity, is_theirs))
 
 
 # Idempotency

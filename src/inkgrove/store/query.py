@@ -39,6 +39,8 @@ from inkgrove.store.visibility import Reader, visible_to
 
 _BARE_ROW: Final = 1_000
 """About what a row has in an answer beside its values."""
+_KEPT: Final = 256
+"""How many different questions of a kind are kept as text: strangers can ask any number."""
 _ACCESS: Final = ROW_COLUMNS.index("_access")
 
 
@@ -104,8 +106,10 @@ class _Asked(NamedTuple):
         return [*found, visible_to(table, self.kind)] if self.is_restricted else found
 
 
-def _asked(view: View, where: Sequence[Filter], reader: Reader | None) -> tuple[_Asked, dict[str, Any]]:
-    conditions, parameters = split(dict(view.fields), where)
+def _asked(
+    connection: Connection, view: View, where: Sequence[Filter], reader: Reader | None
+) -> tuple[_Asked, dict[str, Any]]:
+    conditions, parameters = split(dict(view.fields), where, connection.dialect.name)
     kind = None if reader is None else reader.kind
     if reader is not None:
         parameters |= reader.parameters()
@@ -137,7 +141,7 @@ def read_page(
     for name, _ in sort:
         if (type_name := type_of(types, name)) == "blob" or is_array(type_name):
             raise BadFilter(f"values of {type_name} have no order", field=name)
-    asked, parameters = _asked(view, where, reader)
+    asked, parameters = _asked(connection, view, where, reader)
     fields = tuple((name, kind) for name, kind in view.fields if only is None or name in only)
     place: tuple[bool, ...] | None = None
     if after is not None:
@@ -185,14 +189,25 @@ def _as(kind: type | None, value: Any) -> Any:
     return value if kind is None or value is None else kind(value)
 
 
-@lru_cache(maxsize=256)
-def _page_queries(
-    asked: _Asked,
-    sort: tuple[tuple[str, bool], ...],
-    after: tuple[bool, ...] | None,
-    fields: tuple[tuple[str, str], ...],
-) -> list[Compiled]:
-    """The queries for a page in the order in which they are to be run; `after`: which of its values are null."""
+_Sort = tuple[tuple[str, bool], ...]
+_Place = tuple[bool, ...] | None
+"""Which values of the place that a page starts behind are null."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _page_queries(asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]) -> list[Compiled]:
+    """The queries for a page in the order in which they are to be run."""
+
+    def part(number: int) -> Compiled:
+        # Built when it is compiled, and not kept: the text is a hundredth of it.
+        return Compiled(lambda _: list(_build_page(asked, sort, after, fields))[number])
+
+    return [part(number) for number, _ in enumerate(_build_page(asked, sort, after, fields))]
+
+
+def _build_page(
+    asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]
+) -> Iterator[Select[Any]]:
     table, types = asked.table(), dict(asked.fields)
     keys = [Key(table.c[name], descends, name in types) for name, descends in sort]
     keys.append(Key(table.c._instance, keys[-1].descends if keys else False, may_be_null=False))
@@ -204,7 +219,7 @@ def _page_queries(
     if after is not None:
         names = enumerate(zip(after, keys, strict=True))
         place = [None if no else bindparam(f"after{n}", type_=key.column.type) for n, (no, key) in names]
-    return [Compiled(lambda _, part=part: part) for part in _parts(query, keys, place, never_null)]  # type: ignore[misc]
+    return _parts(query, keys, place, never_null)
 
 
 def _parts(
@@ -234,16 +249,18 @@ def read_row(connection: Connection, view: View, instance: Hash, reader: Reader 
     """One row by its instance, if it is there and may be seen."""
     if not view.is_built:
         return None
-    asked, parameters = _asked(view, (), reader)
+    asked, parameters = _asked(connection, view, (), reader)
     rows = _decode(connection, view, _row_query(asked).rows(connection, instance=instance, **parameters), view.fields)
     return rows[0] if rows else None
 
 
 @lru_cache(maxsize=1024)
 def _row_query(asked: _Asked) -> Compiled:
-    table = asked.table()
-    query = select(*_columns(table)).where(table.c._instance == bindparam("instance"), *asked.conditions(table))
-    return Compiled(lambda _: query)
+    def build(_: Connection) -> Select[Any]:
+        table = asked.table()
+        return select(*_columns(table)).where(table.c._instance == bindparam("instance"), *asked.conditions(table))
+
+    return Compiled(build)
 
 
 def read_rows(
@@ -252,7 +269,7 @@ def read_rows(
     """The rows of some instances, as far as they are there and may be seen."""
     if not view.is_built or not instances:
         return []
-    asked, parameters = _asked(view, (), reader)
+    asked, parameters = _asked(connection, view, (), reader)
     table = view.table()
     query = select(*_columns(table)).where(*asked.conditions(table))
     found: list[Any] = []
@@ -283,16 +300,18 @@ def count_rows(
     """How many rows a view has, or how many of them the reader sees."""
     if not view.is_built:
         return 0
-    asked, parameters = _asked(view, where, reader)
+    asked, parameters = _asked(connection, view, where, reader)
     row = _count_query(asked).first(connection, **parameters)
     return int(row[0])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KEPT)
 def _count_query(asked: _Asked) -> Compiled:
-    table = asked.table()
-    query = select(func.count()).select_from(table).where(*asked.conditions(table))
-    return Compiled(lambda _: query)
+    def build(_: Connection) -> Select[Any]:
+        table = asked.table()
+        return select(func.count()).select_from(table).where(*asked.conditions(table))
+
+    return Compiled(build)
 
 
 def not_gone(view: View, table: FromClause) -> list[ColumnElement[bool]]:

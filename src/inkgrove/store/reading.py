@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import LogEnded, MissingLink
@@ -238,6 +238,28 @@ def find_fork_proof(connection: Connection, author: PublicKey, log_id: int) -> F
     witnesses = select(entries.c.encoded).where(entries.c.hash.in_([row.first, row.second])).order_by(entries.c.hash)
     first, second = (verify_signed(decode_entry(encoded)) for encoded in connection.scalars(witnesses))
     return verify_fork_proof(first, second)
+
+
+def find_fork_proofs(connection: Connection, numbers: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
+    """For logs that are forked two entries each that prove the earliest known fork, as bytes; not verified again."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    first, second = entries.alias(), entries.alias()
+    for some in in_lists(numbers):
+        of_some = select(fork_proofs.c.log, func.min(fork_proofs.c.seq_num).label("seq_num"))
+        earliest = of_some.where(fork_proofs.c.log.in_(some)).group_by(fork_proofs.c.log).subquery()
+        query = (
+            select(fork_proofs.c.log, first.c.hash, first.c.encoded, second.c.hash, second.c.encoded)
+            .join_from(
+                fork_proofs,
+                earliest,
+                and_(fork_proofs.c.log == earliest.c.log, fork_proofs.c.seq_num == earliest.c.seq_num),
+            )
+            .join(first, first.c.hash == fork_proofs.c.first)
+            .join(second, second.c.hash == fork_proofs.c.second)
+        )
+        for log, one_hash, one, other_hash, other in connection.execute(query):
+            found[log] = (one, other) if one_hash < other_hash else (other, one)
+    return found
 
 
 def count_absent(connection: Connection, log: int) -> int:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, literal, or_, select, update
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.database import TryAgain, insert_new, put_row
-from inkgrove.store.node_tables import identities, relations
+from inkgrove.store.node_tables import identities, known_identities, relations
 
 State = Literal["requested", "accepted", "refused", "blocked"]
 Side = Literal["following", "followers"]
@@ -21,7 +21,7 @@ class ListedRelation:
     identity: IdentityId
     """The other one."""
     fqdn: str | None
-    """Its name, if it is hosted here."""
+    """Its name, if it is hosted here or was found elsewhere."""
     state: State
     group: str | None
     changed: int
@@ -89,6 +89,8 @@ def list_relations(
 ) -> list[ListedRelation]:
     """Both sides of an identity's relations, ordered by side and the other's id."""
     rows: list[Any] = []
+    lives_here = case((identities.c.lives_here, identities.c.fqdn))
+    name = func.coalesce(lives_here, known_identities.c.fqdn, identities.c.fqdn)
     for side, own, other, group in (
         ("followers", relations.c.followee, relations.c.follower, relations.c.followee_group),
         ("following", relations.c.follower, relations.c.followee, relations.c.follower_group),
@@ -96,8 +98,12 @@ def list_relations(
         if after is not None and side < after[0]:
             continue
         query = (
-            select(literal(side), other, identities.c.fqdn, relations.c.state, group, relations.c.changed)
-            .select_from(relations.outerjoin(identities, identities.c.id == other))
+            select(literal(side), other, name, relations.c.state, group, relations.c.changed)
+            .select_from(
+                relations.outerjoin(identities, identities.c.id == other).outerjoin(
+                    known_identities, known_identities.c.id == other
+                )
+            )
             .where(own == identity)
             .order_by(other)
             .limit(limit - len(rows))

@@ -1,4 +1,4 @@
-"""The box of requests: what strangers sent, until the recipient accepts or refuses them."""
+"""The box of requests: what strangers sent, until the recipient accepts or refuses it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
+from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import request_box
 from inkgrove.store.node_tables import identities
 
@@ -15,9 +16,14 @@ from inkgrove.store.node_tables import identities
 class HeldRequest:
     """A parcel that waits."""
 
+    id: int
     via: IdentityId
     instance: Hash
     arrived: int
+    schema: str | None
+    """Author and log of its schema, `AUTHOR/LOG`; None of what came before that was noted."""
+    size: int
+    """How many bytes the parcel has; 0 if the instance is held here already, by somebody of this node."""
 
 
 def lock_box(connection: Connection, recipient: IdentityId) -> None:
@@ -28,10 +34,26 @@ def lock_box(connection: Connection, recipient: IdentityId) -> None:
 
 
 def add_request(
-    connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash, parcel: bytes, now: int
+    connection: Connection,
+    recipient: IdentityId,
+    via: IdentityId,
+    instance: Hash,
+    parcel: bytes,
+    schema: str,
+    now: int,
 ) -> None:
-    """Put a parcel, encoded as a delivery of its own, into the box of a recipient, which must be locked."""
-    row = {"recipient": recipient, "via": via, "instance": instance, "parcel": parcel, "arrived": now}
+    """Put a parcel, encoded as a delivery of its own, into the box of a recipient, which must be locked.
+
+    An empty one stands for an instance that is in the log store already, sent by an identity of this node.
+    """
+    row = {
+        "recipient": recipient,
+        "via": via,
+        "instance": instance,
+        "parcel": parcel,
+        "arrived": now,
+        "schema": schema,
+    }
     connection.execute(insert(request_box), row)
 
 
@@ -53,16 +75,25 @@ def count_requests(connection: Connection, recipient: IdentityId, via: IdentityI
 
 def list_requests(connection: Connection, recipient: IdentityId) -> list[HeldRequest]:
     """What waits for a recipient, oldest first."""
-    columns = (request_box.c.via, request_box.c.instance, request_box.c.arrived)
-    query = select(*columns).where(request_box.c.recipient == recipient).order_by(request_box.c.id)
-    return [HeldRequest(IdentityId(row.via), Hash(row.instance), row.arrived) for row in connection.execute(query)]
+    size = func.length(request_box.c.parcel)
+    columns = (request_box.c.id, request_box.c.via, request_box.c.instance, request_box.c.arrived, request_box.c.schema)
+    query = select(*columns, size).where(request_box.c.recipient == recipient).order_by(request_box.c.id)
+    return [
+        HeldRequest(number, IdentityId(via), Hash(instance), *rest)
+        for number, via, instance, *rest in connection.execute(query)
+    ]
 
 
-def read_requests(connection: Connection, recipient: IdentityId, via: IdentityId) -> dict[int, bytes]:
-    """The parcels of one sender, oldest first, by number."""
+def read_requests(
+    connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
+) -> dict[int, tuple[Hash, bytes]]:
+    """The instances that one sender has sent, or the one named, oldest first, by number, with the parcels."""
     is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
-    query = select(request_box.c.id, request_box.c.parcel).where(is_it).order_by(request_box.c.id)
-    return dict(connection.execute(query).all())
+    if instance is not None:
+        is_it = and_(is_it, request_box.c.instance == instance)
+    columns = (request_box.c.id, request_box.c.instance, request_box.c.parcel)
+    query = select(*columns).where(is_it).order_by(request_box.c.id)
+    return {number: (Hash(found), parcel) for number, found, parcel in connection.execute(query)}
 
 
 def remove_read(connection: Connection, numbers: Collection[int]) -> None:
@@ -78,6 +109,12 @@ def remove_requests(
     if instance is not None:
         is_it = and_(is_it, request_box.c.instance == instance)
     connection.execute(delete(request_box).where(is_it))
+
+
+def remove_ended(connection: Connection, instances: Collection[Hash]) -> None:
+    """Take out what waits of instances that have ended, for whomever."""
+    for some in in_lists(instances):
+        connection.execute(delete(request_box).where(request_box.c.instance.in_(some)))
 
 
 def remove_old_requests(connection: Connection, recipient: IdentityId, before: int) -> None:

@@ -93,6 +93,19 @@ def _work_path(folder: Path, work: Work) -> Path:
     return folder / f"inkgrove_{work.name.lower()}.lock"
 
 
+def is_any_alive(folder: Path) -> bool:
+    """Whether a run on the views in a directory lives; SQLite only."""
+    for path in folder.glob("inkgrove_run_*.lock"):
+        try:
+            with path.open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            continue
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextmanager
 def doing(run: Run, work: Work) -> Iterator[None]:
     """Do a kind of work that no other process does meanwhile."""
@@ -181,9 +194,9 @@ def _lock(file: IO[str]) -> None:
 
 
 def _not_writable(folder: Path, err: OSError) -> StoreUnavailable:
+    advice = "check that it may be written and has space"
     return StoreUnavailable(
-        f"the directory {folder} cannot be used ({err.strerror or err}): check that it may be written and has space",
-        where=str(folder),
+        f"the directory {folder} cannot be used ({err.strerror or err}): {advice}", advice=advice, where=str(folder)
     )
 
 
@@ -199,7 +212,7 @@ class _PostgresRun:
             connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             if not _try_lock(connection, self.number):
                 connection.close()
-                raise StoreUnavailable("another process works under this run's number: try again")
+                raise StoreUnavailable("another process works under this run's number: try again", advice="try again")
         return connection
 
     def begin(self, work: Work) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -114,6 +115,15 @@ entries = Table(
 )
 Index(None, entries.c.log, entries.c.seq_num)
 Index(None, entries.c.log, entries.c.create_seq)
+FOR_FOLLOWERS: Final = text("access IN ('public', 'relations')")
+"""A message that says that its instance is for followers; a condition in plain text, so that its index is found."""
+Index(
+    "ix_entries_for_followers",
+    entries.c.log,
+    entries.c.seq_num,
+    sqlite_where=FOR_FOLLOWERS,
+    postgresql_where=FOR_FOLLOWERS,
+)
 Index(
     None,
     entries.c.ref_hash,

@@ -140,8 +140,12 @@ def _format(connection: Connection) -> int | None:
 
 def _make_anew(connection: Connection) -> None:
     lock_form(connection)
-    if _format(connection) == FORMAT:
-        return
+    if _format(connection) != FORMAT:
+        drop_all_views(connection)
+
+
+def drop_all_views(connection: Connection) -> None:
+    """Begin with no view at all: they are built again."""
     if inspect(connection).has_table(views.name):
         for name in inspect(connection).get_table_names():
             if _OF_ONE_VIEW.match(name):

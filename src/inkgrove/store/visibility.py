@@ -1,7 +1,7 @@
 """Who may see a row, as one SQL condition that every reading route shares (docs/protocol.md section 8).
 
 The newest held word counts: `self` is for the owner alone, `closed` for those it names and was sent to, `listed` (also
-without a word) for those it was sent to, `relations` for accepted followers too, `public` for everyone. The owner sees
+without a word) for those it was sent to, `relations` for accepted followers, `public` for everyone. The owner sees
 everything of their own, and nobody sees what has expired.
 """
 
@@ -63,14 +63,17 @@ class Reader:
 
     @property
     def kind(self) -> int | None:
-        """What `visible_to` takes: how many keys the reader has; None for anybody."""
-        return None if self.identity is None else len(self.own_keys)
+        """What `visible_to` takes: how many keys, as the next power of two, so that kinds are few; None for anybody."""
+        if self.identity is None:
+            return None
+        return 1 << (len(self.own_keys) - 1).bit_length() if self.own_keys else 0
 
     def parameters(self) -> dict[str, Any]:
         """The values for a query with the condition `visible_to` of this kind."""
         if self.identity is None:
             return {"now": self.now}
-        keys = {f"own_key_{number}": key for number, key in enumerate(self.own_keys)}
+        # The last key stands for those that are missing.
+        keys = {f"own_key_{n}": self.own_keys[min(n, len(self.own_keys) - 1)] for n in range(self.kind or 0)}
         return {"now": self.now, "reader": self.identity, "reader_text": _mention(self.identity), **keys}
 
 
@@ -126,7 +129,7 @@ def _is_visible(rows: FromClause, who: _Who | None, now: Any, earlier: Earlier |
         was_sent, is_followed = _was_sent(rows, who.identity, earlier), _is_followed(rows, who.identity, earlier)
         choices += [
             rows.c._author.in_(who.keys),
-            and_(or_(rows.c._access.is_(None), has_mode(rows, "listed"), has_mode(rows, "relations")), was_sent),
+            and_(or_(rows.c._access.is_(None), has_mode(rows, "listed")), was_sent),
             and_(has_mode(rows, "closed"), rows.c._access.contains(who.text), was_sent),
             and_(has_mode(rows, "relations"), is_followed),
         ]

@@ -8,10 +8,12 @@ from sqlalchemy import Connection, bindparam, insert, null, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
+from inkgrove.store.blob_references import Heard, is_of_interest, note_heard
 from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import execute_many, in_lists, insert_new
-from inkgrove.store.decide import Decision, LogFacts
+from inkgrove.store.decide import SOUND, Decision, LogFacts
 from inkgrove.store.ingests import What
+from inkgrove.store.messages import InstanceKey
 from inkgrove.store.prepare import Content, Prepared
 from inkgrove.store.registry import number_schemas
 from inkgrove.store.tables import entries, fork_proofs, ingests, log_schemas, logs
@@ -139,6 +141,20 @@ class Writes:
             for log in self.logs.values()
         ])  # fmt: skip
         execute_many(connection, _INSERT_INGEST, self.happened)
+        note_heard(connection, [
+            Heard(
+                InstanceKey(facts.id, create_seq_of(facts.id, seq_num, item.content, targets)),
+                facts.author,
+                seq_num,
+                item.signed.hash,
+                item.content.message,
+                is_newest=seq_num > facts.first_height and facts.standing == SOUND,
+            )
+            for facts, item in both
+            if item.content is not None
+            and is_of_interest(item.content.message)
+            and (seq_num := item.signed.entry.seq_num)
+        ])  # fmt: skip
 
 
 Targets = dict[tuple[int, Hash], int]
@@ -179,16 +195,19 @@ def message_values(
     log: int, own_seq: int, content: Content, schemas: dict[SchemaId, int], targets: Targets
 ) -> tuple[Any, ...]:
     """The values of `MESSAGE_COLUMNS`, all but the payload."""
-    create_seq, ref_hash = own_seq, None
-    if isinstance(content.instance, Hash):
-        create_seq = targets.get((log, content.instance), own_seq)
-        ref_hash = content.instance if create_seq == own_seq else None
-    elif content.instance is not None:
-        # A number that is not below its own names no create, whatever else arrives.
-        create_seq = min(content.instance, own_seq)
+    create_seq = create_seq_of(log, own_seq, content, targets)
+    ref_hash = content.instance if isinstance(content.instance, Hash) and create_seq == own_seq else None
     schema = content.schema
     number, version = (schemas[schema.schema_id], schema.version) if schema is not None else (None, None)
     return content.kind, number, version, create_seq, ref_hash, content.code, content.access
+
+
+def create_seq_of(log: int, own_seq: int, content: Content, targets: Targets) -> int:
+    """The place of the entry that a message is folded with: its create, else itself."""
+    if isinstance(content.instance, Hash):
+        return targets.get((log, content.instance), own_seq)
+    # A number that is not below its own names no create, whatever else arrives.
+    return own_seq if content.instance is None else min(content.instance, own_seq)
 
 
 def move_waiting(connection: Connection, arrived: Targets) -> None:

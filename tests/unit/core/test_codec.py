@@ -1,11 +1,13 @@
 """VarU64, hashes, lipmaa, keys and the entry codec: round trips, edges, and what each refuses."""
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry, sign_entry
 from inkgrove.core.errors import (
     BadHashText,
@@ -22,7 +24,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.core.hashing import Flavour, Hash, hash_bytes, hash_yamf, hash_yasmf, parse_hash
 from inkgrove.core.keys import SecretKey, identity_of, parse_public_key, parse_secret_key, verify_signature
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.lipmaa import has_lipmaa_link, least_repunit_at_or_above, lipmaa
 from inkgrove.core.varu64 import decode_varu64, encode_varu64
 from inkgrove.core.verify import verify_signed
 from tests.support.logs import LogBuilder, key
@@ -72,6 +74,29 @@ def test_lipmaa_of_the_first_forty() -> None:
 def test_lipmaa_follows_the_text_up_to_u64(n: int) -> None:
     assert lipmaa(n) == lipmaa_by_the_text(n)
     assert 1 <= lipmaa(n) < n
+
+
+@pytest.mark.parametrize("function", [lipmaa, has_lipmaa_link, least_repunit_at_or_above, certificate_pool])
+@pytest.mark.parametrize(
+    ("number", "refusal"),
+    [
+        (0, ZeroSeqNum),
+        (-1, ZeroSeqNum),
+        (-(2**70), ZeroSeqNum),
+        (3**42 // 2 + 1, VarU64OutOfRange),
+        (3**60, VarU64OutOfRange),
+    ],
+)
+def test_what_is_no_sequence_number_is_refused_at_once(
+    function: Callable[[int], object], number: int, refusal: type[InkgroveError]
+) -> None:
+    with pytest.raises(refusal):
+        function(number)
+
+
+@pytest.mark.parametrize("function", [lipmaa, has_lipmaa_link, least_repunit_at_or_above, certificate_pool])
+def test_the_greatest_sequence_number_is_one(function: Callable[[int], object]) -> None:
+    function(2**64 - 1)
 
 
 def test_hashes_carry_their_headers() -> None:

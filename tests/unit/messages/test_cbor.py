@@ -6,7 +6,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.errors import CborBadUtf8, CborBignum, CborNotFinite, CborNulCharacter, CborTooDeep, InkgroveError
+from inkgrove.core.errors import (
+    CborBadUtf8,
+    CborBignum,
+    CborNotFinite,
+    CborNulCharacter,
+    CborTooComplex,
+    CborTooDeep,
+    InkgroveError,
+)
 from inkgrove.messages import cbor
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 
@@ -162,3 +170,15 @@ def test_foreign_objects_are_a_programming_error() -> None:
 )
 def test_tagged_timestamps(data: str, text: str) -> None:
     assert cbor.decode(bytes.fromhex(data)) == parse_timestamp(text)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x9a\x00\x20\x00\x00" + b"\0" * 0x200000, b"\x5a\x00\x20\x00\x00" + b"\0" * 0x200000 + b"\xff"]
+)
+def test_more_than_a_message_must_be_simple_and_without_fault(data: bytes) -> None:
+    with pytest.raises(CborTooComplex):
+        cbor.decode(data)
+
+
+def test_more_than_a_message_in_few_parts_is_read() -> None:
+    assert cbor.decode(b"\x5a\x00\x20\x00\x00" + b"\0" * 0x200000) == bytes(0x200000)

@@ -6,6 +6,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.reference.values import UNFIT, Unfit, convert, fit
+from inkgrove.schema.types import CHECKS, MISFIT
 
 HASH = b"\x00\x20" + b"\x01" * 32
 EPOCH = Timestamp(0)
@@ -118,3 +119,15 @@ def test_value_converts_as_the_table_says(value: Value, old: str, new: str, expe
     found = convert(value, old, new)
     assert found == expected
     assert type(found) is type(expected)
+
+
+WHITE_SPACE = {*range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029}
+WHITE_SPACE |= {0x202F, 0x205F, 0x3000}
+
+
+def test_both_folds_refuse_the_white_space_that_the_protocol_lists_in_the_type_of_a_blob() -> None:
+    for number in [*range(0x3100), 0xFEFF, 0x1F995]:
+        blob: Value = {"hash": HASH, "size": 0, "type": f"a{chr(number)}b/c{chr(number)}d"}
+        is_refused = number in WHITE_SPACE or chr(number) == "/"
+        assert (fit(blob, "blob") is UNFIT) is is_refused, hex(number)
+        assert (CHECKS["blob"](blob) is MISFIT) is is_refused, hex(number)

@@ -1,5 +1,7 @@
 """Schemas folded from messages: versions, fields with their permanent ids, reverts, and what ends a schema."""
 
+import subprocess
+import sys
 from time import perf_counter
 
 import pytest
@@ -9,9 +11,10 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
+from inkgrove.reference.values import is_pattern
 from inkgrove.schema.field import FieldId
 from inkgrove.schema.schema import Schema, fold_schema
-from inkgrove.schema.validation import compile_pattern, validator
+from inkgrove.schema.validation import check_patterns, validator
 
 SCHEMA_ID = SchemaId(PublicKey(b"\1" * 32), 12)
 META = "kind: schema-meta\nname: slothmail\nspec: 1\n"
@@ -158,6 +161,15 @@ def test_exactly_256_fields_are_fine() -> None:
     )
 
 
+def test_fold_goes_on_from_versions_that_are_known() -> None:
+    documents = [*SLOTHMAIL, "kind: schema-meta\nname: other\nspec: 1\n", "kind: schema-revert\ntarget: 2\n"]
+    payloads = {n: encode_message(m) for n, m in enumerate(parse_messages("---\n".join(documents)), start=1)}
+    whole = fold_schema(SCHEMA_ID, payloads)
+    assert len(whole.versions) == 6
+    for known in range(7):
+        assert fold_schema(SCHEMA_ID, payloads, first=whole.versions[:known]) == whole
+
+
 def test_first_entry_must_be_a_meta() -> None:
     schema = schema_of(SLOTHMAIL[1])
     assert (schema.versions, schema.stopped_at) == ((), 1)
@@ -191,10 +203,58 @@ def test_catastrophic_patterns_take_linear_time(pattern: str) -> None:
     assert perf_counter() - start < 1
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_taken"),
+    [
+        (r".{1,255}", True),
+        (r"(?s).{1,500}", True),
+        (r"[\pL\pN ._-]+", True),
+        (r"\p{Lu}\p{Ll}+( \p{Lu}\p{Ll}+)*", True),
+        (r"\pL{1,5}", True),
+        (r"\pL{1,20}", False),
+        (r"(?s).*(" + "|".join(f"a.{{{n}}}" for n in range(100, 160)) + ")", False),
+        (r"((.{10}){10}){10}|((.{9}){10}){10}", False),
+    ],
+)
+def test_pattern_has_a_bounded_memory_in_both_folds(pattern: str, is_taken: bool) -> None:
+    assert is_pattern(pattern) is is_taken
+    try:
+        check_patterns([pattern])
+    except BadPattern:
+        assert not is_taken
+    else:
+        assert is_taken
+
+
+def test_pattern_that_is_too_large_is_refused_with_a_way_out() -> None:
+    with pytest.raises(BadPattern, match=r"128 KiB: write \+ instead of counts"):
+        check_patterns(["[\\pL ]{1,64}"])
+
+
+_MEMORY = """
+from pathlib import Path
+from inkgrove.schema.validation import validator
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+text = "".join("ab"[(n * n * 7919 >> 5) % 2] for n in range(1_000))
+kept = [validator(f"(?s).*a.{{{n}}}b[^x]*{n}|(?:[a-z]{{1,40}}[0-9]?){{1,9}}x{n}", "text") for n in range(100, 800, 2)]
+kept[0](text)
+before = resident()
+for matches in kept:
+    matches(text)
+print(resident() - before)
+"""
+
+
+def test_hundreds_of_patterns_leave_little_in_memory() -> None:
+    grown = int(subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, check=True, text=True).stdout)
+    assert grown < 100 * 1024 * 1024
+
+
 @pytest.mark.parametrize("pattern", ["(", "a{2000}", "(?=x)", "(?<!x)y", "(x)\\1", "[z-a]", "*", "\\"])
 def test_unsupported_pattern_is_refused_with_a_reason(pattern: str) -> None:
     with pytest.raises(BadPattern) as caught:
-        compile_pattern(pattern)
+        check_patterns([pattern])
     assert isinstance(caught.value, InkgroveError)
     assert "\n" not in caught.value.message
 

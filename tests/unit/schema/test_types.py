@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash, hash_yamf
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.reference.values import Unfit, fit
 from inkgrove.schema.conversion import CONVERSIONS, conversion
 from inkgrove.schema.types import CHECKS, MISFIT
+from inkgrove.store.filters import cells_of, make_filter
 
 MOMENT = parse_timestamp("2020-05-22T11:58:50Z")
 PICTURE = {"hash": hash_yamf(b"picture"), "size": 7, "type": "image/png"}
@@ -37,6 +40,10 @@ M = MISFIT
         ("float", 2**53, 2.0**53),
         ("float", 2**53 + 1, M),
         ("float", -(2**64), -(2.0**64)),
+        ("float", 10**20, 1e20),
+        ("float", 10**400, M),
+        ("float", -(10**400), M),
+        ("float[]", [1, 10**400], M),
         ("float", True, M),
         ("float", "1.5", M),
         ("boolean", True, True),
@@ -175,3 +182,16 @@ def test_every_pair_of_the_table_is_tested_where_it_converts_and_where_it_falls_
     never_fail = {("integer", "text"), ("boolean", "text"), ("timestamp", "text"), ("varchar", "text")}
     assert set(CONVERSIONS) <= converts
     assert set(CONVERSIONS) - never_fail <= falls_back
+
+
+@pytest.mark.parametrize("text", ["[1" + "0" * 400 + "]", "[1e999]", "[" + "9" * 5000 + "]"])
+def test_filter_with_a_number_beyond_all_floats_is_refused(text: str) -> None:
+    with pytest.raises(BadFilter):
+        cells_of({"weight": "float"}, make_filter("weight", "in", text, {"weight": "float"}))
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 2**53 + 1, 10**20, 2**1023])
+def test_both_folds_take_the_same_integers_for_floats(number: int) -> None:
+    kept, fitting = CHECKS["float"](number), fit(number, "float")
+    assert (kept is M) == isinstance(fitting, Unfit)
+    assert kept is M or kept == fitting

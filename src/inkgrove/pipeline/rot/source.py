@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from inkgrove.pipeline.planned import PlannedSource
-from inkgrove.store.opening import open_store
+from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
 from inkgrove.store.rot_selection import may_rot, select_copies
 from inkgrove.store.rot_tables import copies
 
@@ -77,7 +76,7 @@ class CopySource(PlannedSource):
 
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.place = options["store"]
+        self.place = place_of(options)
         self.parts = int(options.get("partitions", 1))
         self.guards = [name for name in options.get("guards", "").split(",") if name]
         self.now, self.absence = int(options["now"]), int(options["absence"])
@@ -91,7 +90,7 @@ class _Reader(DataSourceReader):
         query = select_copies(self.guards, self.now, self.absence).where(may_rot(self.now))
         if self.parts > 1:
             query = query.where((copies.c.log + copies.c.create_seq) % self.parts == partition.part)
-        with open_store(self.place) as store, store.database.reading() as connection:
+        with open_existing(self.place) as store, store.database.reading() as connection:
             found = connection.execute(query, execution_options={"yield_per": _ROWS})
             for rows in found.partitions(_ROWS):
                 columns = zip(*rows, strict=True)

@@ -1,0 +1,64 @@
+"""For whom a parcel is, asked before anything in it is verified: signatures are dear, and keys to make them are not.
+
+docs/protocol.md section 8.9. Nothing here believes the parcel: a wrong word on its author only makes it look like that
+of somebody whom a recipient knows, and then a signature refuses it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import BadParcel, InkgroveError
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import StrangerSendsTooMuch, UnknownRecipient
+from inkgrove.messages.delivery import Parcel
+from inkgrove.node.acceptance import Standing, standing_of
+from inkgrove.node.errors import Blocked
+from inkgrove.node.held import owner_of
+from inkgrove.store.identities import living_among
+
+STRANGER_ENTRIES: Final = 2_000
+"""How many entries of a delivery are verified for recipients who do not know the sender."""
+_AUTHOR: Final = slice(1, 33)
+"""Where the author stands in an entry."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many entries are still verified for strangers in a delivery."""
+
+    entries: int = STRANGER_ENTRIES
+
+
+def refusals_of(
+    connection: Connection, via: IdentityId, parcel: Parcel, budget: Budget
+) -> Mapping[IdentityId, InkgroveError]:
+    """For which recipients a parcel is refused as it is, and why; whoever is left makes it worth verifying.
+
+    Raises `BadParcel` if its entries are of several authors.
+    """
+    living = living_among(connection, set(parcel.recipients))
+    refused: dict[IdentityId, InkgroveError] = {
+        to: UnknownRecipient(f"{to} does not live here") for to in parcel.recipients if to not in living
+    }
+    if not living:
+        return refused
+    author = decode_entry(parcel.entries[0][0]).author
+    if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
+        raise BadParcel("the entries of a parcel are of one log")
+    owner = owner_of(connection, author)
+    standings = {to: standing_of(connection, to, via, owner, parcel.instance) for to in living}
+    refused |= {
+        to: Blocked("the recipient does not take anything from there")
+        for to, standing in standings.items()
+        if standing is Standing.BLOCKED
+    }
+    if Standing.STRANGER in standings.values() and Standing.KNOWN not in standings.values():
+        budget.entries -= len(parcel.entries)
+        if budget.entries < 0:
+            words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
+            refused |= {to: StrangerSendsTooMuch(words) for to in standings if to not in refused}
+    return refused
