@@ -119,8 +119,9 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/federation/copies/{instance}"): Route(Who.ANYBODY, path=f"/federation/copies/{UNKNOWN}", right={401}),
     ("PUT", "/me/following/{name}"): Route(Who.IDENTITY, {}, path="/me/following/{admin}"),
     ("DELETE", "/me/following/{name}"): Route(Who.IDENTITY, path="/me/following/{admin}", as_john=404),
-    ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{admin}"),
-    ("DELETE", "/me/followers/{name}"): Route(Who.IDENTITY, path="/me/followers/{admin}", as_john=404),
+    # Not of who sent her something: to block them would take it away.
+    ("PUT", "/me/followers/{name}"): Route(Who.IDENTITY, {"state": "blocked"}, path="/me/followers/{mary}"),
+    ("DELETE", "/me/followers/{name}"): Route(Who.IDENTITY, path="/me/followers/{mary}", as_john=404),
     ("POST", "/schemas"): Route(Who.IDENTITY, {"name": "more"}),
     ("POST", "/schemas/{author}/{log_id}/versions"): Route(
         Who.IDENTITY, {"kind": "schema-revert", "target": 2}, path="/schemas/{empty}/versions", right={422}, as_john=403

@@ -269,7 +269,7 @@ def _finding(lives_at: str) -> Iterator[None]:
     responses=responses(*_OWN, errors.BadName, errors.UnknownHome, QuotaUsedUp),
 )
 async def make_challenge(
-    request: Request, node: NodeDependency, caller: CallerDependency, body: WantedChallenge
+    request: Request, node: NodeDependency, token: TokenDependency, body: WantedChallenge
 ) -> dict[str, Any]:
     """A challenge for whoever brings an identity: its first key signs it, within minutes, for one use."""
     key = parse_public_key(body.key)
@@ -277,7 +277,7 @@ async def make_challenge(
     answer: dict[str, Any] = {"challenge": made.text, "expires": str(Timestamp(made.expires))}
     if body.lives_at is not None:
         if node.settings.registration != "open":
-            caller.require_administrator()
+            (await run_in_threadpool(sessions.authenticate, node, token)).require_administrator()
         with _finding(body.lives_at):
             place, document = await federation_of(request).discovery.find_end(key, body.lives_at)
         payload = b64encode(encode_message(document)).decode()

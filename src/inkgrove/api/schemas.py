@@ -22,6 +22,7 @@ from inkgrove.node.publish_schema import AddVersion, CreateSchema, parse_schema_
 from inkgrove.node.schemas import Schemas
 from inkgrove.node.sessions import authenticate
 from inkgrove.schema.schema import append_version
+from inkgrove.store.identities import keys_of
 
 router = APIRouter(tags=["schemas"])
 
@@ -127,12 +128,15 @@ async def add_version(request: Request, author: str, log_id: Annotated[int, Path
 def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -> Response:
     """Compile the patterns of a version and of those before it, in one of the few threads for what takes long.
 
-    So the one writer of the node, for whom all others wait, finds them compiled. The answer is empty. Raises `BadToken`
-    before anything is compiled, and whatever is wrong with the version.
+    So the one writer of the node, for whom all others wait, finds them compiled. The answer is empty. Raises what is
+    wrong with the token or the rights of the caller, before anything is compiled, and whatever is wrong with the
+    version.
     """
-    authenticate(node, token)
+    identity = authenticate(node, token).require_identity()
+    authors = node.database.read(lambda connection: keys_of(connection, identity))
     before = schemas.read(work.schema)
-    if before.versions and before.stopped_by is None:
+    # Of a schema of somebody else nothing is compiled: `publish` says what is wrong.
+    if work.schema.author in authors and before.versions and before.stopped_by is None:
         append_version(before, work.message)
     return Response()
 
