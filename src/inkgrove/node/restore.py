@@ -4,6 +4,7 @@ docs/protocol.md section 7.4. Nothing of the home changes before the whole backu
 manifest, and the database is exchanged in one step.
 """
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from inkgrove.node.mark import make_mark, path_of
 from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
 from inkgrove.node.signing import AUTHOR_KEY
 from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.database import FILE_NAME
+from inkgrove.store.database import FILE_NAME, Database
 from inkgrove.store.durable_file import give_name, make_directory, sync_directory, sync_file, write_new_file
 from inkgrove.store.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
 from inkgrove.store.log_store import LogStore
@@ -44,6 +45,8 @@ from inkgrove.store.view_store import FILE_NAME as VIEWS_FILE
 from inkgrove.store.view_store import drop_all_views, open_views
 
 _ASIDE: Final = "replaced-"
+_HANG_UP_SECONDS: Final = 5.0
+"""A server ends the connection of a process that is gone a moment later, or more if it has much to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,18 @@ def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
     return epoch
 
 
+def _count_others(database: Database) -> int:
+    """How many others are connected to a PostgreSQL database, once those who have just hung up are gone."""
+    until = time.monotonic() + _HANG_UP_SECONDS
+    while (others := others_connected(database)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return others
+
+
 def _look_at_target(place: str) -> tuple[Epoch | None, int, bool]:
     """What a database says of itself, how many entries it holds, and whether nobody has anything in it."""
     with open_store(place) as store:
-        if store.database.is_postgresql and (others := others_connected(store.database)):
+        if store.database.is_postgresql and (others := _count_others(store.database)):
             raise HomeInUse(f"{others} others are connected to the database: end them first")
         entries = sum(state.held for state in store.logs().values())
         is_empty = not entries and not store.database.read(hosts_anybody)
