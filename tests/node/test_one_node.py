@@ -11,6 +11,7 @@ import pytest
 from examples.demo.ports import free_port
 from inkgrove.node import requests
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.deliveries import waiting_recipients
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
@@ -87,6 +88,27 @@ def test_what_was_passed_on_is_its_owners_when_somebody_is_blocked(town: Town) -
     assert john.put("/me/followers/jane.haiku.ink", json={"state": "blocked"}).status_code == 200
     assert john.get(f"/instances/{mail}").status_code == 404
     assert carol.get(f"/instances/{mail}").status_code == 200
+
+
+def test_sender_sees_that_it_arrived_once_a_relation_says_so(town: Town) -> None:
+    """To accept or to refuse from the box is told to nobody, as between nodes; nothing of it goes over the network."""
+    jane, john = town.person("jane"), town.person("john")
+    mails = [create(jane, town.schema, recipients=["john.haiku.ink"])["instance"] for _ in range(3)]
+
+    def states() -> list[str]:
+        answers = (jane.get(f"/instances/{mail}/deliveries").json()["deliveries"] for mail in mails)
+        return [item["state"] for deliveries in answers for item in deliveries]
+
+    for mail, decision in zip(mails, ("accept", "refuse"), strict=False):
+        assert john.post(f"/me/requests/{jane.id.hex()}/{mail}", json={"decision": decision}).status_code == 200
+    assert states() == ["held"] * 3
+    john.put("/me/following/jane.haiku.ink", json={})
+    assert jane.put("/me/followers/john.haiku.ink", json={"state": "accepted"}).status_code == 200
+    assert states() == ["delivered"] * 3
+    assert town.node.node.database.read(waiting_recipients) == []
+    assert john.get("/me/requests").json() == {"requests": []}
+    town.build()
+    assert {john.get(f"/instances/{mail}").status_code for mail in mails} == {200}
 
 
 def test_box_is_not_filled_by_what_its_owner_cannot_see(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

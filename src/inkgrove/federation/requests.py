@@ -16,6 +16,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.sending_here import Sent, note_fate, receive_here
 from inkgrove.store.accepted_senders import add_sender, remove_sender
 from inkgrove.store.copies import hold
+from inkgrove.store.deliveries import held_here
 from inkgrove.store.relations import find_state, lock_state
 from inkgrove.store.requests import read_requests, remove_read, remove_requests
 
@@ -63,7 +64,7 @@ def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Re
         add_sender(connection, recipient, via, node.clock())
 
     node.database.write(work)
-    return _release(node, recipient, via, is_told=False)
+    return _release(node, recipient, via)
 
 
 def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
@@ -73,13 +74,20 @@ def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
 
 
 def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
-    """Take in what waits of a sender to whom the recipient is related by now; a sender of this node sees it."""
-    return _release(node, recipient, via, is_told=True)
+    """Take in what waits of a sender to whom the recipient is related by now.
+
+    A sender of this node sees that they have it, also what they took in or refused before: between nodes all that
+    waits, as far as the sender knows, is sent again.
+    """
+    receipts = _release(node, recipient, via)
+    for instance in node.database.read(lambda connection: held_here(connection, via, recipient)):
+        receipts += _take_here(node, Sent(recipient, instance, via), is_told=True)
+    return receipts
 
 
-def _release(node: Node, recipient: IdentityId, via: IdentityId, *, is_told: bool) -> list[Receipt]:
+def _release(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
     parcels = node.database.read(lambda connection: read_requests(connection, recipient, via))
-    return _take(node, recipient, via, parcels, is_told=is_told) if parcels else []
+    return _take(node, recipient, via, parcels) if parcels else []
 
 
 def release_related(node: Node, one: IdentityId, other: IdentityId) -> None:
@@ -89,13 +97,7 @@ def release_related(node: Node, one: IdentityId, other: IdentityId) -> None:
 
 
 def _take(
-    node: Node,
-    recipient: IdentityId,
-    via: IdentityId,
-    parcels: Parcels,
-    *,
-    is_wanted: bool = False,
-    is_told: bool = False,
+    node: Node, recipient: IdentityId, via: IdentityId, parcels: Parcels, *, is_wanted: bool = False
 ) -> list[Receipt]:
     # Received again as if it came now: what was said about access since then counts. Only then does it leave the box,
     # so that a crash in between loses nothing.
@@ -104,12 +106,12 @@ def _take(
         if parcel:
             receipts += receive(node, decode_delivery(parcel), is_wanted=is_wanted)
         else:
-            receipts += _take_here(node, Sent(recipient, instance, via), is_wanted=is_wanted, is_told=is_told)
+            receipts += _take_here(node, Sent(recipient, instance, via), is_wanted=is_wanted)
     node.database.write(lambda connection: remove_read(connection, list(parcels)))
     return receipts
 
 
-def _take_here(node: Node, item: Sent, *, is_wanted: bool, is_told: bool) -> list[Receipt]:
+def _take_here(node: Node, item: Sent, *, is_wanted: bool = False, is_told: bool = False) -> list[Receipt]:
     """Let the recipient see what an identity of this node sent, which is in the log store already.
 
     `is_told`: the sender sees what became of it, as they see the relation that it follows from.

@@ -240,6 +240,13 @@ def retry_held(connection: Connection, via: IdentityId, recipient: IdentityId, n
     connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "held").values(values))
 
 
+def held_here(connection: Connection, via: IdentityId, recipient: IdentityId) -> list[Hash]:
+    """What a recipient of this node was sent by another one of it and, as far as the sender knows, waits."""
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, deliveries.c.wanted == HERE)
+    query = select(deliveries.c.instance).where(is_theirs, deliveries.c.state == "held").order_by(deliveries.c.place)
+    return [Hash(instance) for instance in connection.scalars(query)]
+
+
 def retry_refused(connection: Connection, via: IdentityId, recipient: IdentityId, code: str, now: int) -> None:
     """Send again what a recipient's node refused for a reason that has gone; a receipt under way is out of date."""
     is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
