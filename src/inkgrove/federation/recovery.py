@@ -34,6 +34,7 @@ from inkgrove.messages.replication import MEDIA_TYPE, Entries, LogHeight
 from inkgrove.node.name_rules import bind_administrators
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_own
+from inkgrove.node.signing import AUTHOR_KEY
 from inkgrove.store.decide import SOUND
 from inkgrove.store.identities import list_identities
 from inkgrove.store.own_logs import find_receivers, kept_keys, names_of_others
@@ -254,7 +255,7 @@ class Recovery:
             for identity, some in keys.items()
             for author, sealed in some
         ]
-        file = self._node.home / "keys" / "author.key"  # signs schemas of this home, and is no identity's
+        file = self._node.home / AUTHOR_KEY  # signs schemas of this home, and is no identity's
         if file.exists():
             secret = parse_secret_key(file.read_text().strip())
             found.append(_Asker(identity_of(secret.public), "", secret.public, secret))
