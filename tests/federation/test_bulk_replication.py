@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.federation import bulk_import
-from inkgrove.federation.bulk_import import BulkIntake
+from inkgrove.federation.bulk_import import ArchiveImporter, BulkIntake, ImportedArchive
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadAnswer
+from inkgrove.federation.errors import BadAnswer, ImportFailed
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.offering import HEIGHTS_PATH
 from inkgrove.federation.replicating import Taken
@@ -37,7 +36,7 @@ from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, run
 from tests.support.publishing import make_schema, schema_id
-from tests.support.replication import held, sync
+from tests.support.replication import SPARK, held, sync
 
 
 def identity_with_revoked_key(schema: SchemaVersion) -> list[LogBuilder]:
@@ -92,11 +91,17 @@ def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
         assert list((b.home / "replication").rglob("*.parquet")) == []
 
 
-def bulk_intake(node: Node, taken: Taken, few: int = 5_000) -> BulkIntake:
-    return BulkIntake(node, taken, node.home / "replication", asyncio.Semaphore(1), few=few)
+async def import_nothing(_node: Node, archive: Path) -> ImportedArchive:
+    raise AssertionError(f"{archive} is not to be imported")
 
 
-def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def bulk_intake(
+    node: Node, taken: Taken, few: int = 5_000, *, importer: ArchiveImporter = import_nothing
+) -> BulkIntake:
+    return BulkIntake(node, taken, node.home / "replication", importer, asyncio.Semaphore(1), few=few)
+
+
+def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node) -> None:
     """As the running node and a command that sync with the same peer."""
     logs = [LogBuilder(key(54)).grow(30), LogBuilder(key(55)).grow(40)]
     left = node.home / "replication" / "of a process that was killed"
@@ -104,17 +109,16 @@ def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node, mon
     (left / "archive.parquet").write_bytes(b"half")
     imported: list[int] = []
 
-    async def count(_node: Node, archive: Path) -> dict[str, object]:
+    async def count(_node: Node, archive: Path) -> ImportedArchive:
         rows = pq.read_table(archive).num_rows
         imported.append(rows)
         await asyncio.sleep(0.05)
-        return {"appended": rows, "rejected": {}}
+        return ImportedArchive(rows, {})
 
-    monkeypatch.setattr(bulk_import, "import_archive", count)
     taken = [Taken(), Taken(), Taken()]
 
     async def work() -> None:
-        intakes = [bulk_intake(node, item, few=10) for item in taken]
+        intakes = [bulk_intake(node, item, few=10, importer=count) for item in taken]
         for intake, log in zip(intakes, [*logs, logs[0]], strict=True):
             await intake.use(Entries(_items(log), None), {(log.secret.public, 1)})
         assert not left.exists()
@@ -173,7 +177,8 @@ def test_much_that_was_promised_as_little_goes_into_an_archive_after_all(tmp_pat
 
     async def work(bulk: int) -> Synced:
         transport = Lying()
-        return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync("eve.c.ink")
+        replicator = Replicator(node, transport, Discovery(node, transport), importer=SPARK, bulk=bulk)
+        return await replicator.sync("eve.c.ink")
 
     try:
         synced = run(work(25))
@@ -197,3 +202,29 @@ def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) 
     assert sorted(place for _, _, place in held(node)) == [1, 2, 3]
     assert (taken.received, taken.stored, sum(taken.refused.values())) == (4, 3, 1)
     assert not (node.home / "replication").exists()
+
+
+def test_import_that_fails_says_why_and_with_which_exit_code(node: Node) -> None:
+    archive = node.home / "archive.parquet"
+    archive.write_bytes(b"half")
+
+    async def work() -> None:
+        await SPARK(node, archive)
+
+    with pytest.raises(ImportFailed, match=r"ended with code 1: error: .*archive\.parquet") as raised:
+        run(work(), seconds=120)
+    assert raised.value.data["exit_code"] == 1
+
+
+def test_without_an_importer_however_much_comes_in_batches(tmp_path: Path) -> None:
+    with federation(tmp_path, "ab") as them:
+        jane = them.person("jane", "a")
+        them.person("carol", "b")
+        schema = SchemaVersion(*schema_id(make_schema(jane)), 2)
+        log = notes(key(56), schema, 40)
+        them.nodes["a"].node.store.ingest(_items(log))
+        synced = sync(them.nodes["b"], "jane.a.ink", bulk=10, importer=None)
+        assert not synced.in_bulk
+        assert {place for author, _, place in held(them.nodes["b"].node) if author == key(56).public.hex()} == {
+            *range(1, 41)
+        }

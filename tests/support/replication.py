@@ -1,17 +1,29 @@
 """Replication for tests: what one node takes from another, and what both hold."""
 
+from inkgrove.cli.import_process import SparkImporter
+from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, HttpTransport, Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH
 from inkgrove.federation.replicator import BULK, Replicator, Synced
 from inkgrove.node.node import Node
+from inkgrove.settings import SparkSettings
 from inkgrove.store.peer_list import add_peer
 from tests.support.nodes import RunningNode
 from tests.support.peers import run
 
+SPARK = SparkImporter(SparkSettings())
 
-def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK, answers: int | None = None) -> Synced:
+
+def sync(
+    running: RunningNode | Node,
+    fqdn: str,
+    *,
+    importer: ArchiveImporter | None = SPARK,
+    bulk: int = BULK,
+    answers: int | None = None,
+) -> Synced:
     """Make a name a peer of a node, and sync with it; it can be reached no more after so many answers with entries."""
     node = running.node if isinstance(running, RunningNode) else running
     node.database.write(lambda connection: add_peer(connection, fqdn, node.clock()))
@@ -19,7 +31,8 @@ def sync(running: RunningNode | Node, fqdn: str, *, bulk: int = BULK, answers: i
     async def work() -> Synced:
         async with HttpTransport(node.settings) as http:
             transport = http if answers is None else _Breaking(http, answers)
-            return await Replicator(node, transport, Discovery(node, transport), bulk=bulk).sync(fqdn)
+            replicator = Replicator(node, transport, Discovery(node, transport), importer=importer, bulk=bulk)
+            return await replicator.sync(fqdn)
 
     return run(work(), seconds=400)
 

@@ -52,6 +52,7 @@ from inkgrove.api.proxies import ProxyHeaders, TrustedProxies
 from inkgrove.api.recording import Recording
 from inkgrove.api.watch import Watch
 from inkgrove.core.errors import InkgroveError
+from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.federation import Federation
 from inkgrove.node import passwords
 from inkgrove.node.blob_collection import Collected, collect_if_alone, find_references
@@ -91,14 +92,17 @@ FAST_READERS: Final[Mapping[Callable[..., Any], Reader]] = {
 log = structlog.get_logger("inkgrove.node")
 
 
-def make_app(node: Node, *, closes_node: bool = False) -> FastAPI:
-    """The application of a node, which the caller closes unless the application does so at its end."""
+def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter | None = None) -> FastAPI:
+    """The application of a node, which the caller closes unless the application does so at its end.
+
+    `importer` takes in archives of what peers have; without one, the node replicates in batches only.
+    """
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         _tell_when_stopping(node)
         await asyncio.to_thread(passwords.prepare)
-        app.state.federation = Federation(node)
+        app.state.federation = Federation(node, importer)
         tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
         try:
             yield

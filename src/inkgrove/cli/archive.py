@@ -33,23 +33,14 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take an archive (columns entry and payload) into the store, fully verified; twice changes nothing."""
-    from inkgrove.node.identity_log import follow_since  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.cli.import_process import import_into_store  # noqa: PLC0415
 
     if not path.exists():
         raise UnreadableFile(f"cannot read {path}: no such file or directory")
     start = perf_counter()
     with spark_session(home, quiet=as_json) as (spark, bar):
-        from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
-
-        logs = open_store(store_place(home, store))
-        before = logs.newest_offset()
-        try:
-            report = import_archive(spark, logs, path.resolve(), rejects.resolve(), following(bar))
-        finally:
-            # What came in counts, however the import ended: also what it says of keys.
-            logs.database.write(lambda connection: follow_since(connection, before))
-            logs.close()
+        place = store_place(home, store)
+        report = import_into_store(spark, place, path.resolve(), rejects.resolve(), following(bar))
     facts = {"read": report.read, "appended": report.appended, "known": report.known}
     if as_json:
         print_json({**facts, "rejected": dict(report.rejected)})

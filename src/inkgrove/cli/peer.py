@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,18 +118,20 @@ def sync(
     The node itself must be running, for peers look it up before they answer.
     """
     from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
+    from inkgrove.cli.import_process import SparkImporter  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
     settle_garbage()
+    importer = SparkImporter(current().spark) if find_spec("pyspark") is not None else None
     failed = False
     with open_node(home, store) as node:
         names = [parse_fqdn(name) for name in fqdns or []]
         for name in names or [peer.fqdn for peer in node.database.read(list_peers)]:
             try:
                 with progress(name, quiet=as_json, unit="entries") as bar:
-                    synced = sync_with(node, name, bar.update)
+                    synced = sync_with(node, name, bar.update, importer)
             except InkgroveError as error:
                 failed = True
                 _tell_failure(name, error, as_json=as_json)

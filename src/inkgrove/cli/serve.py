@@ -6,6 +6,7 @@ import sys
 import threading
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from types import FrameType
 from typing import Annotated
 
@@ -53,12 +54,14 @@ def serve(
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
     from inkgrove.api import serving  # noqa: PLC0415
+    from inkgrove.cli.import_process import SparkImporter  # noqa: PLC0415
     from inkgrove.pages.site import make_site  # noqa: PLC0415
 
     if as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
-    site = partial(make_site, rot_policy=json.loads(policy_in_effect().render()))
+    importer = SparkImporter(current().spark) if find_spec("pyspark") is not None else None
+    site = partial(make_site, importer=importer, rot_policy=json.loads(policy_in_effect().render()))
     serving.serve(store_place(home, store), settings, home.resolve(), site, tell_ready)
 
 

@@ -1,26 +1,26 @@
-"""Catching up with very much: it is put into an archive, which Spark imports in a process of its own.
+"""Replication of very many entries: they are written to a Parquet archive, which an `ArchiveImporter` takes in.
 
-docs/protocol.md section 8. The process that serves requests only fetches and writes a file. What batches are asked and
-the import is not, whether it was asked for and whether its key counts, is asked before. What has been imported counts,
-so whoever is interrupted goes on with the rest.
+docs/protocol.md section 8. The process that serves requests only fetches and writes a file; the importer, which is
+handed in, works in a process of its own. Whether entries were asked for and whether their key counts is checked before
+they are written. An interrupted import keeps what it has taken in, and the next sync fetches the rest.
 """
 
 import asyncio
 import fcntl
-import json
 import os
 import shutil
-import sys
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
 
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
-from inkgrove.federation.errors import BadAnswer, ImportFailed
+from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.replicating import Taken, check, last_counted, take_in
 from inkgrove.messages.replication import MAX_BYTES, Entries, Item
 from inkgrove.node.identity_log import IDENTITY_LOG
@@ -31,19 +31,41 @@ MOST_IN_ARCHIVE: Final = 500_000
 """How many entries are imported at a time."""
 MOST_AT_HAND: Final = 5_000
 """How many entries are held in memory before they are written."""
-_TAIL: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedArchive:
+    """The result of an import: how many entries were new, and how many were refused by error code."""
+
+    appended: int
+    rejected: Mapping[str, int]
+
+
+class ArchiveImporter(Protocol):
+    """Takes Parquet archives (columns `entry` and `payload`) into the store of a node, fully verified."""
+
+    async def __call__(self, node: Node, archive: Path) -> ImportedArchive:
+        """Import `archive` and return the counts; raises `ImportFailed` if the import did not come to its end."""
 
 
 class BulkIntake:
-    """Gathers what is fetched in archives and imports each; what the import does not ask is asked before."""
+    """Gathers fetched entries in archives and imports each, after the checks that the importer does not make."""
 
     def __init__(
-        self, node: Node, taken: Taken, folder: Path, importing: asyncio.Semaphore, *, few: int = MOST_AT_HAND
+        self,
+        node: Node,
+        taken: Taken,
+        folder: Path,
+        importer: ArchiveImporter,
+        importing: asyncio.Semaphore,
+        *,
+        few: int = MOST_AT_HAND,
     ) -> None:
         """`folder`: where archives are made, by any number of processes at the same time.
 
         `importing`: how many imports there may be at the same time; fewer entries than `few` are not worth one.
         """
+        self._importer = importer
         self._node = node
         self._taken = taken
         self._folder = folder
@@ -123,11 +145,11 @@ class BulkIntake:
         self._writer = None
         count, self._count = self._count, 0
         async with self._importing:
-            report = await import_archive(self._node, self._place.archive)
+            imported = await self._importer(self._node, self._place.archive)
         self._place.archive.unlink()
         self._taken.received += count
-        self._taken.stored += report["appended"]
-        self._taken.refused.update(report["rejected"])
+        self._taken.stored += imported.appended
+        self._taken.refused.update(imported.rejected)
 
     def _take_in_here(self) -> None:
         items, self._at_hand = self._at_hand, []
@@ -178,32 +200,3 @@ def _try_lock(directory: Path) -> int | None:
         os.close(file)
         return None
     return file
-
-
-async def import_archive(node: Node, archive: Path) -> dict[str, Any]:
-    """Run `inkgrove import` on an archive and wait for its report."""
-    rejects = archive.with_name("rejected.parquet")
-    command = ["import", str(archive), "--rejects", str(rejects), "--home", str(node.home.resolve()), "--json"]
-    # The address of a database can hold a password: others see arguments, not the environment.
-    place = node.store.place
-    environment = {**os.environ, **({"INKGROVE_STORE": place} if "://" in place else {})}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "inkgrove", *command,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, err = await process.communicate()
-    except asyncio.CancelledError:
-        process.terminate()
-        await process.wait()
-        raise
-    try:
-        report: dict[str, Any] = json.loads(out.decode().strip().splitlines()[-1])
-        return {"appended": int(report["appended"]), "rejected": dict(report["rejected"])}
-    except (ValueError, IndexError, KeyError, TypeError) as error:
-        said = err.decode(errors="replace")[-_TAIL:].strip()
-        text = f"the import ended with code {process.returncode}: {said}"
-        raise ImportFailed(text, exit_code=process.returncode) from error

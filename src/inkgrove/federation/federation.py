@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from inkgrove.federation.blobs import BlobFetcher
+from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.outbox import Outbox
@@ -25,14 +26,15 @@ log = structlog.get_logger("inkgrove.federation")
 class Federation:
     """Belongs to the event loop of its process."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, importer: ArchiveImporter | None = None) -> None:
+        """`importer` takes in what peers have if it is very much; without one it comes in batches."""
         self._node = node
         self.transport = HttpTransport(node.settings)
         self._for_strangers = HttpTransport(node.settings)
         self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
         self.senders = Senders(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
-        self.replicator = Replicator(node, self.transport, self.discovery)
+        self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.bulk_import import MOST_AT_HAND, BulkIntake
+from inkgrove.federation.bulk_import import MOST_AT_HAND, ArchiveImporter, BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout, UnknownPeer
 from inkgrove.federation.fetch import Transport, run_with_transport
@@ -42,7 +42,7 @@ from inkgrove.store.registry import read_registered
 from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
 
 BULK: Final = 100_000
-"""From how many lacking entries on Spark imports them, in a process of its own."""
+"""From how many lacking entries on they are imported as an archive, where there is an importer."""
 _SECOND: Final = 1_000_000
 _AT_ONCE: Final = 50
 _MOST_UNDER_WAY: Final = 250
@@ -84,7 +84,8 @@ OnProgress = Callable[[int, int], None]
 class GrowingIntake:
     """Takes in batches, and puts the rest into an archive once they are many: whatever a node said there would be."""
 
-    def __init__(self, batches: Intake, bulk: Callable[[], BulkIntake], most: int) -> None:
+    def __init__(self, batches: Intake, bulk: Callable[[], BulkIntake] | None, most: int) -> None:
+        """`bulk` makes the archive's intake once more than `most` entries have come; without it, batches go on."""
         self._intake: Intake | BulkIntake = batches
         self._bulk = bulk
         self._most = most
@@ -100,7 +101,7 @@ class GrowingIntake:
 
     async def grow(self) -> None:
         """From now on everything goes into an archive."""
-        if not self.is_bulk:
+        if not self.is_bulk and self._bulk is not None:
             self.is_bulk = True
             await self._intake.finish()
             await self._intake.close()
@@ -125,12 +126,15 @@ class Replicator:
         discovery: Discovery,
         *,
         run_blocking: RunBlocking = in_thread,
+        importer: ArchiveImporter | None = None,
         bulk: int = BULK,
     ) -> None:
+        """Without an `importer` everything is taken in batches, however much it is."""
         self._node = node
         self._transport = transport
         self._discovery = discovery
         self._run_blocking = run_blocking
+        self._importer = importer
         self._bulk = bulk
         self._peer_slots = asyncio.Semaphore(_PEERS_AT_ONCE)
         self._schema_slots = asyncio.Semaphore(_SCHEMAS_AT_ONCE)
@@ -212,7 +216,8 @@ class Replicator:
         lacking = logs = 0
         position = ""
         batches = self._intake(taken, lambda done: on_progress(done, lacking))
-        intake = GrowingIntake(batches, partial(self._bulk_intake, taken), self._bulk)
+        bulk = None if self._importer is None else partial(self._bulk_intake, taken, self._importer)
+        intake = GrowingIntake(batches, bulk, self._bulk)
         try:
             async for news in list_news(source, peer.position if peer.node_key == known.node_key else None):
                 position = news.position
@@ -246,9 +251,9 @@ class Replicator:
     def _intake(self, taken: Taken, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
         return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
 
-    def _bulk_intake(self, taken: Taken) -> BulkIntake:
-        folder = self._node.home / "replication"
-        return BulkIntake(self._node, taken, folder, self._importing, few=min(MOST_AT_HAND, self._bulk))
+    def _bulk_intake(self, taken: Taken, importer: ArchiveImporter) -> BulkIntake:
+        folder, few = self._node.home / "replication", min(MOST_AT_HAND, self._bulk)
+        return BulkIntake(self._node, taken, folder, importer, self._importing, few=few)
 
     def _keep_proofs(self, logs: Collection[LogHeight]) -> None:
         """Fork proofs are taken from anybody, and verified like everything else."""
@@ -377,10 +382,11 @@ def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]
     return [identity for identity in asked if identity not in living][:_MOST_ASKED]
 
 
-def sync_with(node: Node, fqdn: str, on_progress: OnProgress) -> Synced:
+def sync_with(node: Node, fqdn: str, on_progress: OnProgress, importer: ArchiveImporter | None = None) -> Synced:
     """Sync with a peer and wait for it: for commands, which have no event loop."""
 
     async def work(transport: Transport) -> Synced:
-        return await Replicator(node, transport, Discovery(node, transport)).sync(fqdn, on_progress)
+        replicator = Replicator(node, transport, Discovery(node, transport), importer=importer)
+        return await replicator.sync(fqdn, on_progress)
 
     return run_with_transport(node.settings, work)

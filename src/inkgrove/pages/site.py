@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.api.app import make_app
 from inkgrove.api.problems import RequestProblem, on_http_error
+from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.node.errors import NoSuchRoute
 from inkgrove.node.node import Node
 from inkgrove.pages import assets, home, instances, logs, me, rot, schemas, sign_in, views
@@ -26,9 +27,18 @@ ROUTERS: Final = (
 )
 
 
-def make_site(node: Node, *, closes_node: bool = False, rot_policy: Mapping[str, Any] | None = None) -> FastAPI:
-    """The application of a node with its pages; `rot_policy` is what the settings say of rot, as a run keeps it."""
-    app = make_app(node, closes_node=closes_node)
+def make_site(
+    node: Node,
+    *,
+    closes_node: bool = False,
+    importer: ArchiveImporter | None = None,
+    rot_policy: Mapping[str, Any] | None = None,
+) -> FastAPI:
+    """Make the application of a node with its pages.
+
+    `closes_node` and `importer` are those of `make_app`; `rot_policy` is what the settings say of rot, as JSON.
+    """
+    app = make_app(node, closes_node=closes_node, importer=importer)
     app.state.rot_policy = rot_policy or {}
     for router in ROUTERS:
         app.include_router(router)
