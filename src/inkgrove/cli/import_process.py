@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ImportedArchive
@@ -22,8 +22,6 @@ from inkgrove.settings import SparkSettings
 from inkgrove.store.opening import open_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from inkgrove.pipeline.archive import ImportReport
     from inkgrove.pipeline.progress import OnProgress
 
@@ -87,7 +85,7 @@ class SparkImporter:
 
 
 def import_into_store(
-    spark: "SparkSession", store: str, archive: Path, rejects: Path, on_progress: "OnProgress"
+    spark: Any, store: str, archive: Path, rejects: Path, on_progress: "OnProgress"
 ) -> "ImportReport":
     """Import an archive into the store at a directory or URL, and let what it says of keys count; return the report."""
     from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
