@@ -331,7 +331,7 @@ def test_both_clients_offer_the_same_and_say_what_it_does() -> None:
 
 
 def test_client_imports_what_comes_with_it_alone() -> None:
-    """As `pip install inkgrove` brings it: no database, no Spark, no framework; httpx loads click and rich if it can."""
+    """As `pip install inkgrove` brings it; where click and rich are installed, httpx loads them too."""
     brought = {"nacl", "_cffi_backend", "cffi", "blake3", "cbor2", "httpx", "httpcore", "h11", "anyio", "idna"}
     brought |= {"certifi", "_sodium", "sniffio", "typing_extensions"}
     program = (

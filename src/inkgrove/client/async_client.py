@@ -1,57 +1,46 @@
-"""The client that is awaited; what it can do is the same as in `client.py`."""
+"""The client whose methods are awaited; it can do what the one in `client.py` can."""
 
 import asyncio
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from inkgrove.client import identities, services
-from inkgrove.client.arrow import to_arrow
-from inkgrove.client.client import fields_of
+from inkgrove.client import authorisation, identities
 from inkgrove.client.connection import (
     FIRST_WAIT,
     LONGEST_WAIT,
-    SECONDS,
-    Credentials,
-    no_answer,
+    Flow,
+    HttpRequest,
+    HttpResponse,
+    check,
     options_of,
-    read_answer,
+    read_response,
+    unreachable,
 )
 from inkgrove.client.errors import TryLater, Unreachable
 from inkgrove.client.events import ChangeReader, LineSplitter
-from inkgrove.client.exchange import Answer, Flow, Request, check
-from inkgrove.client.loopback import Loopback
-from inkgrove.client.models import Change, Outcome, Page, Row, Tokens
+from inkgrove.client.models import Change, MessageOutcome, Page, Row, Tokens
 from inkgrove.client.operations import Awaiting, Operations
-from inkgrove.client.reading import Asked, Question, outcomes, page, views
+from inkgrove.client.reading import OutcomeName, ViewOptions, ViewQuery, fields_of, outcomes, page, views
+from inkgrove.client.values import to_arrow
 
 T = TypeVar("T")
 
 
 class AsyncClient(Operations, Awaiting):
-    """Speaks to one node, as nobody, as an identity or as a service; close it, or use it in `async with`."""
+    """Speaks to one node, without signing in, as an identity or as a service; close it, or use it in `async with`."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        tokens: Tokens | None = None,
-        keep: Callable[[Tokens], None] | None = None,
-        timeout: float = SECONDS,
-    ) -> None:
-        self.url = url.rstrip("/")
-        self._credentials = Credentials(token, tokens, keep)
+    def _connect(self, timeout: float) -> None:
         self._refreshing = asyncio.Lock()
         self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout)
 
     @classmethod
     async def sign_in(cls, url: str, fqdn: str, password: str) -> Self:
-        """A client of the identity itself, which may do everything of its own."""
+        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`."""
         client = cls(url)
         try:
             client._credentials.token = await client.run(identities.open_session(fqdn, password))
@@ -72,80 +61,78 @@ class AsyncClient(Operations, Awaiting):
         keep: Callable[[Tokens], None] | None = None,
         timeout: float = 300,
     ) -> Self:
-        """A client of a service: the identity agrees in its browser (OAuth with PKCE, back to a port here)."""
+        """Return a client of a service, after the identity has agreed in its browser (OAuth with PKCE).
+
+        `open_page` is given the address to open. Raises `NotAuthorised` if they do not agree in `timeout` seconds.
+        """
         client = cls(url, keep=keep)
         try:
-            with Loopback() as loopback:
-                attempt = await client.run(services.begin(service, loopback.redirect_uri, scopes, hint))
+            with authorisation.Loopback() as loopback:
+                attempt = await client.run(authorisation.begin(service, loopback.redirect_uri, scopes, hint))
                 await asyncio.to_thread(open_page, client.url + attempt.address)
                 returned = await asyncio.to_thread(loopback.wait, timeout)
-            client._credentials.renew(await client.run(services.finish(attempt, returned)))
+            client._credentials.renew(await client.run(authorisation.finish(attempt, returned)))
         except BaseException:
             await client.close()
             raise
         return client
 
-    @property
-    def tokens(self) -> Tokens | None:
-        """The tokens of a service, to be kept for the next time."""
-        return self._credentials.tokens
-
     async def give_back(self) -> None:
         """End the access that the identity granted to this service."""
         if self._credentials.tokens is not None:
-            await self.run(services.give_back(self._credentials.tokens))
+            await self.run(authorisation.give_back(self._credentials.tokens))
 
     def view(self, name: str) -> "AsyncView":
-        """A view, by name or AUTHOR/LOG."""
+        """Return a view, by name or AUTHOR/LOG; nothing is asked of the node yet."""
         return AsyncView(self, name)
 
     async def run(self, flow: Flow[T]) -> T:
-        """Send what a flow asks for until it has its result."""
+        """Send each request of a flow and return its result."""
         try:
             request = next(flow)
             while True:
-                request = flow.send(await self._answer(request))
+                request = flow.send(await self._response(request))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _response(self, request: HttpRequest) -> HttpResponse:
         tokens = self._credentials.tokens
-        answer = await self._send(request)
-        if self._credentials.is_stale(answer.status, request):
+        response = await self._send(request)
+        if self._credentials.is_stale(response.status, request):
             await self._refresh(tokens)
-            answer = await self._send(request)
-        return answer
+            response = await self._send(request)
+        return response
 
     async def _refresh(self, used: Tokens | None) -> None:
         async with self._refreshing:  # a refresh token is good for one use
             if used is not None and self._credentials.tokens is used:
-                self._credentials.renew(await self.run(services.refresh(used)))
+                self._credentials.renew(await self.run(authorisation.refresh(used)))
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: HttpRequest) -> HttpResponse:
         try:
-            return read_answer(await self._http.request(**options_of(request, self._credentials)))
+            return read_response(await self._http.request(**options_of(request, self._credentials)))
         except httpx.TransportError as err:
-            raise no_answer(self.url, err) from err
+            raise unreachable(self.url, err) from err
 
-    async def stream(self, request: Request) -> AsyncIterator[bytes]:
-        """What an endless answer brings, piece by piece."""
+    async def stream(self, request: HttpRequest) -> AsyncIterator[bytes]:
+        """Yield the pieces of an endless response; ends at once if the access token had to be refreshed."""
         tokens = self._credentials.tokens
         try:
-            async with self._http.stream(**options_of(request, self._credentials)) as answer:
-                if answer.status_code >= 400:
-                    await answer.aread()
-                    if self._credentials.is_stale(answer.status_code, request):
+            async with self._http.stream(**options_of(request, self._credentials)) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                    if self._credentials.is_stale(response.status_code, request):
                         await self._refresh(tokens)
-                        return  # whoever follows asks again
-                    check(read_answer(answer))
-                async for piece in answer.aiter_bytes():
+                        return  # the caller asks again, with the new token
+                    check(read_response(response))
+                async for piece in response.aiter_bytes():
                     yield piece
         except httpx.TransportError as err:
-            raise no_answer(self.url, err) from err
+            raise unreachable(self.url, err) from err
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -164,30 +151,28 @@ class AsyncView:
         self._client = client
         self.name = name
 
-    async def page(self, *, cursor: str | None = None, count: bool = False, **asked: Unpack[Asked]) -> Page:
-        """One page of rows."""
-        return await self._client.run(page(self.name, Question(**asked), cursor, count=count))
+    async def page(self, *, cursor: str | None = None, count: bool = False, **options: Unpack[ViewOptions]) -> Page:
+        """Return one page of rows; `cursor` is that of the page before."""
+        return await self._client.run(page(self.name, ViewQuery(**options), cursor, count=count))
 
-    async def rows(self, **asked: Unpack[Asked]) -> AsyncIterator[Row]:
-        """All rows that match and may be seen, page by page."""
-        async for part in self._pages(Question(**asked)):
+    async def rows(self, **options: Unpack[ViewOptions]) -> AsyncIterator[Row]:
+        """Yield all rows that match and may be seen, page by page."""
+        async for part in self._pages(ViewQuery(**options)):
             for row in part.rows:
                 yield row
 
     def __aiter__(self) -> AsyncIterator[Row]:
         return self.rows()
 
-    async def _pages(self, question: Question) -> AsyncIterator[Page]:
-        part = await self._client.run(page(self.name, question))
+    async def _pages(self, query: ViewQuery) -> AsyncIterator[Page]:
+        part = await self._client.run(page(self.name, query))
         yield part
         while part.cursor is not None:
-            part = await self._client.run(page(self.name, question, part.cursor))
+            part = await self._client.run(page(self.name, query, part.cursor))
             yield part
 
-    async def outcomes(
-        self, only: Literal["applied", "pending", "quarantined", "obsolete"] | None = None
-    ) -> AsyncIterator[Outcome]:
-        """What became of messages, page by page."""
+    async def outcomes(self, only: OutcomeName | None = None) -> AsyncIterator[MessageOutcome]:
+        """Yield the outcomes of messages, page by page."""
         cursor: str | None = None
         while True:
             found, cursor = await self._client.run(outcomes(self.name, only, cursor))
@@ -197,7 +182,10 @@ class AsyncView:
                 return
 
     async def changes(self, after: str | None = None) -> AsyncIterator[Change]:
-        """Changes as they happen, from now on or from behind a page's `changes`; reconnects by itself, endlessly."""
+        """Yield changes as they happen, endlessly: from now on, or behind the `changes` of a page or a change's `id`.
+
+        Reconnects by itself; raises `Unreachable` or `TryLater` only before the first connection.
+        """
         reader, wait, was_there = ChangeReader(after), FIRST_WAIT, False
         while True:
             lines = LineSplitter()
@@ -214,13 +202,13 @@ class AsyncView:
             await asyncio.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT)
 
-    async def to_arrow(self, **asked: Unpack[Asked]) -> Any:
-        """All rows as a `pyarrow.Table`, typed as the schema says."""
-        question = replace(Question(**asked), page_size=1000)
-        found = [part async for part in self._pages(question)]
-        fields = fields_of(await self._client.run(views()), found[0], question)
+    async def to_arrow(self, **options: Unpack[ViewOptions]) -> Any:
+        """Return all rows as a `pyarrow.Table`, typed as the schema says."""
+        query = replace(ViewQuery(**options), page_size=1000)
+        found = [part async for part in self._pages(query)]
+        fields = fields_of(await self._client.run(views()), found[0], query)
         return to_arrow((row for part in found for row in part.rows), fields)
 
-    async def to_pandas(self, **asked: Unpack[Asked]) -> Any:
-        """All rows as a `pandas.DataFrame`."""
-        return (await self.to_arrow(**asked)).to_pandas()
+    async def to_pandas(self, **options: Unpack[ViewOptions]) -> Any:
+        """Return all rows as a `pandas.DataFrame`."""
+        return (await self.to_arrow(**options)).to_pandas()

@@ -1,4 +1,4 @@
-"""The client that blocks; `async_client.py` has the one that is awaited."""
+"""The client whose methods block; `async_client.py` has the one whose methods are awaited."""
 
 import threading
 import time
@@ -6,52 +6,42 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from inkgrove.client import identities, services
-from inkgrove.client.arrow import to_arrow
+from inkgrove.client import authorisation, identities
 from inkgrove.client.connection import (
     FIRST_WAIT,
     LONGEST_WAIT,
-    SECONDS,
-    Credentials,
-    no_answer,
+    Flow,
+    HttpRequest,
+    HttpResponse,
+    check,
     options_of,
-    read_answer,
+    read_response,
+    unreachable,
 )
 from inkgrove.client.errors import TryLater, Unreachable
 from inkgrove.client.events import ChangeReader, LineSplitter
-from inkgrove.client.exchange import Answer, Flow, Request, check
-from inkgrove.client.loopback import Loopback
-from inkgrove.client.models import Change, Outcome, Page, Row, SchemaField, Tokens
+from inkgrove.client.models import Change, MessageOutcome, Page, Row, Tokens
 from inkgrove.client.operations import Blocking, Operations
-from inkgrove.client.reading import Asked, Question, outcomes, page, views
+from inkgrove.client.reading import OutcomeName, ViewOptions, ViewQuery, fields_of, outcomes, page, views
+from inkgrove.client.values import to_arrow
 
 T = TypeVar("T")
 
 
 class Client(Operations, Blocking):
-    """Speaks to one node, as nobody, as an identity or as a service; close it, or use it in `with`."""
+    """Speaks to one node, without signing in, as an identity or as a service; close it, or use it in `with`."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        tokens: Tokens | None = None,
-        keep: Callable[[Tokens], None] | None = None,
-        timeout: float = SECONDS,
-    ) -> None:
-        self.url = url.rstrip("/")
-        self._credentials = Credentials(token, tokens, keep)
+    def _connect(self, timeout: float) -> None:
         self._refreshing = threading.Lock()
         self._http = httpx.Client(base_url=self.url, timeout=timeout)
 
     @classmethod
     def sign_in(cls, url: str, fqdn: str, password: str) -> Self:
-        """A client of the identity itself, which may do everything of its own."""
+        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`."""
         client = cls(url)
         try:
             client._credentials.token = client.run(identities.open_session(fqdn, password))
@@ -72,79 +62,77 @@ class Client(Operations, Blocking):
         keep: Callable[[Tokens], None] | None = None,
         timeout: float = 300,
     ) -> Self:
-        """A client of a service: the identity agrees in its browser (OAuth with PKCE, back to a port here)."""
+        """Return a client of a service, after the identity has agreed in its browser (OAuth with PKCE).
+
+        `open_page` is given the address to open. Raises `NotAuthorised` if they do not agree in `timeout` seconds.
+        """
         client = cls(url, keep=keep)
         try:
-            with Loopback() as loopback:
-                attempt = client.run(services.begin(service, loopback.redirect_uri, scopes, hint))
+            with authorisation.Loopback() as loopback:
+                attempt = client.run(authorisation.begin(service, loopback.redirect_uri, scopes, hint))
                 open_page(client.url + attempt.address)
                 returned = loopback.wait(timeout)
-            client._credentials.renew(client.run(services.finish(attempt, returned)))
+            client._credentials.renew(client.run(authorisation.finish(attempt, returned)))
         except BaseException:
             client.close()
             raise
         return client
 
-    @property
-    def tokens(self) -> Tokens | None:
-        """The tokens of a service, to be kept for the next time."""
-        return self._credentials.tokens
-
     def give_back(self) -> None:
         """End the access that the identity granted to this service."""
         if self._credentials.tokens is not None:
-            self.run(services.give_back(self._credentials.tokens))
+            self.run(authorisation.give_back(self._credentials.tokens))
 
     def view(self, name: str) -> "View":
-        """A view, by name or AUTHOR/LOG."""
+        """Return a view, by name or AUTHOR/LOG; nothing is asked of the node yet."""
         return View(self, name)
 
     def run(self, flow: Flow[T]) -> T:
-        """Send what a flow asks for until it has its result."""
+        """Send each request of a flow and return its result."""
         try:
             request = next(flow)
             while True:
-                request = flow.send(self._answer(request))
+                request = flow.send(self._response(request))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def _answer(self, request: Request) -> Answer:
+    def _response(self, request: HttpRequest) -> HttpResponse:
         tokens = self._credentials.tokens
-        answer = self._send(request)
-        if self._credentials.is_stale(answer.status, request):
+        response = self._send(request)
+        if self._credentials.is_stale(response.status, request):
             self._refresh(tokens)
-            answer = self._send(request)
-        return answer
+            response = self._send(request)
+        return response
 
     def _refresh(self, used: Tokens | None) -> None:
         with self._refreshing:  # a refresh token is good for one use
             if used is not None and self._credentials.tokens is used:
-                self._credentials.renew(self.run(services.refresh(used)))
+                self._credentials.renew(self.run(authorisation.refresh(used)))
 
-    def _send(self, request: Request) -> Answer:
+    def _send(self, request: HttpRequest) -> HttpResponse:
         try:
-            return read_answer(self._http.request(**options_of(request, self._credentials)))
+            return read_response(self._http.request(**options_of(request, self._credentials)))
         except httpx.TransportError as err:
-            raise no_answer(self.url, err) from err
+            raise unreachable(self.url, err) from err
 
-    def stream(self, request: Request) -> Iterator[bytes]:
-        """What an endless answer brings, piece by piece."""
+    def stream(self, request: HttpRequest) -> Iterator[bytes]:
+        """Yield the pieces of an endless response; ends at once if the access token had to be refreshed."""
         tokens = self._credentials.tokens
         try:
-            with self._http.stream(**options_of(request, self._credentials)) as answer:
-                if answer.status_code >= 400:
-                    answer.read()
-                    if self._credentials.is_stale(answer.status_code, request):
+            with self._http.stream(**options_of(request, self._credentials)) as response:
+                if response.status_code >= 400:
+                    response.read()
+                    if self._credentials.is_stale(response.status_code, request):
                         self._refresh(tokens)
-                        return  # whoever follows asks again
-                    check(read_answer(answer))
-                yield from answer.iter_bytes()
+                        return  # the caller asks again, with the new token
+                    check(read_response(response))
+                yield from response.iter_bytes()
         except httpx.TransportError as err:
-            raise no_answer(self.url, err) from err
+            raise unreachable(self.url, err) from err
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -163,29 +151,27 @@ class View:
         self._client = client
         self.name = name
 
-    def page(self, *, cursor: str | None = None, count: bool = False, **asked: Unpack[Asked]) -> Page:
-        """One page of rows."""
-        return self._client.run(page(self.name, Question(**asked), cursor, count=count))
+    def page(self, *, cursor: str | None = None, count: bool = False, **options: Unpack[ViewOptions]) -> Page:
+        """Return one page of rows; `cursor` is that of the page before."""
+        return self._client.run(page(self.name, ViewQuery(**options), cursor, count=count))
 
-    def rows(self, **asked: Unpack[Asked]) -> Iterator[Row]:
-        """All rows that match and may be seen, page by page."""
-        for part in self._pages(Question(**asked)):
+    def rows(self, **options: Unpack[ViewOptions]) -> Iterator[Row]:
+        """Yield all rows that match and may be seen, page by page."""
+        for part in self._pages(ViewQuery(**options)):
             yield from part.rows
 
     def __iter__(self) -> Iterator[Row]:
         return self.rows()
 
-    def _pages(self, question: Question) -> Iterator[Page]:
-        part = self._client.run(page(self.name, question))
+    def _pages(self, query: ViewQuery) -> Iterator[Page]:
+        part = self._client.run(page(self.name, query))
         yield part
         while part.cursor is not None:
-            part = self._client.run(page(self.name, question, part.cursor))
+            part = self._client.run(page(self.name, query, part.cursor))
             yield part
 
-    def outcomes(
-        self, only: Literal["applied", "pending", "quarantined", "obsolete"] | None = None
-    ) -> Iterator[Outcome]:
-        """What became of messages, page by page."""
+    def outcomes(self, only: OutcomeName | None = None) -> Iterator[MessageOutcome]:
+        """Yield the outcomes of messages, page by page."""
         cursor: str | None = None
         while True:
             found, cursor = self._client.run(outcomes(self.name, only, cursor))
@@ -194,7 +180,10 @@ class View:
                 return
 
     def changes(self, after: str | None = None) -> Iterator[Change]:
-        """Changes as they happen, from now on or from behind a page's `changes`; reconnects by itself, endlessly."""
+        """Yield changes as they happen, endlessly: from now on, or behind the `changes` of a page or a change's `id`.
+
+        Reconnects by itself; raises `Unreachable` or `TryLater` only before the first connection.
+        """
         reader, wait, was_there = ChangeReader(after), FIRST_WAIT, False
         while True:
             lines = LineSplitter()
@@ -210,26 +199,17 @@ class View:
             time.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT)
 
-    def to_arrow(self, **asked: Unpack[Asked]) -> Any:
-        """All rows as a `pyarrow.Table`, typed as the schema says."""
-        question = replace(Question(**asked), page_size=1000)
-        found = list(self._pages(question))
-        return to_arrow((row for part in found for row in part.rows), self._fields(found[0], question))
+    def to_arrow(self, **options: Unpack[ViewOptions]) -> Any:
+        """Return all rows as a `pyarrow.Table`, typed as the schema says."""
+        query = replace(ViewQuery(**options), page_size=1000)
+        found = list(self._pages(query))
+        fields = fields_of(self._client.run(views()), found[0], query)
+        return to_arrow((row for part in found for row in part.rows), fields)
 
-    def to_pandas(self, **asked: Unpack[Asked]) -> Any:
-        """All rows as a `pandas.DataFrame`."""
-        return self.to_arrow(**asked).to_pandas()
+    def to_pandas(self, **options: Unpack[ViewOptions]) -> Any:
+        """Return all rows as a `pandas.DataFrame`."""
+        return self.to_arrow(**options).to_pandas()
 
-    def to_spark(self, spark: Any, **asked: Unpack[Asked]) -> Any:
-        """All rows as a DataFrame of a Spark session."""
-        return spark.createDataFrame(self.to_arrow(**asked))
-
-    def _fields(self, part: Page, question: Question) -> Sequence[SchemaField]:
-        return fields_of(self._client.run(views()), part, question)
-
-
-def fields_of(known: Sequence[Any], part: Page, question: Question) -> Sequence[SchemaField]:
-    """The fields that a page shows, with their types."""
-    fields = next(view.fields for view in known if view.schema == part.schema)
-    wanted = None if question.fields is None else {*question.fields, *question.expand}
-    return [field for field in fields if wanted is None or field.name in wanted]
+    def to_spark(self, spark: Any, **options: Unpack[ViewOptions]) -> Any:
+        """Return all rows as a DataFrame of a Spark session."""
+        return spark.createDataFrame(self.to_arrow(**options))

@@ -1,37 +1,37 @@
-"""The stream of a view's changes: server-sent events out of lines, and changes out of events."""
+"""The stream of changes of a view: bytes become lines, lines become server-sent events, events become changes."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from inkgrove.client.exchange import Request
+from inkgrove.client.connection import HttpRequest
 from inkgrove.client.models import Change, read_row
 
 
 class LineSplitter:
-    """Lines out of pieces of bytes; only a line feed ends one, and text may hold other breaks."""
+    """Splits a stream of bytes into lines, which only a line feed ends: text may hold other breaks."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> Iterator[str]:
-        """The lines that are complete with this piece."""
+        """Yield the lines that are complete with this piece."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             yield line.removesuffix(b"\r").decode()
 
 
 class ChangeReader:
-    """Takes lines of the stream in and gives changes out; remembers where to go on from."""
+    """Turns lines of the stream into changes, and keeps the id of the last event for a new connection."""
 
     def __init__(self, last_id: str | None) -> None:
         self.last_id = last_id
         self._begin()
 
-    def request(self, view: str) -> Request:
-        """What to ask for, from now on or from where we are."""
+    def request(self, view: str) -> HttpRequest:
+        """Return the request for the stream: from now on, or behind the last event."""
         headers = {} if self.last_id is None else {"Last-Event-ID": self.last_id}
-        return Request("GET", f"/views/{view}/changes", headers=headers)
+        return HttpRequest("GET", f"/views/{view}/changes", headers=headers)
 
     def _begin(self) -> None:
         self._name: str = "message"
@@ -39,7 +39,7 @@ class ChangeReader:
         self._data: list[str] = []
 
     def feed(self, line: str) -> Iterator[Change]:
-        """The changes that are complete with this line."""
+        """Yield the changes that are complete with this line."""
         if line == "":
             yield from self._dispatch()
             return
@@ -54,7 +54,7 @@ class ChangeReader:
                 self._data.append(value)
 
     def restart(self) -> None:
-        """The connection broke: half an event is none."""
+        """Forget the half of an event that came before the connection broke."""
         self._begin()
 
     def _dispatch(self) -> Iterator[Change]:

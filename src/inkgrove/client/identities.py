@@ -1,13 +1,12 @@
-"""Identities, sign-ins, keys and relations."""
+"""Identities, sign-ins and keys."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
-from inkgrove.client.exchange import Flow, ask
-from inkgrove.client.models import Identity, Relation, read_identity
-from inkgrove.client.signing import read_place
+from inkgrove.client.connection import Flow, ask
+from inkgrove.client.models import Identity, read_identity
+from inkgrove.client.signing import read_next_entry
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.core.next_entry import sign_next
@@ -18,7 +17,7 @@ from inkgrove.messages.message import decode_message, encode_message
 def create_identity(
     fqdn: str, password: str, *, name: str | None = None, profile: Mapping[str, str] | None = None
 ) -> Flow[Identity]:
-    """Host a new identity on the node, which keeps its key; where registration is open, or as its administrator."""
+    """Host a new identity on the node, which keeps its key; for administrators, or anybody if registration is open."""
     body = {"fqdn": fqdn, "password": password, "name": name, "profile": dict(profile or {})}
     answer = yield from ask("POST", "/identities", body=body)
     return read_identity(answer.json())
@@ -44,14 +43,14 @@ def adopt_identity(
     wanted = {"key": key.public.hex(), **({} if lives_at is None else {"lives_at": lives_at})}
     asked = (yield from ask("POST", "/identities/challenges", body=wanted)).json()
     challenge: str = asked["challenge"]
-    document, place = IdentityDocument(fqdn, endpoint or f"https://{fqdn}", name, dict(profile or {})), None
+    document, following = IdentityDocument(fqdn, endpoint or f"https://{fqdn}", name, dict(profile or {})), None
     if lives_at is not None:
-        before, place = decode_message(b64decode(asked["document"])), read_place(asked["next"])
+        before, following = decode_message(b64decode(asked["document"])), read_next_entry(asked["next"])
         assert isinstance(before, IdentityDocument)
         kept = before.profile if profile is None else document.profile
         document = replace(document, name=before.name if name is None else name, profile=kept, keys=before.keys)
     payload = encode_message(document)
-    signed = sign_entry(key, payload, log_id=0, seq_num=1) if place is None else sign_next(key, payload, place)
+    signed = sign_entry(key, payload, log_id=0, seq_num=1) if following is None else sign_next(key, payload, following)
     entry = signed.encoded
     claim = adoption_claim(identity_of(key.public), fqdn, document.endpoint, entry, challenge)
     body = {
@@ -65,26 +64,26 @@ def adopt_identity(
 
 
 def identity(name: str) -> Flow[Identity]:
-    """An identity of the node, by name or id."""
+    """Return an identity of the node, by name or id."""
     return read_identity((yield from ask("GET", f"/identities/{name}")).json())
 
 
 def me() -> Flow[Identity]:
-    """Whom this client acts for."""
+    """Return the identity that this client acts for."""
     return read_identity((yield from ask("GET", "/me")).json())
 
 
 def change_me(
     *, fqdn: str | None = None, name: str | None = None, profile: Mapping[str, str] | None = None
 ) -> Flow[Identity]:
-    """Publish a new document of the identity."""
+    """Publish a new document of the identity; what is None stays as it is."""
     said = {"fqdn": fqdn, "name": name, "profile": None if profile is None else dict(profile)}
     body = {key: value for key, value in said.items() if value is not None}
     return read_identity((yield from ask("PATCH", "/me", body=body)).json())
 
 
 def open_session(fqdn: str, password: str) -> Flow[str]:
-    """Sign in; the token."""
+    """Sign in and return the token of the session."""
     token: str = (yield from ask("POST", "/sessions", body={"fqdn": fqdn, "password": password})).json()["token"]
     return token
 
@@ -95,7 +94,7 @@ def sign_out() -> Flow[None]:
 
 
 def add_key(key: SecretKey) -> Flow[Identity]:
-    """Let a key that stays with this client count as one of the identity's."""
+    """Add a key that stays with this client to the keys of the identity."""
     owner = yield from me()
     payload = encode_message(KeyOf(IdentityId.fromhex(owner.id)))
     entry = sign_entry(key, payload, log_id=0, seq_num=1)
@@ -104,37 +103,5 @@ def add_key(key: SecretKey) -> Flow[Identity]:
 
 
 def revoke_key(key: str) -> Flow[Identity]:
-    """Let a further key count no longer; what it signed until now stays."""
+    """Revoke one of the further keys of the identity; what it signed until now stays valid."""
     return read_identity((yield from ask("DELETE", f"/me/keys/{key}")).json())
-
-
-def follow(name: str, *, group: str | None = None) -> Flow[str]:
-    """Ask to follow somebody, wherever they are; how that stands."""
-    state: str = (yield from ask("PUT", f"/me/following/{name}", body={"group": group})).json()["state"]
-    return state
-
-
-def unfollow(name: str) -> Flow[None]:
-    """Follow somebody no longer."""
-    yield from ask("DELETE", f"/me/following/{name}")
-
-
-def answer_follower(
-    name: str, state: Literal["accepted", "refused", "blocked"], *, group: str | None = None
-) -> Flow[str]:
-    """Accept, refuse or block somebody who asked to follow."""
-    body = {"state": state, "group": group}
-    stands: str = (yield from ask("PUT", f"/me/followers/{name}", body=body)).json()["state"]
-    return stands
-
-
-def relations() -> Flow[tuple[Relation, ...]]:
-    """Whom the identity follows, and who follows it."""
-    found: list[Relation] = []
-    after: str | None = None
-    while True:
-        data = (yield from ask("GET", "/me/relations", query={"after": after, "limit": 1000})).json()
-        found += (Relation(**item) for item in data["relations"])
-        after = data["next"]
-        if after is None:
-            return tuple(found)

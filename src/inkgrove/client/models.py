@@ -1,4 +1,4 @@
-"""What a node answers, as values: frozen, typed, made from JSON in one place each."""
+"""What a node returns, as frozen typed values; each `read_...` makes one from the JSON of a response."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def read_schema(data: Mapping[str, Any]) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedVersion:
+class NewSchemaVersion:
     """A version of a schema that was appended."""
 
     schema: str
@@ -139,17 +139,17 @@ def _read_related(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A row with where it came from."""
+    """A row with the sequence number of the entry behind each of its values."""
 
     row: Row
     schema: str
     version: int
     provenance: Mapping[str, int]
-    """The entry behind each value."""
+    """The sequence number of the entry behind each value, by field."""
 
     @property
     def fields(self) -> JsonFields:
-        """The values."""
+        """The values of the row."""
         return self.row.fields
 
 
@@ -163,7 +163,7 @@ def _schema(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows of a view, and how to go on."""
+    """Some rows of a view, and the cursor of the next page."""
 
     schema: str
     name: str | None
@@ -172,7 +172,7 @@ class Page:
     cursor: str | None
     count: int | None
     changes: str
-    """What to follow this page's changes from."""
+    """What to pass as `after` to follow the changes since this page."""
 
 
 def read_page(data: Mapping[str, Any]) -> Page:
@@ -201,8 +201,8 @@ def read_view_info(data: Mapping[str, Any]) -> ViewInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a message, and why."""
+class MessageOutcome:
+    """Whether a message was applied, and if not, why."""
 
     author: str
     log_id: int
@@ -214,8 +214,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEvent:
-    """A message of an instance in the words of its own version, and what became of it."""
+class InstanceEvent:
+    """A message of an instance, with the fields of the schema version it was written for, and its outcome."""
 
     seq_num: int
     hash: str
@@ -238,8 +238,8 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """Somebody one follows, or who follows one."""
+class Relationship:
+    """Somebody whom the identity follows, or who follows it."""
 
     side: Literal["followers", "following"]
     identity: str
@@ -250,8 +250,8 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingInstance:
-    """Something that a stranger sent and that waits for one's word."""
+class ReceivedRequest:
+    """An instance that a stranger sent and that waits to be accepted or refused."""
 
     via: str
     fqdn: str | None
@@ -264,8 +264,8 @@ class WaitingInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """Somebody whose deliveries are taken in without being asked."""
+class TrustedSender:
+    """Somebody whose deliveries are taken in without being asked about."""
 
     identity: str
     fqdn: str | None
@@ -273,8 +273,8 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """How far an instance has come with one recipient, on the same node or elsewhere."""
+class DeliveryStatus:
+    """How much of an instance one recipient has received, on this node or another."""
 
     recipient: str | None
     fqdn: str | None
@@ -286,8 +286,8 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of one entry: stored, or known because it was there already."""
+class PublishReceipt:
+    """Confirms one entry: `status` is stored, or known if it was there already."""
 
     hash: str
     status: str
@@ -296,7 +296,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a service got; keep it somewhere safe, and never use an old one again."""
+    """The tokens of a service: keep them safe, and after a refresh use the new ones only."""
 
     client_id: str
     access: str
@@ -315,4 +315,4 @@ class Change:
     instance: str | None
     row: Row | None
     id: str
-    """Where to go on from once this was taken in."""
+    """What to pass as `after` to follow the changes behind this one."""

@@ -1,4 +1,4 @@
-"""Everything a client can do, once for both kinds: each flow becomes a method that blocks or one that is awaited."""
+"""The methods of both clients: each flow becomes a method that blocks, or one that is awaited."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -6,27 +6,28 @@ from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from inkgrove.client import identities, publishing, reading, signing
-from inkgrove.client import requests as box
-from inkgrove.client.exchange import Flow
+from inkgrove.client import relations as relating
+from inkgrove.client.connection import SECONDS, Credentials, Flow
+from inkgrove.client.models import Tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Blocking(ABC):
-    """Runs a flow and waits for it."""
+    """A client that runs a flow and waits for its result."""
 
     @abstractmethod
     def run(self, flow: Flow[T]) -> T:
-        """Send what the flow asks for until it has its result."""
+        """Send each request of a flow and return its result."""
 
 
 class Awaiting(ABC):
-    """Runs a flow that is awaited."""
+    """A client whose runs of a flow are awaited."""
 
     @abstractmethod
     async def run(self, flow: Flow[T]) -> T:
-        """Send what the flow asks for until it has its result."""
+        """Send each request of a flow and return its result."""
 
 
 class Operation(Generic[P, T]):
@@ -55,7 +56,33 @@ class Operation(Generic[P, T]):
 
 
 class Operations:
-    """What both clients offer."""
+    """The state and the methods that both clients have in common."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        tokens: Tokens | None = None,
+        keep: Callable[[Tokens], None] | None = None,
+        timeout: float = SECONDS,
+    ) -> None:
+        """`url` is the address of the node.
+
+        `token` is that of a sign-in, `tokens` are those of a service; `keep` is called with each new `Tokens`.
+        """
+        self.url = url.rstrip("/")
+        self._credentials = Credentials(token, tokens, keep)
+        self._connect(timeout)
+
+    def _connect(self, timeout: float) -> None:
+        """Make the connections, which are opened when they are needed."""
+        raise NotImplementedError
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens of a service, to be kept for the next time."""
+        return self._credentials.tokens
 
     create_identity = Operation(identities.create_identity)
     adopt_identity = Operation(identities.adopt_identity)
@@ -65,18 +92,18 @@ class Operations:
     sign_out = Operation(identities.sign_out)
     add_key = Operation(identities.add_key)
     revoke_key = Operation(identities.revoke_key)
-    follow = Operation(identities.follow)
-    unfollow = Operation(identities.unfollow)
-    answer_follower = Operation(identities.answer_follower)
-    relations = Operation(identities.relations)
+    follow = Operation(relating.follow)
+    unfollow = Operation(relating.unfollow)
+    answer_follower = Operation(relating.answer_follower)
+    relations = Operation(relating.relations)
 
-    requests = Operation(box.requests)
-    request_content = Operation(box.request_content)
-    accept_request = Operation(box.accept_request)
-    refuse_request = Operation(box.refuse_request)
-    accept_sender = Operation(box.accept_sender)
-    drop_sender = Operation(box.drop_sender)
-    senders = Operation(box.senders)
+    requests = Operation(relating.requests)
+    request_content = Operation(relating.request_content)
+    accept_request = Operation(relating.accept_request)
+    refuse_request = Operation(relating.refuse_request)
+    accept_sender = Operation(relating.accept_sender)
+    drop_sender = Operation(relating.drop_sender)
+    senders = Operation(relating.senders)
 
     create_schema = Operation(publishing.create_schema)
     migrate = Operation(publishing.migrate)

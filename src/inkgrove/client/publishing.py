@@ -1,12 +1,20 @@
-"""Publishing: schemas, instances by content or signed here, sharing, blobs."""
+"""Publishing: schemas, instances that the node or this client signs, sharing, blobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from inkgrove.client import signing
-from inkgrove.client.exchange import Flow, ask
-from inkgrove.client.models import Blob, Delivery, Published, PublishedVersion, Schema, read_published, read_schema
+from inkgrove.client.connection import Flow, ask
+from inkgrove.client.models import (
+    Blob,
+    DeliveryStatus,
+    NewSchemaVersion,
+    Published,
+    Schema,
+    read_published,
+    read_schema,
+)
 from inkgrove.client.values import to_json
 from inkgrove.core.keys import SecretKey
 
@@ -15,39 +23,39 @@ Fields = Mapping[str, object]
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
-def create_schema(name: str, *, description: str | None = None) -> Flow[PublishedVersion]:
+def create_schema(name: str, *, description: str | None = None) -> Flow[NewSchemaVersion]:
     """Begin a schema: version 1 has a name and no fields yet."""
     return _version((yield from ask("POST", "/schemas", body={"name": name, "description": description})).json())
 
 
-def migrate(schema: str, changes: Mapping[str, Mapping[str, object]]) -> Flow[PublishedVersion]:
+def migrate(schema: str, changes: Mapping[str, Mapping[str, object]]) -> Flow[NewSchemaVersion]:
     """Add a version that changes fields: `{"subject": {"action": "create", "type": "text"}}`."""
     body = {"fields": [{name: to_json(change)} for name, change in changes.items()]}
     return _version((yield from ask("POST", f"/schemas/{schema}/versions", body=body)).json())
 
 
-def revert(schema: str, target: int) -> Flow[PublishedVersion]:
+def revert(schema: str, target: int) -> Flow[NewSchemaVersion]:
     """Add a version that takes up an earlier one."""
     return _version((yield from ask("POST", f"/schemas/{schema}/versions", body={"target": target})).json())
 
 
-def _version(data: Mapping[str, Any]) -> PublishedVersion:
-    return PublishedVersion(data["schema"], data["version"], data["entry"], data["position"])
+def _version(data: Mapping[str, Any]) -> NewSchemaVersion:
+    return NewSchemaVersion(data["schema"], data["version"], data["entry"], data["position"])
 
 
 def schema(name: str) -> Flow[Schema]:
-    """A schema by AUTHOR/LOG."""
+    """Return a schema by AUTHOR/LOG."""
     return read_schema((yield from ask("GET", f"/schemas/{name}")).json())
 
 
 def materialise(schema: str) -> Flow[str]:
-    """Let the node keep a view of a schema, as its administrator; the position to wait for."""
+    """Let the node keep a view of a schema, as its administrator; return the position to wait for."""
     position: str = (yield from ask("PUT", f"/views/{schema}")).json()["position"]
     return position
 
 
 def dematerialise(schema: str) -> Flow[None]:
-    """Keep a view of it no more; its messages stay."""
+    """Stop keeping a view of a schema; its messages stay."""
     yield from ask("DELETE", f"/views/{schema}")
 
 
@@ -94,7 +102,7 @@ def patch(
 
 
 def set_access(instance: str, access: Mode, *, to: Sequence[str] = (), show_history: bool = False) -> Flow[Published]:
-    """Change who may see an instance; widening shows its whole past, and has to be meant."""
+    """Change who may see an instance; those who newly may see its past, which `show_history` must allow."""
     word = {"mode": access, "to": list(to)} if to else {"mode": access}
     steps = [{"op": "add", "path": "/access", "value": word}]
     return (yield from _patch(instance, steps, JSON_PATCH, None, show_history=show_history))
@@ -116,14 +124,14 @@ def replace(instance: str, fields: Fields, *, expires: datetime | str | None = N
 
 
 def delete(instance: str, *, key: SecretKey | None = None) -> Flow[Published]:
-    """End an instance; its entries stay as proof."""
+    """Delete an instance; its entries stay as proof."""
     if key is not None:
         return (yield from signing.delete(key, instance))
     return read_published((yield from ask("DELETE", f"/instances/{instance}")).json())
 
 
 def copy(instance: str, *, recipients: Sequence[str] = (), access: Mode | None = None) -> Flow[Published]:
-    """Make a copy of what one can see; it is one's own and names its source."""
+    """Copy an instance that one can see; the copy belongs to the identity and names its source."""
     body: dict[str, Any] = {"recipients": list(recipients)}
     if access is not None:
         body["access"] = {"mode": access}
@@ -131,28 +139,28 @@ def copy(instance: str, *, recipients: Sequence[str] = (), access: Mode | None =
 
 
 def share(instance: str, recipients: Sequence[str]) -> Flow[None]:
-    """Send an instance of one's own to more people, by id or name, wherever they are."""
+    """Send an instance of the identity to more people, by id or name, on whichever node they are."""
     yield from ask("POST", f"/instances/{instance}/share", body={"recipients": list(recipients)})
 
 
 def pass_on(instance: str, recipients: Sequence[str]) -> Flow[None]:
-    """Send on, unchanged, what one has received."""
+    """Send an instance that was received to more people, unchanged."""
     yield from ask("POST", f"/instances/{instance}/pass-on", body={"recipients": list(recipients)})
 
 
-def deliveries(instance: str) -> Flow[tuple[Delivery, ...]]:
-    """How far an instance has come with those it was sent to."""
+def deliveries(instance: str) -> Flow[tuple[DeliveryStatus, ...]]:
+    """List those whom an instance was sent to, with how much each has received."""
     data = (yield from ask("GET", f"/instances/{instance}/deliveries")).json()
-    return tuple(Delivery(**item) for item in data["deliveries"])
+    return tuple(DeliveryStatus(**item) for item in data["deliveries"])
 
 
 def upload(content: bytes, media_type: str = "application/octet-stream") -> Flow[Blob]:
-    """Upload bytes; the answer is a value for a field of type blob."""
+    """Upload bytes; return the value for a field of type blob."""
     return Blob(**(yield from ask("POST", "/blobs", body=content, media_type=media_type)).json())
 
 
 def download(blob: Blob | str) -> Flow[bytes]:
-    """The bytes of a blob that one may read."""
+    """Return the bytes of a blob that one may read."""
     return (yield from ask("GET", f"/blobs/{blob.hash if isinstance(blob, Blob) else blob}")).content
 
 

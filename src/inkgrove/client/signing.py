@@ -1,4 +1,4 @@
-"""Publishing by entry: messages are made, salted and signed here, with a key that never leaves the client."""
+"""Publishing with a key of the client: messages are made, salted and signed here, and sent as entries."""
 
 import secrets
 from base64 import b64encode
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, get_args
 
+from inkgrove.client.connection import Flow, ask
 from inkgrove.client.errors import Conflict, NotFound
-from inkgrove.client.exchange import Flow, ask
-from inkgrove.client.models import Instance, Published, Receipt, Schema, read_instance, read_schema
+from inkgrove.client.models import Instance, Published, PublishReceipt, Schema, read_instance, read_schema
 from inkgrove.client.values import to_json, to_message
 from inkgrove.core.entry import Entry
 from inkgrove.core.hashing import Flavour, parse_hash
@@ -20,7 +20,7 @@ from inkgrove.messages.salt import encode_salted
 from inkgrove.messages.timestamp import parse_timestamp
 
 _ATTEMPTS: Final = 10
-"""How often another writer may be faster than we are."""
+"""How often an entry is signed anew because another writer has appended to the log first."""
 
 
 def create(
@@ -31,7 +31,7 @@ def create(
     expires: datetime | str | None,
     recipients: Sequence[str],
 ) -> Flow[Published]:
-    """A create, signed here."""
+    """Sign a create and send it, and share it with `recipients`; `access` and `expires` may be None."""
     target = yield from _find_schema(schema)
     message = Create(
         _version(target.id, target.version),
@@ -46,7 +46,7 @@ def create(
 
 
 def update(key: SecretKey, instance: str, fields: Mapping[str, object]) -> Flow[Published]:
-    """An update, signed here."""
+    """Sign an update of some fields and send it."""
     target, schema = yield from _find_instance(instance)
     version = _version(schema.id, schema.version)
     message = Update(version, parse_hash(target.row.instance), _values(schema, fields))
@@ -55,38 +55,41 @@ def update(key: SecretKey, instance: str, fields: Mapping[str, object]) -> Flow[
 
 
 def delete(key: SecretKey, instance: str) -> Flow[Published]:
-    """A delete, signed here."""
+    """Sign a delete and send it."""
     _, schema = yield from _find_instance(instance)
     message = Delete(parse_hash(instance), _version(schema.id, schema.version))
     receipt = yield from publish(key, message, schema.id)
     return Published(instance, receipt.position, receipt.hash)
 
 
-def publish(key: SecretKey, message: InstanceMessage, schema: str) -> Flow[Receipt]:
-    """Sign a message for the next place of its log; where another writer was faster, for the place behind that."""
+def publish(key: SecretKey, message: InstanceMessage, schema: str) -> Flow[PublishReceipt]:
+    """Sign a message as the next entry of its log and send it; if another writer was faster, as the entry after that.
+
+    Raises `Conflict` if others are faster ten times in a row.
+    """
     payload = encode_salted(message, secrets.token_bytes)
     query = {"author": key.public.hex(), "schema": schema}
-    place = (yield from ask("GET", "/publish/next", query=query)).json()
+    following = (yield from ask("GET", "/publish/next", query=query)).json()
     for attempt in range(1, _ATTEMPTS + 1):
-        entry = sign_next(key, payload, read_place(place))
+        entry = sign_next(key, payload, read_next_entry(following))
         try:
             return (yield from send_entry(entry, payload))
         except Conflict as refused:
             if refused.code != "log.stale" or attempt == _ATTEMPTS:
                 raise
-            place = refused.data["next"]
+            following = refused.data["next"]
     raise AssertionError("the last attempt returns or raises")
 
 
-def send_entry(entry: Entry, payload: bytes) -> Flow[Receipt]:
-    """Send an entry that was signed elsewhere."""
+def send_entry(entry: Entry, payload: bytes) -> Flow[PublishReceipt]:
+    """Send a signed entry with its payload."""
     body = {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
     data = (yield from ask("POST", "/entries", body=body)).json()
-    return Receipt(data["hash"], data["status"], data["position"])
+    return PublishReceipt(data["hash"], data["status"], data["position"])
 
 
-def read_place(data: Any) -> NextEntry:
-    """A place in a log as the node writes it."""
+def read_next_entry(data: Any) -> NextEntry:
+    """Read the number and the links of the next entry of a log from the JSON of a node."""
     links = [parse_hash(data[name]) if data[name] else None for name in ("lipmaa_link", "backlink")]
     author, flavour = parse_public_key(data["author"]), Flavour[data["hash"].upper()]
     return NextEntry(author, data["log_id"], data["seq_num"], links[0], links[1], flavour)
