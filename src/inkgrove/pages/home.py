@@ -1,4 +1,4 @@
-"""Home: what runs here, which views there are, how the pipeline is doing."""
+"""The first page: the state of the node, its views, and how far the pipeline is."""
 
 from fastapi import APIRouter, Response
 
@@ -14,7 +14,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/")
 async def show_home(visit: VisitDependency) -> Response:
-    """The first page."""
+    """Show the first page; administrators see identities and the state of the store too."""
     return await make_large(visit.request, _home, visit)
 
 

@@ -17,8 +17,8 @@ _RADIUS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """An entry."""
+class EntryDot:
+    """An entry in the picture."""
 
     number: int
     x: float
@@ -27,8 +27,8 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Arc:
-    """A lipmaa link."""
+class LipmaaArc:
+    """A lipmaa link, as the path of an SVG curve."""
 
     source: int
     target: int
@@ -37,41 +37,41 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What is drawn."""
+class LinkPicture:
+    """All shapes of the picture, and its text for those who cannot see it."""
 
     width: float
     height: float
     line: float
-    """How far down the entries are."""
-    dots: Sequence[Dot]
-    arcs: Sequence[Arc]
+    """The height at which the entries stand."""
+    dots: Sequence[EntryDot]
+    arcs: Sequence[LipmaaArc]
     steps: Sequence[tuple[float, float]]
     """The backlinks that lie on the shortest path."""
     text: str
 
 
-def draw_links(first: int, last: int) -> Picture | None:
-    """The links of the entries from `first` to `last`; None if there are none."""
+def draw_links(first: int, last: int) -> LinkPicture | None:
+    """Draw the links of the entries from `first` to `last`; None if there are no such entries."""
     if last < first:
         return None
     path = shortest_path(last, 1)
     on_path = set(pairwise(path))
     numbers = range(first, last + 1)
-    places = {number: _LEFT + _STEP * (number - first) for number in numbers}
+    positions = {number: _LEFT + _STEP * (number - first) for number in numbers}
     links = [(n, lipmaa(n)) for n in numbers if has_lipmaa_link(n)]
     longest = max((_span(n, target, first) for n, target in links), default=1)
     line = 20 + min(150, longest * _STEP / 2.6)
-    arcs = [_arc(n, target, first, places, line, (n, target) in on_path) for n, target in links]
-    dots = [Dot(n, places[n], n in (first, last) or n % 5 == 0 or _is_hub(n), n in path) for n in numbers]
-    steps = [(places[n], places[n - 1]) for n in numbers if n > first and (n, n - 1) in on_path]
+    arcs = [_arc(n, target, first, positions, line, (n, target) in on_path) for n, target in links]
+    dots = [EntryDot(n, positions[n], n in (first, last) or n % 5 == 0 or _is_hub(n), n in path) for n in numbers]
+    steps = [(positions[n], positions[n - 1]) for n in numbers if n > first and (n, n - 1) in on_path]
     shown = ", ".join(f"{n} to {target}" for n, target in links)
     hops = " → ".join(map(str, path))
     text = (
         f"Every entry links to the one before it. Lipmaa links, which jump further: {shown or 'none yet'}."
         f" The shortest way from entry {last} to entry 1: {hops}."
     )
-    return Picture(_LEFT * 2 + _STEP * (last - first), line + 34, line, dots, arcs, steps, text)
+    return LinkPicture(_LEFT * 2 + _STEP * (last - first), line + 34, line, dots, arcs, steps, text)
 
 
 def _is_hub(number: int) -> bool:
@@ -82,10 +82,10 @@ def _span(source: int, target: int, first: int) -> int:
     return source - max(target, first - 1)
 
 
-def _arc(source: int, target: int, first: int, places: Mapping[int, float], line: float, on_path: bool) -> Arc:
-    start = places[source]
-    end = places.get(target, 4.0)  # further back than the picture goes
+def _arc(source: int, target: int, first: int, positions: Mapping[int, float], line: float, on_path: bool) -> LipmaaArc:
+    start = positions[source]
+    end = positions.get(target, 4.0)  # further back than the picture goes
     rise = min(line - 14, abs(start - end) / 2.6)
     top = line - _RADIUS
     path = f"M{start:g},{top:g} C{start:g},{top - rise * 1.3:g} {end:g},{top - rise * 1.3:g} {end:g},{top:g}"
-    return Arc(source, target, path, on_path)
+    return LipmaaArc(source, target, path, on_path)

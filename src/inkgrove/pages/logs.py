@@ -1,4 +1,4 @@
-"""Logs: authors, heights, forks with their proofs, and the links between entries as a picture."""
+"""The pages of logs: authors, heights, forks with their proofs, and the links between entries as a picture."""
 
 from typing import Annotated, Any, Final
 
@@ -25,7 +25,7 @@ _NAMED: Final = 25
 
 @router.get("/pages/logs")
 def show_logs(visit: VisitDependency) -> Response:
-    """Authors and their logs: one's own, those that define views, and for the administrator all."""
+    """List authors and their logs: one's own, those that define views, and for the administrator all."""
     authors = list_logs(visit.node, visit.caller)
     # The views know the names of theirs; a few others are read.
     names = {schema_id: view.name for schema_id, view in visit.node.views.views().items()}
@@ -36,7 +36,7 @@ def show_logs(visit: VisitDependency) -> Response:
     facts = {
         "authors": sorted(authors, key=lambda author: (author.fqdn or "~", author.key)),
         "names": {name: text for name, text in names.items() if text is not None},
-        "standing": standing_words,
+        "standing": describe_standing,
     }
     return visit.show("logs.html", facts)
 
@@ -48,7 +48,7 @@ def show_one_log(
     log_id: int,
     first: Annotated[int | None, Query(ge=1, le=MAX_STORED_INTEGER)] = None,
 ) -> Response:
-    """A log: how far it goes and counts, its last entries, its links, and the proof of a fork."""
+    """Show a log: its height, how far it counts, its last entries, its links, and the proof of a fork."""
     try:
         key = parse_public_key(author)
     except InkgroveError as err:
@@ -63,7 +63,7 @@ def show_one_log(
         "log": found,
         "state": found.state,
         "author": author,
-        "standing": standing_words(found.state),
+        "standing": describe_standing(found.state),
         "entries": [_entry(item) for item in reversed(found.entries)],
         "picture": draw_links(first, last),
         "first": first,
@@ -75,8 +75,8 @@ def show_one_log(
     return visit.show("log.html", facts)
 
 
-def standing_words(state: LogState) -> str:
-    """How far a log counts."""
+def describe_standing(state: LogState) -> str:
+    """Render how far the entries of a log count, and why no further."""
     standing = state.standing
     if standing.forked_at is not None:
         return f"forked at entry {standing.forked_at}: nothing counts from there on"

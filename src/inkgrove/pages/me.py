@@ -1,4 +1,4 @@
-"""Me: profile, relations and requests, services and what they did, deliveries."""
+"""The page of the identity that is signed in: profile, relations, requests, services, deliveries."""
 
 from functools import partial
 from typing import Any, Final
@@ -22,7 +22,7 @@ from inkgrove.node.names import name_of_identity
 from inkgrove.node.quotas import show_quota
 from inkgrove.node.relations import list_relations, shown_state
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.pages.words import DID, grant_words, schema_name
+from inkgrove.pages.wording import DID, describe_grant, schema_name
 from inkgrove.store.accepted_senders import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -43,7 +43,7 @@ _DELIVERIES: Final = {
 
 @router.get("/pages/me")
 def show_me(visit: VisitDependency) -> Response:
-    """Everything of one's own on one page."""
+    """Show everything of the identity on one page."""
     return _show(visit)
 
 
@@ -86,7 +86,7 @@ def _services(visit: Visit, identity: IdentityId) -> list[dict[str, Any]]:
             grant.client,
             {"client": grant.client, "name": grant.name, "may": [], "since": grant.created, "last_used": None},
         )
-        service["may"] += [text for text in grant_words(node, grant.scopes) if text not in service["may"]]
+        service["may"] += [text for text in describe_grant(node, grant.scopes) if text not in service["may"]]
         service["since"] = min(service["since"], grant.created)
         service["last_used"] = max(filter(None, (service["last_used"], grant.last_used)), default=None)
     for client, service in found.items():
@@ -116,7 +116,7 @@ def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
 
 @router.post("/pages/me/services/{client}/revoke")
 def revoke_service(visit: VisitDependency, client: str) -> Response:
-    """Take back all that was granted to a service."""
+    """Revoke all grants of a service."""
     services.end_service(visit.node, visit.caller.require_identity(), client)
     return visit.go("/pages/me#services")
 
@@ -137,7 +137,7 @@ async def follow(visit: VisitDependency, form: FormDependency) -> Response:
 
 @router.post("/pages/me/following/{name}/end")
 async def unfollow(visit: VisitDependency, name: str) -> Response:
-    """Follow somebody no longer."""
+    """Stop following somebody."""
     await relation_routes.unfollow(visit.request, visit.node, visit.caller, name)
     return visit.go("/pages/me#relations")
 
@@ -158,7 +158,7 @@ async def answer_follower(visit: VisitDependency, name: str, form: FormDependenc
 
 @router.get("/pages/me/requests/{via}/{instance}")
 def show_stranger(visit: VisitDependency, via: str, instance: str) -> Response:
-    """What a stranger sent, with its content, and what can be done about it."""
+    """Show what a stranger sent, with its content and the forms to accept or refuse it."""
     visit.caller.require_identity()
     return visit.show("request.html", {"item": show_request(visit.node, visit.caller, via, instance)})
 
@@ -182,6 +182,6 @@ def answer_stranger(visit: VisitDependency, via: str, form: FormDependency, inst
 
 @router.post("/pages/me/senders/{sender}/end")
 def stop_accepting(visit: VisitDependency, sender: str) -> Response:
-    """Let what somebody sends wait for one's word again."""
+    """Let what somebody sends wait for a decision again."""
     drop_sender(visit.node, visit.caller.require_identity(), sender_of(sender))
     return visit.go("/pages/me#requests")

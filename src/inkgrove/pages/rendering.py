@@ -1,4 +1,4 @@
-"""Turns facts into pages: templates, what they can call, and the headers that every page is sent with.
+"""Rendering of pages: templates, the filters that they can use, and the headers that every page is sent with.
 
 Templates escape whatever they are given. A page loads only files of this node and runs no script but those; nothing
 can frame it.
@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from inkgrove import __version__
-from inkgrove.pages import words
+from inkgrove.pages import wording
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -40,12 +40,12 @@ def _environment() -> Environment:
     )
     environment.filters["part"] = lambda text: quote(str(text), safe="")
     environment.globals["software"] = f"Inkgrove {__version__}"
-    for name in words.FOR_TEMPLATES:
-        environment.filters[name] = getattr(words, name)
+    for name in wording.FOR_TEMPLATES:
+        environment.filters[name] = getattr(wording, name)
     return environment
 
 
 def render(template: str, facts: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:
-    """A page."""
+    """Render a template with facts as an HTTP response."""
     html = _environment().get_template(template).render(facts)
     return HTMLResponse(html, status, HEADERS)

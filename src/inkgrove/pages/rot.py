@@ -1,4 +1,4 @@
-"""Rot: budgets of the settings, the ladder, freshness over the runs, what the last plan took, one copy explained."""
+"""The page of rot: budgets, the steps of the ladder, freshness over the runs, the last run, one copy explained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from inkgrove.node.names import name_of_author
 from inkgrove.node.query import parse_instance
 from inkgrove.node.rot_state import explain_copy, read_rot_state
 from inkgrove.pages.visits import PageRoute, VisitDependency
-from inkgrove.pages.words import plural
+from inkgrove.pages.wording import plural
 from inkgrove.store.rot_runs import RotRun
 from inkgrove.store.rot_tables import LADDER
 
@@ -29,7 +29,7 @@ _LEFT: Final = 56
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class FreshnessBox:
     """Copies of about one freshness in one run; the darker, the more."""
 
     x: float
@@ -39,18 +39,18 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class FreshnessPlot:
     """Freshness over the runs."""
 
     width: float
-    boxes: Sequence[Box]
+    boxes: Sequence[FreshnessBox]
     labels: Sequence[tuple[float, int]]
     text: str
 
 
 @router.get("/pages/rot")
 def show_rot(visit: VisitDependency, instance: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """How much of other people's data is here and what becomes of it; for the administrator."""
+    """Show how many copies of other people's data are on each step and the last run; for the administrator."""
     state = read_rot_state(visit.node, visit.caller)
     policy: Mapping[str, Any] = visit.request.app.state.rot_policy
     explained, alarm, status = None, None, 200
@@ -85,7 +85,7 @@ def _counts(facts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _budgets(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each limit in words, and the fungi."""
+    """Render each limit of the policy and each fungus, with a name."""
     usual = {"All copies together": "node", "Each owner": "per_identity", "Each schema": "per_schema"}
     named = [(name, policy.get(key, {})) for name, key in usual.items()]
     named += [(f"Owner {name[:8]}…", limits) for name, limits in policy.get("identities", {}).items()]
@@ -105,8 +105,8 @@ def _limits(limits: Mapping[str, int]) -> str:
     return " and ".join(parts) or "no limit"
 
 
-def draw_freshness(runs: Sequence[RotRun]) -> Plot | None:
-    """A column for each run, from rotten at the bottom to fresh at the top; None if no run has seen any copy."""
+def draw_freshness(runs: Sequence[RotRun]) -> FreshnessPlot | None:
+    """Draw a column for each run, rotten at the bottom, fresh at the top; None if no run has seen any copy."""
     told = [(run.tick, run.report.get("freshness", [])) for run in runs]
     told = [(tick, bins) for tick, bins in told if sum(bins)]
     if not told:
@@ -116,22 +116,22 @@ def draw_freshness(runs: Sequence[RotRun]) -> Plot | None:
         step = _HEIGHT / len(bins)
         most = max(bins)
         boxes += [
-            Box(_LEFT + number * _COLUMN, _HEIGHT - (place + 1) * step, step - 1, _shade(count, most))
-            for place, count in enumerate(bins)
+            FreshnessBox(_LEFT + number * _COLUMN, _HEIGHT - (bin_number + 1) * step, step - 1, _shade(count, most))
+            for bin_number, count in enumerate(bins)
             if count
         ]
     every = -(-len(told) // 16)
     labels = [(_LEFT + n * _COLUMN + _COLUMN / 2, tick) for n, (tick, _) in enumerate(told) if n % every == 0]
     tick, bins = told[-1]
-    fresh = sum(count * (place + 0.5) for place, count in enumerate(bins)) / sum(bins) / len(bins)
+    fresh = sum(count * (bin_number + 0.5) for bin_number, count in enumerate(bins)) / sum(bins) / len(bins)
     left = plural(sum(bins), "copy")
     text = (
         "A column for each run; the darker, the more copies."
         f" In run {tick}, the last, {left} left were {fresh:.0%} fresh on average."
     )
-    return Plot(_LEFT + len(told) * _COLUMN + 8, boxes, labels, text)
+    return FreshnessPlot(_LEFT + len(told) * _COLUMN + 8, boxes, labels, text)
 
 
 def _shade(count: int, most: int) -> float:
-    """How dark: by the root, so that a few copies show beside many."""
+    """Return how dark a box is, by the square root, so that a few copies show beside many."""
     return round(0.1 + 0.9 * float((count / most) ** 0.5), 2)

@@ -1,4 +1,4 @@
-"""Schemas: versions as a timeline, what each migration did, what became of messages."""
+"""The pages of schemas: versions as a timeline, what each migration did, the outcomes of messages."""
 
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,7 @@ from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.query import schemas_of
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.pages.words import steps_of, title_of_version
+from inkgrove.pages.wording import steps_of, title_of_version
 from inkgrove.schema.schema import Schema
 from inkgrove.store.view_store import View
 
@@ -25,12 +25,12 @@ TROUBLED = (Outcome.QUARANTINED, Outcome.PENDING, Outcome.OBSOLETE)
 
 ROWS: Final = 25
 _SHOWN: Final = 300
-"""How much of a description the list shows."""
+"""How many characters of a description the list shows."""
 
 
 @router.get("/pages/schemas")
 async def show_schemas(visit: VisitDependency, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> Response:
-    """The schemas that have a view here, by name, so many on a page."""
+    """List the schemas that have a view here, by name, `ROWS` on a page."""
     return await make_large(visit.request, _schemas, visit, page)
 
 
@@ -70,7 +70,7 @@ async def show_schema(
     only: Outcome = Outcome.QUARANTINED,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Response:
-    """A schema with its versions and the messages that did not come through."""
+    """Show a schema with its versions and the messages that were not applied."""
     return await make_large(visit.request, _schema, visit, author, log_id, only, cursor)
 
 

@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""The pages to sign in and out."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from inkgrove.api.threads import PASSWORDS
 from inkgrove.node import errors, sessions
 from inkgrove.node.identities import show_identity
 from inkgrove.node.node import Node
-from inkgrove.pages.look import render
+from inkgrove.pages.rendering import render
 from inkgrove.pages.visits import SIGN_IN, PageRoute, VisitDependency, drop_cookie, local_address, set_cookie
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -32,7 +32,7 @@ def _show(node: Node, *, name: str, back: str, alarm: str | None = None, status:
 
 @router.get(SIGN_IN)
 def show_sign_in(node: NodeDependency, host: HostDependency, back: Next = "/") -> Response:
-    """The form."""
+    """Show the form, with the name of the identity whose host was asked for."""
     try:
         name = show_identity(node, host).document.fqdn
     except errors.UnknownIdentity:

@@ -1,9 +1,12 @@
-"""The whole site of a node: the HTTP API and the pages."""
+"""The whole site of a node: the HTTP API, the pages, and the few files that pages load (style sheet, scripts, icon)."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from inkgrove.api.app import make_app
@@ -11,9 +14,10 @@ from inkgrove.api.problems import RequestProblem, on_http_error
 from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.node.errors import NoSuchRoute
 from inkgrove.node.node import Node
-from inkgrove.pages import assets, home, instances, logs, me, rot, schemas, sign_in, views
-from inkgrove.pages.visits import refuse
+from inkgrove.pages import home, instances, logs, me, rot, schemas, sign_in, views
+from inkgrove.pages.visits import PageRoute, refuse
 
+static_files = APIRouter(route_class=PageRoute, include_in_schema=False)
 ROUTERS: Final = (
     home.router,
     sign_in.router,
@@ -23,8 +27,9 @@ ROUTERS: Final = (
     logs.router,
     me.router,
     rot.router,
-    assets.router,
+    static_files,
 )
+_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def make_site(
@@ -58,3 +63,26 @@ def _or_page(
         return await handle(request, error)
 
     return on_missing
+
+
+@cache
+def _read(name: str) -> tuple[bytes, str] | None:
+    folder = files("inkgrove.pages") / "static"
+    found = next((item for item in folder.iterdir() if item.name == name), None)
+    if found is None:
+        return None
+    content = found.read_bytes()
+    return content, f'"{sha256(content).hexdigest()[:24]}"'
+
+
+@static_files.get("/pages/static/{name}")
+def show_asset(request: Request, name: str) -> Response:
+    """Send a file of the pages; browsers ask each time whether it has changed. Raises `NoSuchRoute` for others."""
+    found = _read(name)
+    if found is None:
+        raise NoSuchRoute(f"no file {name[:80]!r} belongs to the pages")
+    content, tag = found
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])

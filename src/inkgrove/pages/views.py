@@ -1,10 +1,10 @@
-"""A view as a table: filtered, sorted, page by page, live."""
+"""The page of a view: its rows as a table, filtered, sorted, page by page, live."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from inkgrove.api.large_answers import make_large
 from inkgrove.api.problems import status_of
@@ -31,25 +31,39 @@ Text = Annotated[str, Query(max_length=2000)]
 Cursor = Annotated[str | None, Query(max_length=20_000)]
 
 
+@dataclass(frozen=True, slots=True)
+class ViewForm:
+    """The form above the table, as the query of the address has it."""
+
+    field: Text = ""
+    operator: Text = "contains"
+    value: Text = ""
+    sort: Text = ""
+    cursor: Cursor = None
+
+
+FormOfView = Annotated[ViewForm, Depends()]
+
+
 @router.get("/pages/views/{schema}")
-async def show_view(
-    visit: VisitDependency,
-    schema: str,
-    field: Text = "",
-    operator: Text = "contains",
-    value: Text = "",
-    sort: Text = "",
-    cursor: Cursor = None,
-) -> Response:
-    """The view of the one schema that has this name."""
-    return await make_large(visit.request, _view, visit, schema, field, operator, value, sort, cursor)
+async def show_view(visit: VisitDependency, schema: str, form: FormOfView) -> Response:
+    """Show the view of the one schema that has this name."""
+    return await make_large(visit.request, _view, visit, schema, form)
 
 
-def _view(visit: Visit, schema: str, field: str, operator: str, value: str, sort: str, cursor: str | None) -> Response:
-    chosen = {"field": field, "operator": operator, "value": value, "sort": sort}
-    where = [f"{field}:{operator}:{value}"] if field and (value or operator == "eq") else []
+@router.get("/pages/views/{author}/{log_id:int}")
+async def show_view_of_schema(visit: VisitDependency, author: str, log_id: int, form: FormOfView) -> Response:
+    """Show the view of a schema."""
+    return await make_large(visit.request, _view, visit, f"{author}/{log_id}", form)
+
+
+def _view(visit: Visit, schema: str, form: ViewForm) -> Response:
+    chosen = {"field": form.field, "operator": form.operator, "value": form.value, "sort": form.sort}
+    where = (
+        [f"{form.field}:{form.operator}:{form.value}"] if form.field and (form.value or form.operator == "eq") else []
+    )
     plain = Question(limit=ROWS, with_count=True, may_lack_count=True)
-    question = replace(plain, where=where, sort=[sort] if sort else [], cursor=cursor)
+    question = replace(plain, where=where, sort=[form.sort] if form.sort else [], cursor=form.cursor)
     alarm, status = None, 200
     try:
         answer = ask(visit.node, visit.caller, schema, question)
@@ -60,22 +74,7 @@ def _view(visit: Visit, schema: str, field: str, operator: str, value: str, sort
         alarm, status = error.public_message, status_of(error)
         answer = ask(visit.node, visit.caller, schema, replace(plain, with_count=status == 400))
         chosen["sort"] = ""
-    return visit.show("view.html", _facts(visit, answer, chosen, alarm, is_first=cursor is None), status=status)
-
-
-@router.get("/pages/views/{author}/{log_id:int}")
-async def show_view_of_schema(
-    visit: VisitDependency,
-    author: str,
-    log_id: int,
-    field: Text = "",
-    operator: Text = "contains",
-    value: Text = "",
-    sort: Text = "",
-    cursor: Cursor = None,
-) -> Response:
-    """The view of a schema."""
-    return await show_view(visit, f"{author}/{log_id}", field, operator, value, sort, cursor)
+    return visit.show("view.html", _facts(visit, answer, chosen, alarm, is_first=form.cursor is None), status=status)
 
 
 def _facts(

@@ -1,6 +1,6 @@
-"""A visit: who looks at a page, and what every page shows of it; refusals become pages too.
+"""A visit: one request for a page, with the node and the caller; errors become pages too.
 
-Pages take the cookie of a sign-in and nothing else. Whoever must sign in first is sent to do so, and comes back.
+Pages take the cookie of a sign-in and nothing else. A visitor who must sign in first is sent to do so, and comes back.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -24,7 +24,7 @@ from inkgrove.node.identities import show_identity
 from inkgrove.node.names import names_of_authors
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
-from inkgrove.pages.look import render
+from inkgrove.pages.rendering import render
 
 SIGN_IN = "/pages/sign-in"
 _SAFE = frozenset({"GET", "HEAD"})
@@ -44,7 +44,7 @@ log = structlog.get_logger("inkgrove.pages")
 
 
 class Visit:
-    """One request for a page."""
+    """One request for a page; raises `BadToken` for a cookie that is not valid, and for forms of other sites."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -57,7 +57,7 @@ class Visit:
         self.name = None if identity is None else show_identity(self.node, identity).document.fqdn
 
     def show(self, template: str, facts: Mapping[str, Any] | None = None, *, status: int = 200) -> HTMLResponse:
-        """A page with what is around it."""
+        """Render a page, with what the frame around every page needs."""
         around = {
             "me": self.name,
             "is_administrator": self.caller.is_administrator,
@@ -67,7 +67,7 @@ class Visit:
         return render(template, {**around, **(facts or {})}, status=status)
 
     def go(self, address: str) -> RedirectResponse:
-        """On to another page, which shows what was done."""
+        """Redirect to another page, which shows what was done."""
         return RedirectResponse(address, 303, {"Cache-Control": "no-store"})
 
 
@@ -75,28 +75,28 @@ VisitDependency = Annotated[Visit, Depends(Visit)]
 
 
 def set_cookie(answer: Response, node: Node, name: str, value: str, seconds: int | None) -> None:
-    """A cookie that scripts cannot read and other sites cannot send along with a form."""
+    """Set a cookie that scripts cannot read and other sites cannot send along with a form."""
     answer.set_cookie(
         cookie_name(node, name), value, max_age=seconds, path="/", secure=is_https(node), httponly=True, samesite="lax"
     )
 
 
 def drop_cookie(answer: Response, node: Node, name: str) -> None:
-    """Let the browser forget a cookie."""
+    """Delete a cookie in the browser."""
     answer.delete_cookie(cookie_name(node, name), path="/", secure=is_https(node), httponly=True, samesite="lax")
 
 
 def local_address(text: str) -> str:
-    """An address on this very node to go on to; anything else leads home."""
+    """Return `text` if it is the path of a page on this node, else `/`."""
     is_local = text.startswith("/") and not text.startswith("//") and text.isprintable() and "\\" not in text
     return text if is_local and len(text) <= 2000 else "/"
 
 
 class PageRoute(APIRoute):
-    """A route whose refusals are pages."""
+    """A route whose errors are shown as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The framework's handler, with its errors caught."""
+        """Return the framework's handler, with its errors turned into pages."""
         handle = super().get_route_handler()
 
         async def handle_page(request: Request) -> Response:
@@ -117,7 +117,7 @@ class PageRoute(APIRoute):
 
 
 def refuse(request: Request, error: InkgroveError) -> Response:
-    """A refusal as a page; who must sign in is sent to."""
+    """Render an error as a page; if it asks for a sign-in, redirect to the form."""
     node = get_node(request)
     if isinstance(error, errors.SignInRequired | errors.BadToken):
         back = request.url.path if request.method in _SAFE else "/"
@@ -153,7 +153,7 @@ def refuse(request: Request, error: InkgroveError) -> Response:
 
 
 def _candidates(node: Node, error: InkgroveError) -> list[tuple[str, str]]:
-    """The views that an ambiguous name may mean, each with who publishes its schema."""
+    """List the views that an ambiguous name may mean, each with the publisher of its schema."""
     if not isinstance(error, errors.AmbiguousName):
         return []
     texts = cast("list[str]", error.data["candidates"])

@@ -1,4 +1,4 @@
-"""Plain words for what the node knows: times, values, who may see a row, what a migration did, what services may."""
+"""Wording of pages: times, numbers, values, access, migrations and grants as text for people."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ DID: Final = {
 
 
 def ago(then: int | None, now: int) -> str:
-    """How long ago something was, both in microseconds."""
+    """Render how long ago `then` was; both times are microseconds, and None is never."""
     if then is None:
         return "never"
     seconds = max(0, (now - then) // 1_000_000)
@@ -53,46 +53,46 @@ def ago(then: int | None, now: int) -> str:
 
 
 def moment(microseconds: int) -> str:
-    """A time for people: to the second, in UTC."""
+    """Render a time to the second, in UTC."""
     return str(Timestamp(microseconds - microseconds % 1_000_000)).replace("T", " ").replace("Z", " UTC")
 
 
 def count(number: int | None) -> str:
-    """A number with separators."""
+    """Render a number with separators; None is a dash."""
     return "–" if number is None else f"{number:,}"
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
+    """Render a number with its noun: `1 row`, `2 rows`."""
     ending = "" if number == 1 else "s"
     noun = f"{noun[:-1]}ie" if ending and noun.endswith(("ry", "py")) else noun
     return f"{number:,} {noun}{ending}"
 
 
 def rate_words(rate: float | None) -> str:
-    """How fast something goes."""
+    """Render how many there are a second; None is not measured yet."""
     return "not measured yet" if rate is None else f"{rate:,.0f} a second"
 
 
 def sentence(text: str) -> str:
-    """A reason as a sentence of its own."""
+    """Render a reason as a sentence: with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def short(text: object, length: int = 8) -> str:
-    """The beginning and the end of a long id."""
+    """Render a long id by its beginning and its end."""
     plain_text = text.hex() if isinstance(text, bytes) else str(text)
     return plain_text if len(plain_text) <= 2 * length else f"{plain_text[:length]}…{plain_text[-4:]}"
 
 
 def cell(value: Any, length: int = 120) -> str:
-    """A value on one line of a table."""
-    text = value_words(value)
+    """Render a value for a table, cut after `length` characters."""
+    text = render_value(value)
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def value_words(value: Any) -> str:
-    """A value, whole."""
+def render_value(value: Any) -> str:
+    """Render a whole value of a field."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -107,12 +107,12 @@ def value_words(value: Any) -> str:
             return f"{shown.get('type') or 'file'}, {shown['size']:,} bytes"
         return json.dumps(shown, ensure_ascii=False)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(value_words, value)) or "none"
+        return ", ".join(map(render_value, value)) or "none"
     return str(value)
 
 
 def access_words(access: Any) -> str:
-    """Who may see a row."""
+    """Render who may see a row."""
     return _ACCESS["listed" if access is None else access.mode]
 
 
@@ -120,7 +120,7 @@ def access_words(access: Any) -> str:
 
 
 def title_of_version(version: Version) -> str:
-    """What kind of step a version is."""
+    """Render in a few words what a version does."""
     message = version.message
     if isinstance(message, SchemaRevert):
         return f"Goes back to version {message.target}"
@@ -131,7 +131,7 @@ def title_of_version(version: Version) -> str:
 
 
 def steps_of(version: Version) -> list[str]:
-    """What a version did, field by field."""
+    """Render what a version does in sentences, one for each field."""
     message = version.message
     if isinstance(message, SchemaRevert):
         return [
@@ -141,18 +141,18 @@ def steps_of(version: Version) -> list[str]:
     if isinstance(message, SchemaMeta):
         about = f": {message.description}" if message.description else ""
         return [f"It is called {message.name}{about}."]
-    steps = [f"Adds {_described(field)}{_standing_in(default)}." for field, default in version.created]
-    steps += [_update_words(update) for update in version.updated]
+    steps = [f"Adds {_describe_field(field)}{_describe_default(default)}." for field, default in version.created]
+    steps += [_describe_update(update) for update in version.updated]
     steps += [f"Removes {field.name}; its values stay in the logs." for field in version.removed]
     return steps
 
 
-def _described(field: Field) -> str:
+def _describe_field(field: Field) -> str:
     pattern = f" matching {field.validation}" if field.validation is not None else ""
-    return f"{field.name}, {_type_words(field)}{pattern}"
+    return f"{field.name}, {_describe_type(field)}{pattern}"
 
 
-def _type_words(field: Field) -> str:
+def _describe_type(field: Field) -> str:
     if field.type.endswith("[]"):
         kind = f"a list of {field.type[:-2]}"
     else:
@@ -160,11 +160,11 @@ def _type_words(field: Field) -> str:
     return f"{kind} that takes the row with it when its target goes" if field.cascade else kind
 
 
-def _standing_in(default: Any) -> str:
-    return "" if default is None else f"; rows from before have {value_words(default)!r}"
+def _describe_default(default: Any) -> str:
+    return "" if default is None else f"; rows from before have {render_value(default)!r}"
 
 
-def _update_words(update: FieldUpdate) -> str:
+def _describe_update(update: FieldUpdate) -> str:
     before, after = update.before, update.after
     changes = []
     if before.type != after.type:
@@ -184,8 +184,8 @@ def _update_words(update: FieldUpdate) -> str:
 # Services
 
 
-def grant_words(node: Node, scopes: str) -> list[str]:
-    """What a grant lets a service do, schema by schema."""
+def describe_grant(node: Node, scopes: str) -> list[str]:
+    """Render what the scopes of a grant let a service do, a line for each schema."""
     found: dict[str, list[str]] = {}
     relations = False
     for text in scopes.split():
@@ -201,7 +201,7 @@ def grant_words(node: Node, scopes: str) -> list[str]:
 
 
 def schema_name(node: Node, schema: str | None) -> str:
-    """What a schema calls itself, else a short form of its id."""
+    """Return the name of a schema, or a short form of its id if it has none here."""
     if schema is None:
         return "your relations"
     scope = parse_scope(f"schema:{schema}:read")
