@@ -220,7 +220,7 @@ def test_up_gives_up_if_something_cannot_start_at_all(tmp_path: Path) -> None:
 def test_child_runs_when_it_says_so(tmp_path: Path) -> None:
     go = tmp_path / "go"
     program = (
-        "import pathlib, time; from inkgrove.cli.readiness import tell_ready\n"
+        "import pathlib, time; from inkgrove.cli.supervisor import tell_ready\n"
         f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n"
         "tell_ready(); tell_ready(); time.sleep(60)"
     )

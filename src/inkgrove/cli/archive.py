@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json
-from inkgrove.cli.place import StoreOption, existing_store, find_by_name, store_place
+from inkgrove.cli.options import CommandGroup, CommandOptions
+from inkgrove.cli.output import NOT_VALID, console, note, print_json
+from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view
 from inkgrove.cli.spark import following, spark_session
-from inkgrove.core.errors import UnknownSchema, UnreadableFile
+from inkgrove.core.errors import UnreadableFile
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="Parquet file or directory.")]
 
 
-def add_to(app: typer.Typer, view_app: typer.Typer) -> None:
+def add_to(app: CommandGroup, view_app: CommandGroup) -> None:
     """Put these commands where they belong."""
     app.command("import", epilog="Example: inkgrove import archive.parquet")(import_)
     app.command(epilog="Example: inkgrove export archive.parquet")(export)
@@ -24,13 +24,11 @@ def add_to(app: typer.Typer, view_app: typer.Typer) -> None:
 
 
 def import_(
+    options: CommandOptions,
     path: PathArgument,
     rejects: Annotated[Path, typer.Option(help="Where refused entries go, with the reason.", metavar="FILE")] = Path(
         "rejected.parquet"
     ),
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take an archive (columns entry and payload) into the store, fully verified; twice changes nothing."""
     from inkgrove.cli.import_process import import_into_store  # noqa: PLC0415
@@ -38,11 +36,11 @@ def import_(
     if not path.exists():
         raise UnreadableFile(f"cannot read {path}: no such file or directory")
     start = perf_counter()
-    with spark_session(home, quiet=as_json) as (spark, bar):
-        place = store_place(home, store)
-        report = import_into_store(spark, place, path.resolve(), rejects.resolve(), following(bar))
+    with spark_session(options) as (spark, bar):
+        store = options.store_location
+        report = import_into_store(spark, store, path.resolve(), rejects.resolve(), following(bar))
     facts = {"read": report.read, "appended": report.appended, "known": report.known}
-    if as_json:
+    if options.as_json:
         print_json({**facts, "rejected": dict(report.rejected)})
     else:
         told = ", ".join(f"{count:,} {name}" for name, count in facts.items())
@@ -57,56 +55,39 @@ def import_(
         raise typer.Exit(NOT_VALID)
 
 
-def export(
-    path: PathArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def export(options: CommandOptions, path: PathArgument) -> None:
     """Write every entry of the store with its payload as a Parquet archive."""
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
-
     if path.exists():
         raise UnreadableFile(f"{path} exists already; choose another name")
-    place = existing_store(home, store)
+    options.existing_store()
     start = perf_counter()
-    with spark_session(home, quiet=as_json) as (spark, bar):
+    with spark_session(options) as (spark, bar):
         from inkgrove.pipeline.archive import export_archive  # noqa: PLC0415
 
-        open_store(place).close()
-        count = export_archive(spark, place, path.resolve(), following(bar))
-    if as_json:
-        print_json({"exported": count, "path": str(path)})
-    else:
-        typer.echo(f"{count:,} entries in {path}; {_rate(count, perf_counter() - start)}")
+        options.open_logs().close()
+        count = export_archive(spark, options.store_location, path.resolve(), following(bar))
+    text = f"{count:,} entries in {path}; {_rate(count, perf_counter() - start)}"
+    options.answer({"exported": count, "path": str(path)}, lambda: typer.echo(text))
 
 
 def export_view(
-    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
+    options: CommandOptions,
+    schema: SchemaArgument,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new directory.")],
     form: Annotated[str, typer.Option("--format", help="parquet, csv, json or delta.")] = "parquet",
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write the rows of a view into a new directory, as one file."""
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
-
     if form not in ("parquet", "csv", "json", "delta"):
         raise typer.BadParameter("--format is parquet, csv, json or delta")
-    place = existing_store(home, store)
-    views = open_views(place)
-    known = views.views()
-    views.close()
-    schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
-    if schema_id not in known or not known[schema_id].is_built:
-        raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
+    with options.open_views() as views:
+        view = find_built_view(schema, views)
     start = perf_counter()
-    with spark_session(home, quiet=as_json) as (spark, bar):
+    with spark_session(options) as (spark, bar):
         from inkgrove.pipeline.view_export import export_view as write  # noqa: PLC0415
 
-        count = write(spark, place, known[schema_id], path.resolve(), form, following(bar))  # type: ignore[arg-type]
-    if as_json:
-        print_json({"rows": count, "path": str(path), "format": form})
-    else:
-        typer.echo(f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}")
+        count = write(spark, options.store_location, view, path.resolve(), form, following(bar))  # type: ignore[arg-type]
+    text = f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}"
+    options.answer({"rows": count, "path": str(path), "format": form}, lambda: typer.echo(text))
 
 
 def _rate(count: int, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What `inkgrove doctor` looks at: each check says what it found, whether that is right, and what to do if not."""
+"""The checks of `inkgrove doctor`: each says what it found, whether that is right, and what to do if not."""
 
 import os
 import shutil
@@ -36,8 +36,8 @@ _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found; `advice` says what to do next if it is wrong."""
+class CheckResult:
+    """The result of a check; `advice` says what to do next if it is wrong."""
 
     check: str
     is_right: bool
@@ -46,12 +46,12 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
-    """What is examined."""
+class Installation:
+    """What is examined: the settings in effect, the home directory, and the directory or URL of the store."""
 
     settings: Settings
     home: Path
-    place: str
+    store_location: str
 
     @property
     def has_store(self) -> bool:
@@ -59,107 +59,109 @@ class Patient:
         return self.settings.store is not None or (self.home / "node.db").exists()
 
 
-def examine(patient: Patient, *, with_spark: bool) -> Iterator[Finding]:
-    """Every check in turn."""
-    checks: list[Callable[[Patient], Iterator[Finding]]] = [_java, _memory, _disk, _clock, _port, _store]
+def examine(installation: Installation, *, with_spark: bool) -> Iterator[CheckResult]:
+    """Run every check in turn and yield the results; those of the store only if it can be opened."""
+    checks: list[Callable[[Installation], Iterator[CheckResult]]] = [_java, _memory, _disk, _clock, _port, _store]
     checks.append(_start_spark if with_spark else _spark)
     for check in checks:
-        yield from _perform(check, patient)
-    if _is_open(patient):
+        yield from _perform(check, installation)
+    if _is_open(installation):
         for check in (_vault, _restored, _pipeline, _names):
-            yield from _perform(check, patient)
+            yield from _perform(check, installation)
 
 
-def _perform(check: Callable[[Patient], Iterator[Finding]], patient: Patient) -> Iterator[Finding]:
+def _perform(
+    check: Callable[[Installation], Iterator[CheckResult]], installation: Installation
+) -> Iterator[CheckResult]:
     try:
-        yield from check(patient)
+        yield from check(installation)
     except InkgroveError as error:
         yield _refusal(check.__name__.split("_")[-1], error)
 
 
-def _refusal(check: str, error: InkgroveError) -> Finding:
-    """What an error says and, apart from that, what to do about it, as far as the error itself tells the two apart."""
+def _refusal(check: str, error: InkgroveError) -> CheckResult:
+    """Turn an error into a result, with its advice apart from its message if the error has both."""
     advice = str(error.data.get("advice", f"see {error.code} in docs/errors.md"))
     found = error.message.removesuffix(f": {advice}")
-    return Finding(check, False, f"{found} [{error.code}]", advice)
+    return CheckResult(check, False, f"{found} [{error.code}]", advice)
 
 
-def _is_open(patient: Patient) -> bool:
-    """Whether the store can be looked into as it is; why not, its own check has told."""
+def _is_open(installation: Installation) -> bool:
+    """Whether the store is there and of the newest revision; `_store` says what is wrong if not."""
     try:
-        return patient.has_store and read_revision(patient.place) == NEWEST
+        return installation.has_store and read_revision(installation.store_location) == NEWEST
     except InkgroveError:
         return False
 
 
-def _java(_: Patient) -> Iterator[Finding]:
+def _java(_: Installation) -> Iterator[CheckResult]:
     from inkgrove.pipeline.java import find_java  # noqa: PLC0415
 
     path, version = find_java()
-    yield Finding("java", True, f"version {version}, {path}")
+    yield CheckResult("java", True, f"version {version}, {path}")
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
+def _memory(installation: Installation) -> Iterator[CheckResult]:
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = parse_size(patient.settings.spark.memory) + _BESIDE_SPARK
+    wanted = parse_size(installation.settings.spark.memory) + _BESIDE_SPARK
     found = f"{free / _GIB:.1f} GiB available, {wanted / _GIB:.1f} GiB wanted"
     is_enough = free >= wanted
-    yield Finding("memory", is_enough, found, None if is_enough else "free some, or lower the setting spark.memory")
+    yield CheckResult("memory", is_enough, found, None if is_enough else "free some, or lower the setting spark.memory")
 
 
-def _disk(patient: Patient) -> Iterator[Finding]:
-    places = {"home": nearest(patient.home), "Spark's files": Path(tempfile.gettempdir())}
-    for what, path in places.items():
+def _disk(installation: Installation) -> Iterator[CheckResult]:
+    disks = {"home": nearest(installation.home), "Spark's files": Path(tempfile.gettempdir())}
+    for what, path in disks.items():
         free = shutil.disk_usage(path).free
         is_enough = free >= _LEAST_DISK
         advice = None if is_enough else "free some space: at least 1 GiB, more for large views"
-        yield Finding("disk", is_enough, f"{free / _GIB:.1f} GiB free for {what} ({path})", advice)
+        yield CheckResult("disk", is_enough, f"{free / _GIB:.1f} GiB free for {what} ({path})", advice)
 
 
-def _store(patient: Patient) -> Iterator[Finding]:
-    if not patient.has_store:
-        yield Finding("store", True, f"none in {patient.home} yet; `inkgrove up` makes one")
+def _store(installation: Installation) -> Iterator[CheckResult]:
+    if not installation.has_store:
+        yield CheckResult("store", True, f"none in {installation.home} yet; `inkgrove up` makes one")
         return
-    revision = read_revision(patient.place)
+    revision = read_revision(installation.store_location)
     if revision is None or revision < NEWEST:
         found = f"revision {revision or 'none'}; the next command that opens it brings it to {NEWEST}"
-        yield Finding("store", True, found)
+        yield CheckResult("store", True, found)
         return
-    with open_store(patient.place) as store:
+    with open_store(installation.store_location) as store:
         kind = "PostgreSQL" if store.database.is_postgresql else "SQLite"
         count = sum(state.held for state in store.logs().values())
-        yield Finding("store", True, f"{kind}, revision {NEWEST}, {count:,} entries")
+        yield CheckResult("store", True, f"{kind}, revision {NEWEST}, {count:,} entries")
 
 
-def _vault(patient: Patient) -> Iterator[Finding]:
-    file = Path(patient.settings.node.vault_key_file or patient.home / "vault.key")
-    with open_store(patient.place) as store:
+def _vault(installation: Installation) -> Iterator[CheckResult]:
+    file = Path(installation.settings.node.vault_key_file or installation.home / "vault.key")
+    with open_store(installation.store_location) as store:
         sealed = store.database.read(some_sealed_keys)
     if not sealed:
-        yield Finding("vault", True, "the node keeps no keys yet")
+        yield CheckResult("vault", True, "the node keeps no keys yet")
         return
     open_vault(file, sealed)
-    yield Finding("vault", True, f"{file} opens the keys that the node keeps")
+    yield CheckResult("vault", True, f"{file} opens the keys that the node keeps")
 
 
-def _restored(patient: Patient) -> Iterator[Finding]:
-    with open_store(patient.place) as store:
-        reason = find_reason(store.database, patient.home)
+def _restored(installation: Installation) -> Iterator[CheckResult]:
+    with open_store(installation.store_location) as store:
+        reason = find_reason(store.database, installation.home)
     if reason is None:
-        yield Finding("signing", True, "the database is as new as it was")
+        yield CheckResult("signing", True, "the database is as new as it was")
     else:
         advice = "let the node run: it asks others for what it lacks; inkgrove resume says whom it waits for"
-        yield Finding("signing", False, f"nothing is signed: {reason}", advice)
+        yield CheckResult("signing", False, f"nothing is signed: {reason}", advice)
 
 
-def _pipeline(patient: Patient) -> Iterator[Finding]:
-    with open_store(patient.place) as store:
+def _pipeline(installation: Installation) -> Iterator[CheckResult]:
+    with open_store(installation.store_location) as store:
         newest, is_needed = store.newest_offset().position, bool(store.registered())
-    views = open_views(patient.place)
+    views = open_views(installation.store_location)
     try:
         behind = max(0, newest - views.progress()[1].position)
         run = start_run(views.database)
@@ -177,32 +179,32 @@ def _pipeline(patient: Patient) -> Iterator[Finding]:
         how_far = "no schema is registered"
     is_right = is_running or not behind or not is_needed
     advice = None if is_right else "start it: inkgrove up, inkgrove materialise --follow, or --once to catch up"
-    yield Finding("pipeline", is_right, f"{'running' if is_running else 'not running'}, {how_far}", advice)
+    yield CheckResult("pipeline", is_right, f"{'running' if is_running else 'not running'}, {how_far}", advice)
 
 
-def _clock(patient: Patient) -> Iterator[Finding]:
+def _clock(installation: Installation) -> Iterator[CheckResult]:
     now = time.time()
     shown = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     advice = "set the clock, and let NTP keep it: other nodes refuse requests that are a minute off"
-    file = patient.home / "node.db"
+    file = installation.home / "node.db"
     written = file.stat().st_mtime if file.exists() else _BUILT
     if now < max(written - 60, _BUILT):
         last = datetime.fromtimestamp(max(written, _BUILT), UTC).strftime("%Y-%m-%d %H:%M")
-        yield Finding("clock", False, f"{shown}, and the store was written to at {last}", advice)
+        yield CheckResult("clock", False, f"{shown}, and the store was written to at {last}", advice)
     else:
-        yield Finding("clock", True, shown)
+        yield CheckResult("clock", True, shown)
 
 
-def _names(patient: Patient) -> Iterator[Finding]:
-    with open_store(patient.place) as store:
+def _names(installation: Installation) -> Iterator[CheckResult]:
+    with open_store(installation.store_location) as store:
         hosted = _hosted(store)
-    targets = parse_resolve(patient.settings.node.resolve)
+    targets = parse_resolve(installation.settings.node.resolve)
     with ThreadPoolExecutor(16) as pool:
         looked_up = {name: pool.submit(_addresses, name) for name in hosted if find_target(targets, name) is None}
         for name in hosted:
             target = find_target(targets, name)
             if target is not None:
-                yield Finding("names", True, f"{name} stands for {target.address}:{target.port} (node.resolve)")
+                yield CheckResult("names", True, f"{name} stands for {target.address}:{target.port} (node.resolve)")
                 continue
             try:
                 found = looked_up[name].result(_LOOKUP_SECONDS)
@@ -210,7 +212,7 @@ def _names(patient: Patient) -> Iterator[Finding]:
                 found = []
             advice = "let DNS lead it to this node; for development, set node.resolve"
             text = ", ".join(found) or "no address"
-            yield Finding("names", bool(found), f"{name}: {text}", None if found else advice)
+            yield CheckResult("names", bool(found), f"{name}: {text}", None if found else advice)
 
 
 def _hosted(store: LogStore) -> list[str]:
@@ -224,18 +226,18 @@ def _addresses(name: str) -> list[str]:
         return []
 
 
-def _port(patient: Patient) -> Iterator[Finding]:
-    settings = patient.settings.node
+def _port(installation: Installation) -> Iterator[CheckResult]:
+    settings = installation.settings.node
     where = f"{settings.host} port {settings.port}"
     try:
         with socket.create_server((settings.host, settings.port)):
-            yield Finding("port", True, f"{where} is free")
+            yield CheckResult("port", True, f"{where} is free")
     except OSError as error:
         if _is_node(settings):
-            yield Finding("port", True, f"a node answers on {where}")
+            yield CheckResult("port", True, f"a node answers on {where}")
         else:
             advice = "end what listens there, or choose another with --port or the setting node.port"
-            yield Finding("port", False, f"{where}: {os.strerror(error.errno or 0)}", advice)
+            yield CheckResult("port", False, f"{where}: {os.strerror(error.errno or 0)}", advice)
 
 
 def _is_node(settings: NodeSettings) -> bool:
@@ -246,40 +248,40 @@ def _is_node(settings: NodeSettings) -> bool:
         return False
 
 
-def _spark(_: Patient) -> Iterator[Finding]:
+def _spark(_: Installation) -> Iterator[CheckResult]:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
     try:
         found = version("pyspark")
     except PackageNotFoundError:
-        yield Finding(
+        yield CheckResult(
             "spark", False, "the package pyspark is missing", "install Inkgrove with its packages: make setup"
         )
         return
     is_right = found.startswith("4.3")
     advice = None if is_right else "install the pinned packages: make setup"
-    yield Finding("spark", is_right, f"version {found}; --spark tries to start it", advice)
+    yield CheckResult("spark", is_right, f"version {found}; --spark tries to start it", advice)
 
 
-def _start_spark(patient: Patient) -> Iterator[Finding]:
+def _start_spark(installation: Installation) -> Iterator[CheckResult]:
     from inkgrove.pipeline.session import session_for  # noqa: PLC0415
 
-    spark, begun = patient.settings.spark, time.monotonic()
+    spark, begun = installation.settings.spark, time.monotonic()
     with tempfile.TemporaryDirectory() as logs, session_for(Path(logs), spark.properties(), spark.python) as session:
         count = session.range(1000).count()
         seconds = time.monotonic() - begun
         found = f"version {session.version} on {spark.master} counted to {count:,} after {seconds:.0f} s"
-    yield Finding("spark", count == 1000, found)
+    yield CheckResult("spark", count == 1000, found)
 
 
 def nearest(path: Path) -> Path:
-    """The path itself, or the closest above it that exists."""
+    """Return the path itself, or the closest directory above it that exists."""
     path = path.resolve()
     return path if path.exists() else nearest(path.parent)
 
 
 def parse_size(text: str) -> int:
-    """`1g` and the like, as Java writes the size of its heap, in bytes."""
+    """Parse the size of a heap as Java writes it, such as `1g`, and return bytes."""
     units = {"k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
     number, unit = text.strip().lower().removesuffix("b"), 1
     if number[-1:] in units:

@@ -6,31 +6,27 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from inkgrove.cli.configuration import current
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json, printable
-from inkgrove.cli.place import StoreOption, store_place
+from inkgrove.cli.options import CommandGroup, CommandOptions, current
+from inkgrove.cli.output import NOT_VALID, console, note, print_json, printable
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: CommandGroup) -> None:
     """Put the command beside the groups."""
     app.command(epilog="Example: inkgrove doctor --spark")(doctor)
 
 
 def doctor(
+    options: CommandOptions,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark too, and let it count.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Check Java, memory, disk, store, keys, pipeline, clock, names, port, Spark; say what to do about faults."""
     # Imported here: every other command starts faster without.
-    from inkgrove.cli.checks import Patient, examine  # noqa: PLC0415
+    from inkgrove.cli.checks import Installation, examine  # noqa: PLC0415
 
-    patient = Patient(current(), home, store_place(home, store))
-    findings = list(examine(patient, with_spark=spark))
+    installation = Installation(current(), options.home, options.store_location)
+    findings = list(examine(installation, with_spark=spark))
     is_well = all(item.is_right for item in findings)
-    if as_json:
+    if options.as_json:
         checks = [
             {"check": item.check, "ok": item.is_right, "found": item.found, "next": item.advice} for item in findings
         ]

@@ -1,36 +1,24 @@
 """`inkgrove identity`: the identities that a node hosts, worked on in its store directly."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inkgrove.cli.configuration import current, set_flag
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json
-from inkgrove.cli.place import StoreOption, existing_store, store_place
+from inkgrove.cli.options import CommandGroup, CommandOptions, set_flag
+from inkgrove.cli.output import console, note, print_facts, print_json
 from inkgrove.core.errors import Usage
 
 if TYPE_CHECKING:
     from inkgrove.node.identities import Identity
-    from inkgrove.node.node import Node
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True,
     help="Identities that the node hosts.",
     epilog="Example: inkgrove identity create jane.haiku.ink",
 )
 
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
-
-
-def _open(home: Path, store: str | None, endpoint: str | None = None, *, create: bool = False) -> "Node":
-    from inkgrove.node.node import Node  # noqa: PLC0415
-
-    set_flag("node.endpoint", endpoint)
-    place = store_place(home, store) if create else existing_store(home, store)
-    return Node(place, current().node, home=home)
 
 
 def _read_password() -> str:
@@ -60,6 +48,7 @@ def _facts(identity: "Identity") -> dict[str, object]:
 
 @app.command(epilog="Example: inkgrove identity create jane.haiku.ink --name Jane")
 def create(
+    options: CommandOptions,
     fqdn: NameArgument,
     name: Annotated[str | None, typer.Option(help="The name that people read.")] = None,
     endpoint: Annotated[
@@ -68,41 +57,29 @@ def create(
     has_password: Annotated[
         bool, typer.Option("--password/--no-password", help="Whether to ask for a password to sign in with.")
     ] = True,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
     from inkgrove.node.identities import create_identity  # noqa: PLC0415
 
     password = _read_password() if has_password else None
-    node = _open(home, store, endpoint, create=True)
-    try:
+    set_flag("node.endpoint", endpoint)
+    with options.open_node(create=True) as node:
         identity = create_identity(node, fqdn, password, name=name)
-    finally:
-        node.close()
-    print_json(_facts(identity)) if as_json else print_facts("New identity", _facts(identity))
+    options.answer(_facts(identity), lambda: print_facts("New identity", _facts(identity)))
 
 
 @app.command(epilog="Example: inkgrove identity show jane.haiku.ink")
-def show(
-    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def show(options: CommandOptions, fqdn: NameArgument) -> None:
     """Show an identity by name or id."""
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
     from inkgrove.node.quotas import show_quota  # noqa: PLC0415
 
-    node = _open(home, store)
-    try:
+    with options.open_node() as node:
         identity = show_identity(node, parse_identity_name(fqdn))
         quota = show_quota(node, identity.id).render()
-    finally:
-        node.close()
     facts = {**_facts(identity), "profile": identity.document.profile}
-    if as_json:
-        print_json({**facts, "usage": quota})
-        return
-    print_facts(identity.document.fqdn, {**facts, **_usage_facts(quota)})
+    shown = {**facts, **_usage_facts(quota)}
+    options.answer({**facts, "usage": quota}, lambda: print_facts(identity.document.fqdn, shown))
 
 
 def _usage_facts(quota: dict[str, dict[str, int]]) -> dict[str, object]:
@@ -111,14 +88,12 @@ def _usage_facts(quota: dict[str, dict[str, int]]) -> dict[str, object]:
 
 @app.command(epilog="Example: inkgrove identity quota jane.haiku.ink --blob-bytes 20000000000")
 def quota(
+    options: CommandOptions,
     fqdn: NameArgument,
     entries: Annotated[int | None, typer.Option(help="How many entries it may publish.", min=0)] = None,
     payload_bytes: Annotated[int | None, typer.Option(help="How many bytes of messages.", min=0)] = None,
     blob_bytes: Annotated[int | None, typer.Option(help="How many bytes of blobs it may keep.", min=0)] = None,
     default: Annotated[bool, typer.Option("--default", help="Go back to what the settings say for the rest.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what an identity has stored and may store; with options, give it a quota of its own, at once."""
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
@@ -126,20 +101,15 @@ def quota(
 
     given = {"entries": entries, "payload_bytes": payload_bytes, "blob_bytes": blob_bytes}
     limits = {name: limit for name, limit in given.items() if default or limit is not None}
-    node = _open(home, store)
-    try:
+    with options.open_node() as node:
         identity = show_identity(node, parse_identity_name(fqdn))
         found = change_limits(node, identity.id, limits).render()
-    finally:
-        node.close()
-    if as_json:
-        print_json({"fqdn": identity.document.fqdn, "id": identity.id, "usage": found})
-        return
-    print_facts(identity.document.fqdn, _usage_facts(found))
+    name = identity.document.fqdn
+    options.answer({"fqdn": name, "id": identity.id, "usage": found}, lambda: print_facts(name, _usage_facts(found)))
 
 
 @app.command("list", epilog="Example: inkgrove identity list")
-def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def list_all(options: CommandOptions) -> None:
     """List the identities that this node hosts, by name.
 
     Administrators are marked, names outside of node.domains, and who has moved to another node.
@@ -148,14 +118,11 @@ def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json
     from inkgrove.node.name_rules import list_administrators, rules_of  # noqa: PLC0415
     from inkgrove.node.quotas import show_quotas  # noqa: PLC0415
 
-    node = _open(home, store)
-    try:
+    with options.open_node() as node:
         hosted = show_all(node)
         quotas = show_quotas(node, [identity.id for identity in hosted])
         administrators, rules = list_administrators(node), rules_of(node.settings)
-    finally:
-        node.close()
-    if as_json:
+    if options.as_json:
         print_json(
             [
                 {
@@ -183,22 +150,15 @@ def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json
 
 
 @app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
-def password(
-    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def password(options: CommandOptions, fqdn: NameArgument) -> None:
     """Set a new password, from a prompt or standard input; every sign-in ends."""
     from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
     from inkgrove.node.sessions import change_password  # noqa: PLC0415
 
-    existing_store(home, store)  # nobody types a password for a store that is not there
+    options.existing_store()  # nobody types a password for a store that is not there
     new = _read_password()
-    node = _open(home, store)
-    try:
+    with options.open_node() as node:
         identity = show_identity(node, parse_identity_name(fqdn))
         change_password(node, identity.id, new)
-    finally:
-        node.close()
-    if as_json:
-        print_json({"fqdn": identity.document.fqdn, "id": identity.id, "changed": True})
-        return
-    note(f"The password of {fqdn} is new, and every sign-in has ended.")
+    facts = {"fqdn": identity.document.fqdn, "id": identity.id, "changed": True}
+    options.answer(facts, lambda: note(f"The password of {fqdn} is new, and every sign-in has ended."))

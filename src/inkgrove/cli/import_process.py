@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,6 +83,11 @@ class SparkImporter:
             text = f"the import ended with code {process.returncode}: {reason}"
             raise ImportFailed(text, exit_code=process.returncode) from error
         return ImportedArchive(facts["appended"], facts["rejected"])
+
+
+def find_importer(spark: SparkSettings) -> SparkImporter | None:
+    """Return an importer if Spark is installed: a node without the extra `pipeline` replicates in batches only."""
+    return SparkImporter(spark) if find_spec("pyspark") is not None else None
 
 
 def import_into_store(

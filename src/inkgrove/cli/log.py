@@ -1,23 +1,34 @@
-"""`inkgrove log`: verify log files, show certificate pools."""
+"""`inkgrove log|entry|key`: verify log files and take them in, look into entries and sign them, make keys."""
 
+import secrets
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from inkgrove.cli.files import read_entry_lines
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.files import (
+    parse_hex,
+    read_bytes,
+    read_entry_lines,
+    read_secret_key,
+    read_valid_log,
+    render_entry_line,
+    write_new,
+)
+from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
-from inkgrove.cli.place import StoreOption, store_place
 from inkgrove.cli.progress import progress
 from inkgrove.core.certificate import certificate_pool, shortest_path
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core.errors import BadSignature, InkgroveError, KeyMismatch
+from inkgrove.core.hashing import Flavour, parse_hash
+from inkgrove.core.keys import KEY_BYTES, SecretKey, identity_of
 from inkgrove.core.log import HeldEntry, Verdict, verify_log
+from inkgrove.core.next_entry import NextEntry, next_entry, sign_next
 from inkgrove.core.verify import VerifiedEntry, verify_signed
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True,
     help="Verify logs and show what proves an entry.",
     epilog="Example: inkgrove log verify feed.jsonl",
@@ -68,20 +79,17 @@ def _describe(verdict: Verdict) -> dict[str, object]:
 
 @app.command(epilog="Example: inkgrove log ingest slothmail.jsonl feed.jsonl")
 def ingest(
+    options: CommandOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
     from inkgrove.node.identity_log import follow_since  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
 
-    logs = open_store(store_place(home, store))
+    logs = options.open_logs(create=True)
     before = logs.newest_offset()
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    with progress("reading ...", quiet=as_json, unit="entries") as bar:
+    with progress("reading ...", quiet=options.as_json, unit="entries") as bar:
         for file in files:
             lines = []
             for line in read_entry_lines(file):
@@ -98,7 +106,7 @@ def ingest(
                     counts[receipt.status.value] += 1
     logs.database.write(lambda connection: follow_since(connection, before))
     logs.close()
-    if as_json:
+    if options.as_json:
         print_json({**counts, "refused": dict(refused)})
     else:
         told = [f"{count:,} {name}" for name, count in counts.items()]
@@ -128,3 +136,116 @@ def pool(
                 "pool": " ".join(map(str, certificate_pool(seq_num, height))),
             },
         )
+
+
+# Entries
+
+entry_app = CommandGroup(
+    no_args_is_help=True,
+    help="Look into entries and sign them.",
+    epilog="Example: inkgrove entry decode 0001350fd127...",
+)
+
+
+@entry_app.command(epilog="Example: inkgrove entry decode 0001350fd127...")
+def decode(
+    entry_hex: Annotated[str, typer.Argument(metavar="HEX", help="The entry in hex; - reads it from stdin.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Decode one entry strictly and say whether its signature holds."""
+    entry = decode_entry(parse_hex(entry_hex))
+    facts = _entry_facts(entry)
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts("Entry", facts)
+
+
+def _entry_facts(entry: Entry) -> dict[str, object]:
+    try:
+        verify_signed(entry)
+        holds = True
+    except BadSignature:
+        holds = False
+    return {
+        "hash": hash_entry(entry),
+        "is_end_of_log": entry.is_end_of_log,
+        "author": entry.author,
+        "log_id": entry.log_id,
+        "seq_num": entry.seq_num,
+        "lipmaa_link": entry.lipmaa_link,
+        "backlink": entry.backlink,
+        "payload_size": entry.payload_size,
+        "payload_hash": entry.payload_hash,
+        "signature": entry.signature,
+        "signature_holds": holds,
+    }
+
+
+@entry_app.command(
+    epilog="Example: inkgrove entry sign --key me.key --payload a164... --after feed.jsonl >> feed.jsonl"
+)
+def sign(
+    key: Annotated[Path, typer.Option(help="Key file, as `inkgrove key new --out` writes it.")],
+    payload: Annotated[str | None, typer.Option(metavar="HEX", help="The payload in hex.")] = None,
+    payload_file: Annotated[Path | None, typer.Option(help="The payload as a file of bytes.")] = None,
+    after: Annotated[Path | None, typer.Option(help="Log file to continue: gives log id, seq num and links.")] = None,
+    log_id: Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="Log id of a new log (default 1).")] = None,
+    seq_num: Annotated[int | None, typer.Option(min=1, max=2**64 - 1, help="Given by hand instead of --after.")] = None,
+    backlink: Annotated[str | None, typer.Option(metavar="HEX", help="Hash of the entry before.")] = None,
+    lipmaa_link: Annotated[str | None, typer.Option(metavar="HEX", help="Hash of the lipmaa entry.")] = None,
+    end_of_log: Annotated[bool, typer.Option("--end-of-log", help="Let this be the last entry.")] = False,
+    yasmf: Annotated[bool, typer.Option("--yasmf", help="Write BLAKE3 hashes (a new log only).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign an entry for a payload and print it as a line of a log file."""
+    if (payload is None) == (payload_file is None):
+        raise typer.BadParameter("give the payload with --payload or with --payload-file")
+    content = parse_hex(payload) if payload is not None else read_bytes(payload_file or Path("-"))
+    secret = read_secret_key(key)
+    flavour = Flavour.YASMF if yasmf else Flavour.YAMF
+    if after is not None:
+        if any(given is not None for given in (seq_num, backlink, lipmaa_link, log_id)) or yasmf:
+            raise typer.BadParameter("--after gives log id, seq num, links and hash format; leave those out")
+        following = next_entry(read_valid_log(after).verified)
+        if following.author != secret.public:
+            raise KeyMismatch(f"{after} is a log of {following.author}, the key is that of {secret.public}")
+    else:
+        following = NextEntry(
+            secret.public,
+            1 if log_id is None else log_id,
+            seq_num or 1,
+            parse_hash(lipmaa_link) if lipmaa_link else None,
+            parse_hash(backlink) if backlink else None,
+            flavour,
+        )
+    entry = sign_next(secret, content, following, is_end_of_log=end_of_log)
+    if as_json:
+        print_json({"entry": entry.encoded, "payload": content, "hash": hash_entry(entry), "seq_num": entry.seq_num})
+    else:
+        typer.echo(render_entry_line(entry, content))
+        note(f"entry {entry.seq_num} of log {entry.log_id}, hash {hash_entry(entry)}")
+
+
+# Keys
+
+key_app = CommandGroup(no_args_is_help=True, help="Make keys.", epilog="Example: inkgrove key new --out me.key")
+
+
+@key_app.command(epilog="Example: inkgrove key new --out me.key")
+def new(
+    out: Annotated[Path | None, typer.Option(help="Write the secret key here, readable by you alone.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an Ed25519 key pair; without --out the secret key is printed."""
+    key = SecretKey.from_seed(secrets.token_bytes(KEY_BYTES))
+    facts: dict[str, object] = {"public_key": key.public, "identity": identity_of(key.public)}
+    if out is None:
+        facts["secret_key"] = key.seed
+    else:
+        write_new(out, key.seed.hex().encode() + b"\n", mode=0o600)
+        facts["secret_key_file"] = str(out)
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts("New key", facts)

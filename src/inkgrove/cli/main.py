@@ -20,24 +20,20 @@ from inkgrove.cli import (
     archive,
     backup,
     bundle,
-    configuration,
     doctor,
-    entry,
     identity,
-    key,
     log,
     materialise,
     message,
+    options,
     peer,
-    proof,
     relation,
-    request,
-    resume,
     rot,
     schema,
     serve,
     view,
 )
+from inkgrove.cli.options import CommandGroup
 from inkgrove.cli.output import MISUSE, fail, note
 from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
 from inkgrove.settings import CONFIG_VARIABLE
@@ -59,7 +55,7 @@ class _Screenful(TyperGroup):
         return "\n".join(line for line in super().get_help(ctx).splitlines() if line.strip())
 
 
-app = typer.Typer(
+app = CommandGroup(
     cls=_Screenful,
     no_args_is_help=True,
     add_completion=True,
@@ -69,26 +65,25 @@ app = typer.Typer(
     epilog="Example: inkgrove log verify feed.jsonl",
 )
 app.add_typer(log.app, name="log")
-app.add_typer(entry.app, name="entry")
-app.add_typer(key.app, name="key")
+app.add_typer(log.entry_app, name="entry")
+app.add_typer(log.key_app, name="key")
 app.add_typer(identity.app, name="identity")
 app.add_typer(message.app, name="message")
 app.add_typer(schema.app, name="schema")
 app.add_typer(view.app, name="view")
-app.add_typer(proof.app, name="proof")
+app.add_typer(bundle.proof_app, name="proof")
 app.add_typer(peer.app, name="peer")
 app.add_typer(relation.app, name="relation")
-app.add_typer(request.app, name="request")
+app.add_typer(relation.request_app, name="request")
 app.add_typer(bundle.app, name="bundle")
 app.add_typer(rot.app, name="rot")
 rot.add_to(app)
 materialise.add_to(app)
 archive.add_to(app, view.app)
-configuration.add_to(app)
+app.command(epilog="Example: inkgrove settings --json")(options.settings)
 serve.add_to(app)
 doctor.add_to(app)
 backup.add_to(app)
-resume.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -103,14 +98,13 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
     config: Annotated[
-        Path | None,
-        typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help="Settings from this file."),
+        Path | None, typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help="Settings from this file.")
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set one setting, such as spark.master.")
     ] = None,
 ) -> None:
-    configuration.begin(config, changes or [])
+    options.begin(config, changes or [])
 
 
 def main(arguments: list[str] | None = None) -> None:

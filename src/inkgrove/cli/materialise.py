@@ -1,8 +1,6 @@
 """`inkgrove index|unindex|views|materialise|rebuild|outcomes`: which schemas are materialised, and doing it."""
 
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from inkgrove.cli.configuration import current, set_flag
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import JsonOption, console, note, print_json, printable
-from inkgrove.cli.place import StoreOption, existing_store, find_by_name, parse_schema_id
+from inkgrove.cli.options import CommandGroup, CommandOptions, current, set_flag
+from inkgrove.cli.output import console, note, print_json, printable
 from inkgrove.cli.progress import Bar
-from inkgrove.cli.readiness import tell_ready
+from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, parse_schema_id
 from inkgrove.cli.spark import following, spark_session
+from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id o
 AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: CommandGroup) -> None:
     """Put these commands beside the groups."""
     app.command(epilog="Example: inkgrove index 88e1cb88... 12")(index)
     app.command(epilog="Example: inkgrove unindex 88e1cb88... 12")(unindex)
@@ -39,55 +36,33 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: inkgrove outcomes slothmail --only quarantined")(outcomes)
 
 
-def index(
-    author: AuthorArgument,
-    log_id: LogArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def index(options: CommandOptions, author: AuthorArgument, log_id: LogArgument) -> None:
     """Put a schema on the list of those to materialise."""
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
-
-    schema_id = parse_schema_id(f"{author}/{log_id}")
-    logs = open_store(existing_store(home, store))
-    is_news = logs.register(schema_id)
-    logs.close()
-    if as_json:
-        print_json({"schema": list(schema_id), "registered": True, "changed": is_news})
-    else:
-        typer.echo(f"{schema_id} {'is registered' if is_news else 'was registered already'}")
+    _register(options, author, log_id, is_wanted=True)
 
 
-def unindex(
-    author: AuthorArgument,
-    log_id: LogArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def unindex(options: CommandOptions, author: AuthorArgument, log_id: LogArgument) -> None:
     """Take a schema off the list; its view goes with the next run of the pipeline."""
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    _register(options, author, log_id, is_wanted=False)
 
+
+def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: bool) -> None:
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    logs = open_store(existing_store(home, store))
-    was_there = logs.unregister(schema_id)
-    logs.close()
-    if as_json:
-        print_json({"schema": list(schema_id), "registered": False, "changed": was_there})
-    else:
-        typer.echo(f"{schema_id} {'is registered no more' if was_there else 'was not registered'}")
+    with options.open_logs() as logs:
+        has_changed = logs.register(schema_id) if is_wanted else logs.unregister(schema_id)
+    texts = (
+        ("is registered", "was registered already") if is_wanted else ("is registered no more", "was not registered")
+    )
+    facts = {"schema": list(schema_id), "registered": is_wanted, "changed": has_changed}
+    options.answer(facts, lambda: typer.echo(f"{schema_id} {texts[0] if has_changed else texts[1]}"))
 
 
-def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
     from inkgrove.store.all_outcomes import count_outcomes  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
     from inkgrove.store.query import count_rows  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    place = existing_store(home, store)
-    logs, built = open_store(place), open_views(place)
+    logs, built = options.open_logs(), options.open_views()
     known = built.views()
     facts: list[dict[str, Any]] = []
     with built.database.reading() as connection:
@@ -109,7 +84,7 @@ def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: J
     behind = logs.newest_offset().position - offset.position
     logs.close()
     built.close()
-    if as_json:
+    if options.as_json:
         for item in facts:
             print_json(item)
         return
@@ -134,14 +109,12 @@ def views(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: J
 
 
 def materialise(
+    options: CommandOptions,
     once: Annotated[bool, typer.Option("--once", help="Catch up with the store, then end.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     max_entries: Annotated[
         int | None, typer.Option(min=1, help="How many positions one batch takes at most (a setting, too).")
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
     from inkgrove.store.runs import Work  # noqa: PLC0415
@@ -150,92 +123,74 @@ def materialise(
         raise typer.BadParameter("say --once or --follow")
     set_flag("pipeline.max_entries_per_batch", max_entries)
     start = perf_counter()
-    with (
-        _pipeline(home, store, Work.STREAM, quiet=as_json) as (materialiser, bar),
-        tempfile.TemporaryDirectory() as checkpoint,
-    ):
+    with _pipeline(options, Work.STREAM) as (materialiser, bar), tempfile.TemporaryDirectory() as checkpoint:
         materialiser.run.begin(Work.STREAM)
         tell_ready()  # Spark has started, and nobody else keeps these views
         bar.begin("building views ...")
         size = current().pipeline.max_entries_per_batch
         query = materialiser.follow(Path(checkpoint), once=once, max_entries=size)
         _show_batches(materialiser, bar, once=once)
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = stop_on_signals()
         while query.isActive and not stop.is_set():
             query.awaitTermination(0.2)
         query.stop()
         if query.exception() is not None:
             raise query.exception()
         seconds = perf_counter() - start
-    _print_report(materialiser.report, seconds, as_json=as_json)
+    _print_report(materialiser.report, seconds, as_json=options.as_json)
 
 
-def rebuild(
-    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def rebuild(options: CommandOptions, schema: SchemaArgument) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
     from inkgrove.store.runs import Work  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
     start = perf_counter()
     # A name that nobody has is told before anybody waits for Spark.
-    with open_views(existing_store(home, store)) as built:
-        schema_id = find_by_name(schema, {key: view.name for key, view in built.views().items()})
-    with _pipeline(home, store, Work.REBUILD, quiet=as_json) as (materialiser, _):
+    with options.open_views() as built:
+        schema_id = find_schema_id(schema, built)
+    with _pipeline(options, Work.REBUILD) as (materialiser, _):
         materialiser.rebuild(schema_id)
         seconds = perf_counter() - start
-    _print_report(materialiser.report, seconds, as_json=as_json)
+    _print_report(materialiser.report, seconds, as_json=options.as_json)
 
 
 def outcomes(
+    options: CommandOptions,
     schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG or name; - for messages of no schema.")],
     only: Annotated[str | None, typer.Option(help="applied, pending, quarantined or obsolete.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
     from inkgrove.store.all_outcomes import read_outcomes  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    built = open_views(existing_store(home, store))
-    known = built.views()
-    view = None
-    if schema != "-":
-        schema_id = find_by_name(schema, {key: item.name for key, item in known.items()})
-        view = known[schema_id].id if schema_id in known else -1
-    with built.database.reading() as connection:
-        rows = read_outcomes(connection, view, limit, only)
-    built.close()
-    if as_json:
+    with options.open_views() as built:
+        view = None
+        if schema != "-":
+            found = built.views().get(find_schema_id(schema, built))
+            view = found.id if found is not None else -1
+        rows = built.database.read(lambda connection: read_outcomes(connection, view, limit, only))
+    if options.as_json:
         for row in rows:
             keys = ("author", "log_id", "seq_num", "hash", "outcome", "code", "reason")
             print_json({key: getattr(row, key) for key in keys})
         return
     table = Table("author", "log", "seq", "outcome", "code", "reason")
     for row in rows:
-        place = (f"{row.author.hex()[:8]}…", str(row.log_id), str(row.seq_num))
-        table.add_row(*place, row.outcome, row.code, printable(row.reason))
+        entry = (f"{row.author.hex()[:8]}…", str(row.log_id), str(row.seq_num))
+        table.add_row(*entry, row.outcome, row.code, printable(row.reason))
     console().print(table if rows else "no messages")
 
 
 @contextmanager
-def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> Iterator[tuple["Materialiser", Bar]]:
-    place = existing_store(home, store)
-    _check_store(place, work)
+def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Materialiser", Bar]]:
+    _check_store(options, work)
     try:
-        with spark_session(home, quiet=quiet) as (spark, bar):
+        with spark_session(options) as (spark, bar):
             from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
 
             wanted = current().pipeline.partitions
-            materialiser = Materialiser(spark, place, parts=wanted, on_progress=following(bar))
-            if materialiser.parts < wanted and not quiet:
+            materialiser = Materialiser(spark, options.store_location, parts=wanted, on_progress=following(bar))
+            if materialiser.parts < wanted and not options.as_json:
                 note(f"SQLite can merge {materialiser.parts} tasks at once: pipeline.partitions is taken for that")
             try:
                 yield materialiser, bar
@@ -246,34 +201,31 @@ def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> It
         from inkgrove.store.runs import Work  # noqa: PLC0415
 
         if work is Work.STREAM:
-            _note_trouble(place, error)
+            _note_trouble(options, error)
         raise
 
 
-def _note_trouble(place: str, error: InkgroveError) -> None:
-    """Let those who look at the node see why the views stand still."""
+def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
+    """Keep the error in the store, so that the node can show why the views are not updated."""
     from inkgrove.store.pulse import Trouble, note_trouble  # noqa: PLC0415
-    from inkgrove.store.view_store import STREAM, open_views  # noqa: PLC0415
+    from inkgrove.store.view_store import STREAM  # noqa: PLC0415
 
     trouble = Trouble(time_ns() // 1000, error.code, error.public_message)
-    with suppress(StoreUnavailable), open_views(place) as built:
+    with suppress(StoreUnavailable), options.open_views() as built:
         built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
 
 
-def _check_store(place: str, work: "Work") -> None:
-    """Say what is wrong, or who else is at it, before anybody waits for Spark."""
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
+def _check_store(options: CommandOptions, work: "Work") -> None:
+    """Raise what is wrong with the store, or that another process does this work, before anybody waits for Spark."""
     from inkgrove.store.runs import start_run  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    open_store(place).close()
-    views = open_views(place)
-    run = start_run(views.database)
-    try:
-        run.begin(work)
-    finally:
-        run.close()
-        views.close()
+    options.open_logs().close()
+    with options.open_views() as built:
+        run = start_run(built.database)
+        try:
+            run.begin(work)
+        finally:
+            run.close()
 
 
 def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:

@@ -1,28 +1,21 @@
 """`inkgrove peer`: the nodes that this one replicates from."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from inkgrove.cli.configuration import current
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import NOT_VALID, JsonOption, console, note, print_json, printable
-from inkgrove.cli.place import StoreOption, existing_store, store_place
+from inkgrove.cli.options import CommandGroup, CommandOptions, current
+from inkgrove.cli.output import NOT_VALID, console, note, print_json, printable
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.timestamp import Timestamp
 
 if TYPE_CHECKING:
     from inkgrove.federation.replicator import Synced
-    from inkgrove.node.node import Node
     from inkgrove.store.peer_list import Peer
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True,
     help="Nodes that this one replicates from.",
     epilog="Example: inkgrove peer add john.haiku.ink",
@@ -31,65 +24,43 @@ app = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="The name of an identity there, such as john.b.ink.", metavar="FQDN")]
 
 
-@contextmanager
-def open_node(home: Path, store: str | None, *, create: bool = False) -> Iterator["Node"]:
-    """The node of a home, as long as a command works on it; one that is not there is made only by `create`."""
-    # Imported here and below: every other command starts faster without.
-    from inkgrove.node.node import Node  # noqa: PLC0415
-
-    place = store_place(home, store) if create else existing_store(home, store)
-    node = Node(place, current().node, home=home.resolve())
-    try:
-        yield node
-    finally:
-        node.close()
-
-
 @app.command(epilog="Example: inkgrove peer add john.haiku.ink")
-def add(
-    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def add(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from the node of an identity, from the next round of a running node on."""
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import add_peer  # noqa: PLC0415
 
     name = parse_fqdn(fqdn)
-    with open_node(home, store) as node:
+    with options.open_node() as node:
         is_new = node.database.write(lambda connection: add_peer(connection, name, node.clock()))
-    if as_json:
-        print_json({"peer": name, "added": is_new})
-    else:
-        note(f"{name} is a peer now; sync with: inkgrove peer sync {name}" if is_new else f"{name} was a peer already.")
+    new, known = f"{name} is a peer now; sync with: inkgrove peer sync {name}", f"{name} was a peer already."
+    options.answer({"peer": name, "added": is_new}, lambda: note(new if is_new else known))
 
 
 @app.command(epilog="Example: inkgrove peer remove john.haiku.ink")
-def remove(
-    fqdn: NameArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from there no more; what has come stays."""
     from inkgrove.federation.errors import UnknownPeer  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import remove_peer  # noqa: PLC0415
 
     name = parse_fqdn(fqdn)
-    with open_node(home, store) as node:
+    with options.open_node() as node:
         was_there = node.database.write(lambda connection: remove_peer(connection, name))
     if not was_there:
         raise UnknownPeer(f"{name} is no peer", fqdn=name)
-    if as_json:
-        print_json({"peer": name, "removed": True})
-    else:
-        note(f"{name} is no peer any more; what came from there stays.")
+    text = f"{name} is no peer any more; what came from there stays."
+    options.answer({"peer": name, "removed": True}, lambda: note(text))
 
 
 @app.command("list", epilog="Example: inkgrove peer list")
-def list_all(home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def list_all(options: CommandOptions) -> None:
     """List the peers, when each was last synced with, and what went wrong since."""
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
-    with open_node(home, store) as node:
+    with options.open_node() as node:
         peers = node.database.read(list_peers)
-    if as_json:
+    if options.as_json:
         print_json([_facts(peer) for peer in peers])
         return
     table = Table("peer", "synced", "error")
@@ -106,37 +77,35 @@ def _facts(peer: "Peer") -> dict[str, object]:
 
 @app.command(epilog="Example: inkgrove peer sync john.haiku.ink")
 def sync(
+    options: CommandOptions,
     fqdns: Annotated[
         list[str] | None, typer.Argument(help="Names of peers; all of them if none is given.", metavar="FQDN...")
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Fetch what peers offer and this node lacks: schemas, identities, public instances.
 
     The node itself must be running, for peers look it up before they answer.
     """
     from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
-    from inkgrove.cli.import_process import SparkImporter  # noqa: PLC0415
+    from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
     settle_garbage()
-    importer = SparkImporter(current().spark) if find_spec("pyspark") is not None else None
+    importer = find_importer(current().spark)
     failed = False
-    with open_node(home, store) as node:
+    with options.open_node() as node:
         names = [parse_fqdn(name) for name in fqdns or []]
         for name in names or [peer.fqdn for peer in node.database.read(list_peers)]:
             try:
-                with progress(name, quiet=as_json, unit="entries") as bar:
+                with progress(name, quiet=options.as_json, unit="entries") as bar:
                     synced = sync_with(node, name, bar.update, importer)
             except InkgroveError as error:
                 failed = True
-                _tell_failure(name, error, as_json=as_json)
+                _tell_failure(name, error, as_json=options.as_json)
             else:
-                _tell(synced, as_json=as_json)
+                _tell(synced, as_json=options.as_json)
     if failed:
         raise typer.Exit(NOT_VALID)
 

@@ -1,44 +1,74 @@
-"""`inkgrove relation`: whom identities of this node follow, and who follows them."""
+"""`inkgrove relation`: who follows whom; `inkgrove request`: what strangers sent, and whose deliveries are taken in."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
 
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import JsonOption, console, note, print_json, printable
-from inkgrove.cli.peer import open_node
-from inkgrove.cli.place import StoreOption
+from inkgrove.cli.options import CommandGroup, CommandOptions
+from inkgrove.cli.output import console, note, print_json, printable
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.messages.reading import UNSET
 from inkgrove.messages.timestamp import Timestamp
 
 if TYPE_CHECKING:
-    from inkgrove.node.relations import Move
+    from sqlalchemy import Connection
 
-app = typer.Typer(
+    from inkgrove.node.node import Node
+    from inkgrove.node.relations import Move
+    from inkgrove.store.accepted_senders import AcceptedSender
+
+app = CommandGroup(
     no_args_is_help=True,
     help="Who follows whom.",
     epilog="Example: inkgrove relation request jane.haiku.ink john.haiku.ink",
+)
+request_app = CommandGroup(
+    no_args_is_help=True,
+    help="What strangers sent, and whose deliveries are taken in.",
+    epilog="Example: inkgrove request list john.haiku.ink",
 )
 
 MeArgument = Annotated[str, typer.Argument(metavar="ME", help="An identity of this node, by name or id.")]
 OtherArgument = Annotated[str, typer.Argument(metavar="OTHER", help="The other one, wherever they are.")]
 GroupOption = Annotated[str | None, typer.Option(metavar="NAME", help="A group of ME's own to put it into.")]
-_PAGE = 1_000
+SenderArgument = Annotated[str, typer.Argument(metavar="SENDER", help="Who sent it, by name or id.")]
+InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="What they sent, by its id.")]
+OneArgument = Annotated[str | None, typer.Argument(metavar="[INSTANCE]", help="One thing; all that waits without.")]
+FromNowOnOption = Annotated[
+    bool, typer.Option("--from-now-on", help="Take in what they send from now on, too; they do not follow ME by it.")
+]
+_PAGE: Final = 1_000
+
+# Relations
 
 
-def _move(
-    home: Path, store: str | None, me: str, other: str, move: "Move", group: str | None, *, as_json: bool
-) -> None:
-    # Imported here: every other command starts faster without.
+def _move_in_group(move: "Move") -> Callable[..., None]:
+    def command(options: CommandOptions, me: MeArgument, other: OtherArgument, group: GroupOption = None) -> None:
+        _move(options, me, other, move, group)
+
+    return command
+
+
+def _move_without_group(move: "Move") -> Callable[..., None]:
+    def command(options: CommandOptions, me: MeArgument, other: OtherArgument) -> None:
+        _move(options, me, other, move, None)
+
+    return command
+
+
+def _move(options: CommandOptions, me: str, other: str, move: "Move", group: str | None) -> None:
+    """Change the relation of two identities, tell the other node, and print the new state."""
+    # Imported here and below: every other command starts faster without.
     from inkgrove.federation.relating import move_and_tell  # noqa: PLC0415
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name  # noqa: PLC0415
 
-    with open_node(home, store) as node:
-        mine = show_identity(node, parse_identity_name(me))
-        made = move_and_tell(node, mine.id, parse_identity_name(other), move, UNSET if group is None else group)
-    if as_json:
+    with options.open_node() as node:
+        mine = _me(node, me)
+        made = move_and_tell(node, mine, parse_identity_name(other), move, UNSET if group is None else group)
+    if options.as_json:
         print_json({"me": me, "other": other, "state": made.state, "told": made.is_told})
         return
     note(f"{me} and {other}: {made.state or 'no relation'}")
@@ -46,96 +76,40 @@ def _move(
         note("Their node was not reached; this node tells it when both are running.")
 
 
-@app.command(epilog="Example: inkgrove relation request jane.haiku.ink john.haiku.ink")
-def request(
-    me: MeArgument,
-    other: OtherArgument,
-    group: GroupOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Ask to follow somebody; asking again brings both nodes in line."""
-    _move(home, store, me, other, "request", group, as_json=as_json)
+_JANE_AND_JOHN, _JOHN_AND_JANE = "jane.haiku.ink john.haiku.ink", "john.haiku.ink jane.haiku.ink"
+_MOVES: "Final[dict[Move, tuple[str, str]]]" = {
+    "request": (_JANE_AND_JOHN, "Ask to follow somebody; asking again brings both nodes in line."),
+    "end": (_JANE_AND_JOHN, "Follow somebody no longer."),
+    "accept": (
+        f"{_JOHN_AND_JANE} --group friends",
+        "Let somebody follow who asked; what they sent and what waits is taken in.",
+    ),
+    "refuse": (_JOHN_AND_JANE, "Do not let somebody follow; they can ask again."),
+    "block": (_JOHN_AND_JANE, "Take nothing from somebody any more; to them it looks like a refusal."),
+    "remove": (_JOHN_AND_JANE, "Let somebody follow no longer, or lift a block: they can ask again."),
+}
+for _name, (_example, _about) in _MOVES.items():
+    _command = _move_in_group(_name) if _name in ("request", "accept") else _move_without_group(_name)
+    app.command(_name, help=_about, epilog=f"Example: inkgrove relation {_name} {_example}")(_command)
 
 
-@app.command(epilog="Example: inkgrove relation end jane.haiku.ink john.haiku.ink")
-def end(
-    me: MeArgument,
-    other: OtherArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Follow somebody no longer."""
-    _move(home, store, me, other, "end", None, as_json=as_json)
+def _me(node: "Node", name: str) -> IdentityId:
+    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
 
-
-@app.command(epilog="Example: inkgrove relation accept john.haiku.ink jane.haiku.ink --group friends")
-def accept(
-    me: MeArgument,
-    other: OtherArgument,
-    group: GroupOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Let somebody follow who asked; what they sent and what waits is taken in."""
-    _move(home, store, me, other, "accept", group, as_json=as_json)
-
-
-@app.command(epilog="Example: inkgrove relation refuse john.haiku.ink jane.haiku.ink")
-def refuse(
-    me: MeArgument,
-    other: OtherArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Do not let somebody follow; they can ask again."""
-    _move(home, store, me, other, "refuse", None, as_json=as_json)
-
-
-@app.command(epilog="Example: inkgrove relation block john.haiku.ink jane.haiku.ink")
-def block(
-    me: MeArgument,
-    other: OtherArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Take nothing from somebody any more; to them it looks like a refusal."""
-    _move(home, store, me, other, "block", None, as_json=as_json)
-
-
-@app.command(epilog="Example: inkgrove relation remove john.haiku.ink jane.haiku.ink")
-def remove(
-    me: MeArgument,
-    other: OtherArgument,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Let somebody follow no longer, or lift a block: they can ask again."""
-    _move(home, store, me, other, "remove", None, as_json=as_json)
+    return show_identity(node, parse_identity_name(name)).id
 
 
 @app.command("list", epilog="Example: inkgrove relation list jane.haiku.ink")
-def list_all(
-    me: MeArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
     """List whom an identity follows and who follows it, with groups."""
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
     from inkgrove.node.relations import list_relations  # noqa: PLC0415
 
-    with open_node(home, store) as node:
-        mine = show_identity(node, parse_identity_name(me)).id
-        found = list_relations(node, mine, limit=_PAGE)
-        while len(found) % _PAGE == 0 and found:
-            more = list_relations(node, mine, after=(found[-1].side, found[-1].identity), limit=_PAGE)
-            if not more:
-                break
-            found += more
+    with options.open_node() as node:
+        mine = _me(node, me)
+        found = page = list_relations(node, mine, limit=_PAGE)
+        while len(page) == _PAGE:
+            page = list_relations(node, mine, after=(page[-1].side, page[-1].identity), limit=_PAGE)
+            found = [*found, *page]
     rows = [
         {
             "side": item.side,
@@ -147,7 +121,7 @@ def list_all(
         }
         for item in found
     ]
-    if as_json:
+    if options.as_json:
         print_json(rows)
         return
     table = Table("side", "name", "state", "group")
@@ -155,3 +129,147 @@ def list_all(
         name = row["fqdn"] or row["identity"]
         table.add_row(*(printable(str(cell or "-")) for cell in (row["side"], name, row["state"], row["group"])))
     console().print(table)
+
+
+# Requests
+
+
+def _sender(node: "Node", name: str) -> IdentityId:
+    from inkgrove.node.errors import UnknownIdentity  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name  # noqa: PLC0415
+    from inkgrove.node.name_rules import find_own  # noqa: PLC0415
+    from inkgrove.store.peers import find_known  # noqa: PLC0415
+
+    wanted = parse_identity_name(name)
+    if isinstance(wanted, IdentityId):
+        return wanted
+    fqdn = wanted.lower().rstrip(".")
+    found = node.database.read(lambda c: find_own(c, node, fqdn) or find_known(c, fqdn))
+    if found is None:
+        raise UnknownIdentity(f"{name[:253]} is not known here: who has sent nothing is not accepted", identity=name)
+    return found.id
+
+
+@request_app.command("list", epilog="Example: inkgrove request list john.haiku.ink")
+def list_requests(options: CommandOptions, me: MeArgument) -> None:
+    """List what waits for an identity: from whom, of which schema, since when and how large."""
+    from inkgrove.node.requests import list_waiting  # noqa: PLC0415
+
+    with options.open_node() as node:
+        found = list_waiting(node, _me(node, me))
+    rows = [
+        {
+            "via": item.via,
+            "fqdn": item.fqdn,
+            "asks_to_follow": item.asks_to_follow,
+            "instance": item.instance,
+            "schema": str(item.schema) if item.schema is not None else None,
+            "schema_name": item.schema_name,
+            "arrived": Timestamp(item.arrived),
+            "size": item.size,
+        }
+        for item in found
+    ]
+    if options.as_json:
+        print_json(rows)
+        return
+    table = Table("from", "schema", "arrived", "bytes", "instance")
+    for row in rows:
+        cells = (row["fqdn"] or row["via"], row["schema_name"] or row["schema"], row["arrived"], row["size"])
+        table.add_row(*(printable(str(cell or "-")) for cell in cells), str(row["instance"]))
+    console().print(table)
+
+
+@request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
+def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: InstanceArgument) -> None:
+    """Show the content of something that waits; this accepts nothing."""
+    from inkgrove.messages.message import message_to_value  # noqa: PLC0415
+    from inkgrove.messages.yaml_form import render_messages  # noqa: PLC0415
+    from inkgrove.node.requests import read_waiting  # noqa: PLC0415
+
+    with options.open_node() as node:
+        _, messages = read_waiting(node, _me(node, me), _sender(node, sender), parse_hash(instance))
+    if options.as_json:
+        print_json([message_to_value(message) for message in messages])
+    else:
+        typer.echo(render_messages(messages), nl=False)
+
+
+@request_app.command(epilog="Example: inkgrove request accept john.haiku.ink jane.haiku.ink --from-now-on")
+def accept(
+    options: CommandOptions,
+    me: MeArgument,
+    sender: SenderArgument,
+    instance: OneArgument = None,
+    from_now_on: FromNowOnOption = False,
+) -> None:
+    """Take in what waits of a sender; nobody follows anybody by it, and the sender is not told."""
+    from inkgrove.federation.requests import accept_sender, take_waiting  # noqa: PLC0415
+
+    with options.open_node() as node:
+        mine, theirs = _me(node, me), _sender(node, sender)
+        receipts = take_waiting(node, mine, theirs, _named(instance)) if instance or not from_now_on else []
+        if from_now_on:
+            receipts += accept_sender(node, mine, theirs)
+    taken = list(dict.fromkeys(receipt.instance for receipt in receipts if receipt.fate == "accepted"))
+    if options.as_json:
+        print_json({"me": me, "sender": sender, "instances": taken, "from_now_on": from_now_on})
+        return
+    note(f"{len(taken)} taken in." + (" What they send from now on is taken in too." if from_now_on else ""))
+
+
+def _named(instance: str | None) -> Hash | None:
+    return None if instance is None else parse_hash(instance)
+
+
+@request_app.command(epilog="Example: inkgrove request refuse john.haiku.ink jane.haiku.ink")
+def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: OneArgument = None) -> None:
+    """Forget what waits of a sender, who is not told."""
+    from inkgrove.federation.requests import forget_waiting  # noqa: PLC0415
+
+    with options.open_node() as node:
+        forget_waiting(node, _me(node, me), _sender(node, sender), _named(instance))
+    facts = {"me": me, "sender": sender, "instance": instance, "forgotten": True}
+    options.answer(facts, lambda: note("Forgotten."))
+
+
+@request_app.command(epilog="Example: inkgrove request senders john.haiku.ink")
+def senders(options: CommandOptions, me: MeArgument) -> None:
+    """List those whose deliveries an identity takes in from now on."""
+    from inkgrove.node.names import name_of_identity  # noqa: PLC0415
+
+    with options.open_node() as node:
+        mine = _me(node, me)
+        found = node.database.read(lambda connection: _all_senders(connection, mine))
+        rows = [
+            {"identity": item.sender, "fqdn": name_of_identity(node, item.sender), "since": Timestamp(item.since)}
+            for item in found
+        ]
+    if options.as_json:
+        print_json(rows)
+        return
+    table = Table("sender", "since")
+    for row in rows:
+        table.add_row(printable(str(row["fqdn"] or row["identity"])), str(row["since"]))
+    console().print(table)
+
+
+def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":
+    from inkgrove.store.accepted_senders import list_senders  # noqa: PLC0415
+
+    found = page = list_senders(connection, me, limit=_PAGE)
+    while len(page) == _PAGE:
+        page = list_senders(connection, me, after=page[-1].sender, limit=_PAGE)
+        found = [*found, *page]
+    return found
+
+
+@request_app.command(epilog="Example: inkgrove request drop john.haiku.ink jane.haiku.ink")
+def drop(options: CommandOptions, me: MeArgument, sender: SenderArgument) -> None:
+    """Let what somebody sends wait for ME's word again."""
+    from inkgrove.federation.requests import drop_sender  # noqa: PLC0415
+
+    with options.open_node() as node:
+        drop_sender(node, _me(node, me), _sender(node, sender))
+    facts = {"me": me, "sender": sender, "from_now_on": False}
+    options.answer(facts, lambda: note("What they send waits again."))

@@ -1,23 +1,19 @@
 """`inkgrove rot plan|run|explain|keep|report` and `inkgrove summary`: forgetting on purpose, and what is left of it."""
 
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from inkgrove.cli.configuration import as_given, current
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
-from inkgrove.cli.place import StoreOption, existing_store, find_by_name
-from inkgrove.cli.readiness import tell_ready
+from inkgrove.cli.options import CommandGroup, CommandOptions, current, leading_arguments
+from inkgrove.cli.output import console, note, print_facts, print_json, printable
+from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id
 from inkgrove.cli.spark import spark_session, watching_tasks
+from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import NoSuchCopy, UnknownSchema, UnreadableFile
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from inkgrove.pipeline.rot.run import Outcome
     from inkgrove.store.rot_runs import RotRun
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True,
     help="Forgetting on purpose: copies of other people's data.",
     epilog="Example: inkgrove rot plan",
@@ -40,7 +36,7 @@ BY_HAND = IdentityId(bytes(32))
 """Whose pins those are that the administrator sets by command."""
 
 
-def add_to(main: typer.Typer) -> None:
+def add_to(main: CommandGroup) -> None:
     """Put `summary` beside the groups."""
     main.command(epilog="Example: inkgrove summary slothmail")(summary)
 
@@ -73,53 +69,46 @@ def _clock() -> int:
 
 @app.command(epilog="Example: inkgrove rot plan --out victims.parquet")
 def plan(
+    options: CommandOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="List every copy that would go as Parquet, in a new directory."),
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what a run would take now, and why; nothing goes."""
     policy = policy_in_effect()
     path = None if out is None else out.resolve()
     if path is not None and path.exists():
         raise UnreadableFile(f"{out} exists already; choose another name")
-    outcome = _with_rot(home, store, as_json, lambda rot: rot.plan(policy, path))
-    _print_outcome(outcome, as_json=as_json, would=True)
+    outcome = _with_rot(options, lambda rot: rot.plan(policy, path))
+    _print_outcome(outcome, as_json=options.as_json, would=True)
     if out is not None:
         note(f"every copy that would go is listed in {out}")
 
 
 @app.command(epilog="Example: inkgrove rot run")
 def run(
+    options: CommandOptions,
     every: Annotated[
         int | None,
         typer.Option("--every", min=1, metavar="SECONDS", help="Go on until stopped, once in so many seconds."),
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Let copies rot as the settings say; a run that was interrupted is ended first."""
     policy = policy_in_effect()
     if every is not None:
-        _run_every(every, home, store, as_json=as_json)
+        _run_every(every, options)
         return
-    outcome = _with_rot(home, store, as_json, lambda rot: rot.run(policy))
-    _print_outcome(outcome, as_json=as_json, would=False)
+    outcome = _with_rot(options, lambda rot: rot.run(policy))
+    _print_outcome(outcome, as_json=options.as_json, would=False)
 
 
-def _with_rot(home: Path, store: str | None, quiet: bool, work: Any) -> "Outcome":
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
-
-    place = existing_store(home, store)
-    open_store(place).close()  # say what is wrong with it before anybody waits for Spark
-    with spark_session(home, quiet=quiet) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
+def _with_rot(options: CommandOptions, work: Any) -> "Outcome":
+    options.open_logs().close()  # say what is wrong with the store before anybody waits for Spark
+    with spark_session(options) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
         from inkgrove.pipeline.rot.run import Rot  # noqa: PLC0415
 
-        rot = Rot(spark, place, home.resolve(), _clock)
+        rot = Rot(spark, options.store_location, options.home.resolve(), _clock)
         try:
             outcome: Outcome = work(rot)
         finally:
@@ -127,17 +116,11 @@ def _with_rot(home: Path, store: str | None, quiet: bool, work: Any) -> "Outcome
     return outcome
 
 
-def _run_every(seconds: int, home: Path, store: str | None, *, as_json: bool) -> None:
+def _run_every(seconds: int, options: CommandOptions) -> None:
     """Run again and again, each time in a process of its own: Spark takes nothing between runs."""
-    stop = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
-    command = [sys.executable, "-m", "inkgrove", *as_given(), "rot", "run", *places, *(["--json"] if as_json else [])]
+    stop = stop_on_signals()
+    arguments = [*options.arguments, *(["--json"] if options.as_json else [])]
+    command = [sys.executable, "-m", "inkgrove", *leading_arguments(), "rot", "run", *arguments]
     tell_ready()
     while not stop.wait(seconds):
         child = subprocess.Popen(command)
@@ -179,17 +162,13 @@ def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
 
 
 @app.command(epilog="Example: inkgrove rot explain 0040a1b2...")
-def explain(
-    instance: InstanceArgument, home: HomeOption = DEFAULT_HOME, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def explain(options: CommandOptions, instance: InstanceArgument) -> None:
     """Say how a copy stands: its step and why, what a planned run is to do to it, freshness, reads, guard."""
     from inkgrove.store.copies import find_copy  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
     from inkgrove.store.rot_runs import find_victim  # noqa: PLC0415
     from inkgrove.store.rot_selection import read_copy  # noqa: PLC0415
 
     policy, name = policy_in_effect(), parse_hash(instance)
-    logs = open_store(existing_store(home, store))
 
     def look(connection: "Connection") -> dict[str, Any]:
         copy = find_copy(connection, name)
@@ -217,65 +196,46 @@ def explain(
             "fetched_again": copy.fetched,
         }
 
-    try:
+    with options.open_logs() as logs:
         facts = logs.database.read(look)
-    finally:
-        logs.close()
-    if as_json:
-        print_json(facts)
-    else:
-        print_facts("copy", facts)
+    options.answer(facts, lambda: print_facts("copy", facts))
 
 
 @app.command(epilog="Example: inkgrove rot keep 0040a1b2...")
 def keep(
+    options: CommandOptions,
     instance: InstanceArgument,
     off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Keep a copy whatever the budget, on behalf of the node."""
     from inkgrove.store.copies import drop_pin, put_pin  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
 
     name: Hash = parse_hash(instance)
-    logs = open_store(existing_store(home, store))
-    try:
+    with options.open_logs() as logs:
         if off:
             logs.database.write(lambda connection: drop_pin(connection, name, BY_HAND))
         else:
             logs.database.write(lambda connection: put_pin(connection, name, BY_HAND, _clock()))
-    finally:
-        logs.close()
-    if as_json:
-        print_json({"instance": name, "kept": not off})
-    else:
-        typer.echo(f"{name.hex()[:20]}… is {'kept no longer' if off else 'kept'}")
+    text = f"{name.hex()[:20]}… is {'kept no longer' if off else 'kept'}"
+    options.answer({"instance": name, "kept": not off}, lambda: typer.echo(text))
 
 
 @app.command(epilog="Example: inkgrove rot report --svg freshness.svg")
 def report(
+    options: CommandOptions,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the freshness of all copies over the runs.")
     ] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="The same as PNG.")] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
     from inkgrove.pipeline.rot.picture import draw_freshness, render_svg  # noqa: PLC0415
     from inkgrove.pipeline.rot.png import render_png  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
     from inkgrove.store.rot_runs import count_steps, list_runs  # noqa: PLC0415
     from inkgrove.store.rot_tables import LADDER  # noqa: PLC0415
 
-    logs = open_store(existing_store(home, store))
-    try:
+    with options.open_logs() as logs:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
-    finally:
-        logs.close()
     picture = draw_freshness([(item.tick, item.report.get("freshness", [])) for item in runs])
     if svg is not None:
         svg.write_text(render_svg(picture))
@@ -284,7 +244,7 @@ def report(
         png.write_bytes(render_png(picture))
         note(f"drawn to {png}")
     regret = sum(facts["fetched"] for facts in steps.values())
-    if as_json:
+    if options.as_json:
         print_json({"steps": steps, "regret": regret, "runs": [_run_facts(item) for item in runs]})
         return
     table = Table("step", "copies", "payload bytes", "blob bytes", title="now", title_justify="left")
@@ -321,34 +281,21 @@ def _run_facts(item: "RotRun") -> dict[str, Any]:
     }
 
 
-def summary(
-    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def summary(options: CommandOptions, schema: SchemaArgument) -> None:
     """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
     from inkgrove.store.rot_tables import EVERYTHING  # noqa: PLC0415
     from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    place = existing_store(home, store)
-    logs = open_store(place)
-    built = open_views(place, with_node=True)
-    try:
+    with options.open_logs() as logs, options.open_views(with_node=True) as built:
         known = built.views()
-        schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
+        schema_id = find_schema_id(schema, built)
         if schema_id not in known:
             raise UnknownSchema(f"{schema_id} has no view: inkgrove index it first")
         view = known[schema_id]
         exact = built.database.read(lambda connection: exact_summary(connection, view, None))
         cooked = logs.database.read(lambda connection: cooked_summary(connection, view, [EVERYTHING]))
-    finally:
-        built.close()
-        logs.close()
     parts = {"exact": exact, "cooked": cooked, "together": together(exact, cooked)}
-    if as_json:
+    if options.as_json:
         facts = {name: summary_document(part) for name, part in parts.items()}
         facts["cooked"] |= {"bytes": cooked.bytes, "months": list(cooked.months)}
         print_json({"schema": list(schema_id), "name": view.name, **facts})

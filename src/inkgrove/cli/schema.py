@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines, read_text
-from inkgrove.cli.held_schemas import Relation, held_schemas
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption, create_schema, find_schema, publish_schema_messages
-from inkgrove.cli.output import JsonOption, console, note, print_facts, print_json, printable
-from inkgrove.cli.place import StoreOption
+from inkgrove.cli.options import CommandGroup, CommandOptions
+from inkgrove.cli.output import console, note, print_facts, print_json, printable
+from inkgrove.cli.schema_files import create_schema, find_schema, publish_schema_messages
+from inkgrove.cli.schema_lookup import RelationTarget, open_lookup
 from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
@@ -21,7 +21,7 @@ from inkgrove.schema.field import Field
 from inkgrove.schema.lint import LintReport, lint_migration, relations_of
 from inkgrove.schema.schema import Schema
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True,
     help="Publish schemas and migrations; try them out before.",
     epilog="Example: inkgrove schema init slothmail",
@@ -35,19 +35,17 @@ AnySchemaOption = Annotated[
 
 @app.command(epilog="Example: inkgrove schema init slothmail --description 'Mail, slowly'")
 def init(
+    options: CommandOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A letter, then letters, digits and _.")],
     description: Annotated[str | None, typer.Option(help="What the schema is for.")] = None,
     homepage: Annotated[str | None, typer.Option(help="Where to read about it.")] = None,
     license_: Annotated[str | None, typer.Option("--license", help="Under which terms it is published.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Start a schema: a new log with version 1, which has a name and no fields yet."""
     meta = SchemaMeta(read_name(name, "name"), description, homepage, license_, contact)
-    schema = create_schema(home, store, name, meta)
-    if as_json:
+    schema = create_schema(options.home, options.store, name, meta)
+    if options.as_json:
         print_json(_facts(schema, 1))
     else:
         typer.echo(f"{name} is schema {schema.id}, version 1. Next: inkgrove schema migrate FILE.yaml")
@@ -55,22 +53,20 @@ def init(
 
 @app.command(epilog="Example: inkgrove schema migrate add-attachments.yaml --schema slothmail")
 def migrate(
+    options: CommandOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with schema-migration messages; - is stdin.")],
     schema_name: SchemaOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Publish migrations: one new version for each message of FILE."""
     migrations = _read_migrations(file)
-    schema = find_schema(home, schema_name).schema
+    schema = find_schema(options.home, schema_name).schema
     reports = []
     for migration in migrations:
         report, schema = lint_migration(schema, migration)
         reports.append(report)
-    after = publish_schema_messages(home, store, schema_name, migrations)
+    after = publish_schema_messages(options.home, options.store, schema_name, migrations)
     for report in reports:
-        if as_json:
+        if options.as_json:
             print_json(_facts(after, report.version))
         else:
             typer.echo(f"version {report.version} of {after.meta.name if after.meta else after.id}")
@@ -79,16 +75,14 @@ def migrate(
 
 @app.command(epilog="Example: inkgrove schema revert 3 --schema slothmail")
 def revert(
+    options: CommandOptions,
     target: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The version to go on from.")],
     schema_name: SchemaOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Publish a version that takes up an earlier one; messages of those between become obsolete."""
-    after = publish_schema_messages(home, store, schema_name, [SchemaRevert(target)])
+    after = publish_schema_messages(options.home, options.store, schema_name, [SchemaRevert(target)])
     number = len(after.versions)
-    if as_json:
+    if options.as_json:
         print_json(_facts(after, number))
     else:
         typer.echo(f"version {number} has the fields of version {target}; live path {_path(after, number)}")
@@ -96,18 +90,16 @@ def revert(
 
 @app.command(epilog="Example: inkgrove schema show --version 2")
 def show(
+    options: CommandOptions,
     version: Annotated[int | None, typer.Option(min=1, help="The version to show; the newest by default.")] = None,
     schema_name: AnySchemaOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a schema at a version: its fields, where it comes from, and why its known versions end."""
-    with held_schemas(home, store) as schemas:
+    with open_lookup(options) as schemas:
         schema = schemas.find(schema_name)
     number = _known_version(schema, version)
     facts = _facts(schema, number)
-    if as_json:
+    if options.as_json:
         print_json(facts)
         return
     title = f"{facts['name']} at version {number} of {facts['newest']}"
@@ -126,18 +118,16 @@ def show(
 
 @app.command(epilog="Example: inkgrove schema lint add-attachments.yaml --messages feed.jsonl")
 def lint(
+    options: CommandOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with schema-migration messages; - is stdin.")],
     messages: Annotated[
         Path | None, typer.Option(metavar="LOG", help="Log file: count how many of its values would fall back.")
     ] = None,
     held: Annotated[bool, typer.Option("--held", help="Count in the messages that the store holds.")] = False,
     schema_name: AnySchemaOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Say what migrations would do to data that is already there; nothing is published."""
-    with held_schemas(home, store) as schemas:
+    with open_lookup(options) as schemas:
         schema = schemas.find(schema_name)
         known = _read_instance_messages(messages) if messages is not None else []
         if held:
@@ -148,7 +138,7 @@ def lint(
             relations = [schemas.relation(field, target) for field, target in relations_of(schema).items()]
             results.append((report, relations))
     for report, relations in results:
-        if as_json:
+        if options.as_json:
             print_json(
                 {
                     "version": report.version,
@@ -179,18 +169,16 @@ def lint(
 
 @app.command(epilog="Example: inkgrove schema diff 2 4")
 def diff(
+    options: CommandOptions,
     first: Annotated[int, typer.Argument(metavar="V1", min=1, help="One version.")],
     second: Annotated[int, typer.Argument(metavar="V2", min=1, help="Another version.")],
     schema_name: AnySchemaOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show which fields differ between two versions."""
-    with held_schemas(home, store) as schemas:
+    with open_lookup(options) as schemas:
         schema = schemas.find(schema_name)
     found = differences(schema, _known_version(schema, first), _known_version(schema, second))
-    if as_json:
+    if options.as_json:
         for item in found:
             before, after = (None if f is None else _field_facts(f) for f in (item.before, item.after))
             print_json({"kind": item.kind, "field": item.name, "before": before, "after": after})
@@ -269,7 +257,7 @@ def _facts(schema: Schema, version: int) -> dict[str, object]:
     }
 
 
-def _describe_relation(item: Relation) -> str:
+def _describe_relation(item: RelationTarget) -> str:
     what = f"{item.name}, version {item.version}" if item.version else "a schema that is not held here"
     waits = "; not registered: the view waits for it" if item.is_registered is False else ""
     return f"points to {item.schema_id.author.hex()[:8]}…/{item.schema_id.log_id}, {printable(what)}{waits}"

@@ -1,24 +1,17 @@
 """`inkgrove serve|up`: the node alone, or the node and the pipeline together; `inkgrove blobs gc`."""
 
 import json
-import signal
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from inkgrove.cli.configuration import as_given, current, set_flag
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
-from inkgrove.cli.output import JsonOption, note, print_json
-from inkgrove.cli.place import StoreOption, existing_store, store_place
-from inkgrove.cli.readiness import tell_ready
+from inkgrove.cli.options import CommandGroup, CommandOptions, current, leading_arguments, set_flag
+from inkgrove.cli.output import note, print_json
 from inkgrove.cli.rot import policy_in_effect
-from inkgrove.cli.supervisor import Child, supervise
+from inkgrove.cli.supervisor import Child, stop_on_signals, supervise, tell_ready
 from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.node.settings import NodeSettings
 
@@ -26,10 +19,10 @@ HostOption = Annotated[str | None, typer.Option("--host", help="Address to liste
 PortOption = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on.", metavar="PORT")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="How many processes serve.", metavar="N")]
 
-blobs_app = typer.Typer(no_args_is_help=True, help="The blobs of a node.", epilog="Example: inkgrove blobs gc")
+blobs_app = CommandGroup(no_args_is_help=True, help="The blobs of a node.", epilog="Example: inkgrove blobs gc")
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: CommandGroup) -> None:
     """Put these commands beside the groups."""
     app.command(epilog="Example: inkgrove serve --port 8750")(serve)
     app.command(epilog="Example: inkgrove up")(up)
@@ -44,82 +37,62 @@ def _settings(host: str | None, port: int | None, workers: int | None) -> NodeSe
 
 
 def serve(
-    host: HostOption = None,
-    port: PortOption = None,
-    workers: WorkersOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    options: CommandOptions, host: HostOption = None, port: PortOption = None, workers: WorkersOption = None
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
     from inkgrove.api import serving  # noqa: PLC0415
-    from inkgrove.cli.import_process import SparkImporter  # noqa: PLC0415
+    from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
     from inkgrove.pages.site import make_site  # noqa: PLC0415
 
-    if as_json:
+    if options.as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
-    importer = SparkImporter(current().spark) if find_spec("pyspark") is not None else None
-    site = partial(make_site, importer=importer, rot_policy=json.loads(policy_in_effect().render()))
-    serving.serve(store_place(home, store), settings, home.resolve(), site, tell_ready)
+    rot_policy = json.loads(policy_in_effect().render())
+    site = partial(make_site, importer=find_importer(current().spark), rot_policy=rot_policy)
+    serving.serve(options.store_location, settings, options.home.resolve(), site, tell_ready)
 
 
 def up(
-    host: HostOption = None,
-    port: PortOption = None,
-    workers: WorkersOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    options: CommandOptions, host: HostOption = None, port: PortOption = None, workers: WorkersOption = None
 ) -> None:
     """Run the node, the pipeline and, if it is set, rot together until stopped, and start again what dies."""
     settings = _settings(host, port, workers)
-    places = ["--home", str(home.resolve()), *(["--store", store] if store else [])]
     where = ["--host", settings.host, "--port", str(settings.port), "--workers", str(settings.workers)]
-    inkgrove = [sys.executable, "-m", "inkgrove", *as_given()]
+    inkgrove = [sys.executable, "-m", "inkgrove", *leading_arguments()]
     url = f"http://{settings.host}:{settings.port}"
-    node = [*inkgrove, "serve", *where, *places, *(["--json"] if as_json else [])]
+    node = [*inkgrove, "serve", *where, *options.arguments, *(["--json"] if options.as_json else [])]
     children = [
         Child("node", node, lambda child: child.says_ready() and _answers(url)),
-        Child("pipeline", [*inkgrove, "materialise", "--follow", *places], Child.says_ready),
+        Child("pipeline", [*inkgrove, "materialise", "--follow", *options.arguments], Child.says_ready),
     ]
     policy_in_effect()  # what is wrong with it is told here, once
     every = current().rot.every_seconds
     if every:
-        rot = [*inkgrove, "rot", "run", "--every", str(every), *places]
+        rot = [*inkgrove, "rot", "run", "--every", str(every), *options.arguments]
         children.append(Child("rot", rot, Child.says_ready))
-    stop = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    stop = stop_on_signals()
 
     def tell(text: str) -> None:
-        if as_json:
-            print_json({"says": text})
-        else:
-            note(text)
+        options.answer({"says": text}, lambda: note(text))
 
-    _make_store(store_place(home, store))
-    tell(f"node at {url}, data in {home.resolve()}; Ctrl-C ends both")
+    _make_store(options.store_location)
+    tell(f"node at {url}, data in {options.home.resolve()}; Ctrl-C ends both")
     code = supervise(children, stop, tell, settings.shutdown_seconds + 10)
     if code:
         raise typer.Exit(code)
 
 
-def _make_store(place: str) -> None:
+def _make_store(location: str) -> None:
     """Make the store if there is none: the pipeline starts beside the node, and makes none itself."""
     from inkgrove.store.opening import open_store, require_store  # noqa: PLC0415
 
     # What else is wrong with a store the node says when it starts, and it is started again until that is mended.
     with suppress(StoreUnavailable):
         try:
-            require_store(place)
+            require_store(location)
         except NoStore:
-            open_store(place).close()
+            open_store(location).close()
 
 
 def _answers(url: str) -> bool:
@@ -132,23 +105,17 @@ def _answers(url: str) -> bool:
 
 
 def gc(
+    options: CommandOptions,
     grace: Annotated[
         int | None, typer.Option("--grace", min=0, help="Seconds that unused blobs are kept.", metavar="SECONDS")
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Remove blobs that no instance has referred to for the grace period; safe while the node runs."""
     from inkgrove.node.blob_collection import collect_blobs  # noqa: PLC0415
-    from inkgrove.node.node import Node  # noqa: PLC0415
 
-    node = Node(existing_store(home, store), current().node, home=home.resolve())
-    try:
+    with options.open_node() as node:
         collected = collect_blobs(node, grace)
-    finally:
-        node.close()
-    if as_json:
+    if options.as_json:
         print_json({"blobs": collected.blobs, "orphans": collected.orphans, "bytes": collected.bytes})
     else:
         removed = f"{collected.blobs} blobs and {collected.orphans} left-over files"

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inkgrove.cli.configuration import current
+from inkgrove.cli.options import CommandOptions, current
 from inkgrove.cli.progress import Bar, progress
 
 if TYPE_CHECKING:
@@ -13,20 +12,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_session(home: Path, *, quiet: bool) -> Iterator[tuple[Any, Bar]]:
-    """The session as the settings want it, and the bar that shows how far the work has come."""
+def spark_session(options: CommandOptions) -> Iterator[tuple[Any, Bar]]:
+    """Start the session that the settings describe; yields it with a progress bar, which `--json` hides."""
     from inkgrove.pipeline.session import session_for  # noqa: PLC0415
 
     spark = current().spark
     with (
-        progress("starting Spark ...", quiet=quiet) as bar,
-        session_for(home.resolve() / "spark-logs", spark.properties(), spark.python) as session,
+        progress("starting Spark ...", quiet=options.as_json) as bar,
+        session_for(options.home.resolve() / "spark-logs", spark.properties(), spark.python) as session,
     ):
         yield session, bar
 
 
 def following(bar: Bar) -> "OnProgress":
-    """Lets the bar show what the pipeline tells of its rows."""
+    """Return a listener of the pipeline that shows its progress on the bar."""
 
     def follow(progress: "Progress") -> None:
         bar.show(progress.what, progress.done, progress.total)
@@ -36,7 +35,7 @@ def following(bar: Bar) -> "OnProgress":
 
 @contextmanager
 def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
-    """Show how many of Spark's tasks are done, for work that can say nothing better about itself."""
+    """Show on the bar how many of Spark's tasks are done, for work that reports no progress of its own."""
     from inkgrove.pipeline.progress import telling  # noqa: PLC0415
     from inkgrove.pipeline.session import count_tasks  # noqa: PLC0415
 

@@ -1,4 +1,8 @@
-"""Runs several processes as one: shows their state, starts again what dies, ends all of them together."""
+"""Runs several processes as one: shows their state, starts again what dies, ends all of them together.
+
+A process tells the one that started it through a pipe that it does its work (`tell_ready`). Looking from outside is not
+enough: another process may answer at the same port or keep the same views.
+"""
 
 import ctypes
 import os
@@ -13,17 +17,34 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
-from inkgrove.cli.readiness import READY_VARIABLE
-
+READY_VARIABLE: Final = "INKGROVE_READY_PIPE"
+"""Holds the number of the pipe, for processes that somebody waits for."""
 _POLL: Final = 0.2
 _LONGEST_WAIT: Final = 30.0
 _STEADY: Final = 60.0
 """What ran this long is started again at once; what dies sooner waits twice as long each time."""
 
 
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set, instead of ending the process."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def tell_ready() -> None:
+    """Tell the process that started this one that it does its work now; without such a process, do nothing."""
+    number = os.environ.pop(READY_VARIABLE, None)  # once, and not by processes that this one starts
+    if number is not None:
+        with suppress(OSError, ValueError):
+            os.write(int(number), b"ready")
+            os.close(int(number))
+
+
 @dataclass(slots=True)
 class Child:
-    """One process, and how it is doing."""
+    """One process that is supervised, and its state."""
 
     name: str
     command: Sequence[str]
@@ -31,7 +52,7 @@ class Child:
     """Whether it does its work, asked again and again until the answer is yes."""
     process: subprocess.Popen[bytes] | None = None
     pipe: int | None = None
-    """Where we hear from it."""
+    """The end of the pipe through which it tells that it is ready."""
     has_told: bool = False
     started: float = 0.0
     was_ready: bool = False
@@ -85,7 +106,10 @@ def _end_with(parent: int) -> None:
 
 
 def supervise(children: Sequence[Child], stop: threading.Event, tell: Callable[[str], None], patience: float) -> int:
-    """Run until told to stop, or until one fails before it was ever ready; the exit code."""
+    """Run until `stop` is set, or until a process fails before it was ever ready; return the exit code.
+
+    `tell` is called with each change of state; at the end processes have `patience` seconds to end by themselves.
+    """
     try:
         while not stop.is_set():
             for child in children:

@@ -7,11 +7,11 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines
-from inkgrove.cli.home import DEFAULT_HOME, HomeOption
+from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, note, plain, print_json, printable
-from inkgrove.cli.place import StoreOption, existing_store, find_by_name, parse_schema_id
+from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError, UnknownSchema, UnreadableFile
+from inkgrove.core.errors import InkgroveError, UnreadableFile
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.instance import Access
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inkgrove.store.filters import Filter
     from inkgrove.store.query import ViewRow
 
-app = typer.Typer(no_args_is_help=True, help="Tables from logs.", epilog="Example: inkgrove view show slothmail")
+app = CommandGroup(no_args_is_help=True, help="Tables from logs.", epilog="Example: inkgrove view show slothmail")
 
 
 @app.command(epilog="Example: inkgrove view reference slothmail.jsonl feed.jsonl --table")
@@ -66,7 +66,8 @@ def reference(
 
 @app.command(epilog="Example: inkgrove view show slothmail --where subject=contains:Hello --sort -created --limit 20")
 def show(
-    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")],
+    options: CommandOptions,
+    schema: SchemaArgument,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=[OP:]VALUE", help="OP: eq, ne, lt, lte, gt, gte, in (a,b), contains, is-null."),
@@ -74,32 +75,23 @@ def show(
     sort: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Sort by it; -FIELD descends.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 100,
     provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show rows of a materialised view."""
     from inkgrove.store.query import read_page  # noqa: PLC0415
-    from inkgrove.store.view_store import open_views  # noqa: PLC0415
 
-    built = open_views(existing_store(home, store))
-    known = built.views()
-    schema_id = find_by_name(schema, {key: view.name for key, view in known.items()})
-    if schema_id not in known or not known[schema_id].is_built:
-        raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
-    view = known[schema_id]
-    filters = [_parse_filter(text, dict(view.fields)) for text in where or ()]
-    order = [(text.removeprefix("-"), text.startswith("-")) for text in sort or ()]
-    with built.database.reading() as connection:
-        page = read_page(connection, view, where=filters, sort=order, limit=limit)
-    built.close()
-    if as_json:
+    with options.open_views() as views:
+        view = find_built_view(schema, views)
+        filters = [_parse_filter(text, dict(view.fields)) for text in where or ()]
+        order = [(text.removeprefix("-"), text.startswith("-")) for text in sort or ()]
+        with views.database.reading() as connection:
+            page = read_page(connection, view, where=filters, sort=order, limit=limit)
+    if options.as_json:
         for row in page.rows:
             facts = _row_facts(row)
             print_json({**facts, "provenance": row.field_seq_nums} if provenance else facts)
         return
     names = [name for name, _ in view.fields]
-    title = f"{printable(view.name or str(schema_id))}, version {view.version}"
+    title = f"{printable(view.name or str(view.schema_id))}, version {view.version}"
     table = Table("author", "seq", "last", *names, title=title, title_justify="left")
     for row in page.rows:
         cells = []
@@ -180,7 +172,7 @@ def _print_view(view: "ReferenceView") -> None:
             out.print(f"the schema's known versions end: {view.stopped}")
     outcomes = Table("author", "log", "seq", "outcome", "code", "reason", title="outcomes", title_justify="left")
     for item in view.outcomes:
-        place = (f"{item.author.hex()[:8]}…", str(item.log_id), str(item.seq_num))
-        outcomes.add_row(*place, item.outcome.value, item.code, printable(item.reason))
+        entry = (f"{item.author.hex()[:8]}…", str(item.log_id), str(item.seq_num))
+        outcomes.add_row(*entry, item.outcome.value, item.code, printable(item.reason))
     if view.outcomes:
         out.print(outcomes)

@@ -1,4 +1,4 @@
-"""The home directory: where commands keep keys and logs (`--home`, `INKGROVE_HOME`, `./inkgrove-data`)."""
+"""The schemas of a home directory: a log file for each in `schemas/`, signed with the key in `keys/author.key`."""
 
 import fcntl
 import os
@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from inkgrove.cli.configuration import take_flag
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
@@ -23,33 +20,18 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
-from inkgrove.settings import DEFAULT_HOME
 from inkgrove.store.durable_file import make_directory, replace_file
 
 if TYPE_CHECKING:
     from inkgrove.store.log_store import LogStore
 
-__all__ = ["DEFAULT_HOME", "HomeOption"]
-
 _STORE_FILE = "node.db"
 """As `store/database.py` has it, which takes long to import."""
-
-HomeOption = Annotated[
-    Path,
-    typer.Option(
-        "--home",
-        envvar="INKGROVE_HOME",
-        help="Directory with keys and logs.",
-        metavar="DIR",
-        is_eager=True,  # the file of settings lies in it
-        callback=take_flag,
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """A schema of the home directory: its log as a file, verified, and what it says."""
+    """A schema of the home directory: its log file, the verified entries, and the folded schema."""
 
     path: Path
     schema: Schema
@@ -57,7 +39,7 @@ class SchemaFile:
 
 
 def author_key(home: Path) -> SecretKey:
-    """The key that signs schemas of this home."""
+    """Read the key that signs the schemas of a home; raises `UnreadableFile` if there is none."""
     return read_secret_key(home / "keys" / "author.key")
 
 
@@ -69,12 +51,12 @@ def _author_key_or_new(home: Path) -> SecretKey:
 
 
 def schema_paths(home: Path) -> list[Path]:
-    """The log files of this home's schemas."""
+    """List the log files of the schemas of a home."""
     return sorted((home / "schemas").glob("*.jsonl"))
 
 
 def find_schema(home: Path, name: str | None) -> SchemaFile:
-    """The schema of that name, or the only one there is."""
+    """Read the schema of a name, or the only one of the home; raises `UnknownSchema` if there is none or several."""
     paths = schema_paths(home)
     if name is not None:
         paths = [path for path in paths if path.stem == name]
@@ -86,7 +68,7 @@ def find_schema(home: Path, name: str | None) -> SchemaFile:
 
 
 def read_schema_file(path: Path) -> SchemaFile:
-    """A schema's log from a file that must be whole and valid."""
+    """Read the log of a schema from a file; raises what is wrong with it if it is not complete and valid."""
     log = read_valid_log(path)
     first = log.verified[1].entry
     return SchemaFile(path, fold_schema(SchemaId(first.author, first.log_id), log.payloads), log.verified)
@@ -110,11 +92,11 @@ def publish_schema_messages(
             after = append_version(after, message)
         verified, lines = dict(file.verified), []
         for message in messages:
-            place = next_entry(verified)
+            following = next_entry(verified)
             payload = encode_message(message)
-            entry = sign_next(key, payload, place)
-            before, lipmaa_link = verified[place.seq_num - 1], verified.get(lipmaa(place.seq_num))
-            verified[place.seq_num] = verify_entry(entry, backlink=before, lipmaa_link=lipmaa_link)
+            entry = sign_next(key, payload, following)
+            before, lipmaa_link = verified[following.seq_num - 1], verified.get(lipmaa(following.seq_num))
+            verified[following.seq_num] = verify_entry(entry, backlink=before, lipmaa_link=lipmaa_link)
             lines.append(render_entry_line(entry, payload))
         _append_lines(file.path, lines)
     return after
@@ -152,7 +134,7 @@ def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
 
 
 def _stored_logs(home: Path, store: str | None, author: PublicKey) -> list[int]:
-    """The ids of an author's logs in the store, if there is one."""
+    """List the ids of an author's logs in the store; none if there is no store."""
     with _open_current(home, store) as opened:
         states = opened.logs().values() if opened is not None else ()
         return [state.log_id for state in states if state.author == author]
@@ -191,7 +173,7 @@ def _append_lines(path: Path, lines: Sequence[str]) -> None:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One writer at a time, across processes."""
+    """Hold the lock of a home: one writer at a time, across processes."""
     try:
         make_directory(home)
         lock = (home / ".lock").open("w")
