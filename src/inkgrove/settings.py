@@ -27,7 +27,7 @@ _SECRET_NAME: Final = re.compile(r"secret|password|token|credential|access[._]?k
 def setting(
     default: Any, about: str, *, secret: bool = False, least: int | None = None, form: tuple[str, str] | None = None
 ) -> Any:
-    """A field: what it is about in one sentence, whether it is shown, its least value or the form of its text."""
+    """Return a field of a settings class, with its sentence, whether it is secret, its least value and its pattern."""
     facts = {"about": about, "secret": secret, "least": least, "form": form}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=facts)
@@ -52,7 +52,7 @@ class SparkSettings:
     )
 
     def properties(self) -> dict[str, str]:
-        """These settings as Spark's own properties."""
+        """Return these settings as properties of Spark."""
         heap = {"spark.driver.memory": self.memory, "spark.executor.memory": self.memory}
         return {"spark.master": self.master, **heap, **self.conf}
 
@@ -127,7 +127,7 @@ _KIND_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What there is to know about one setting."""
+    """The declaration of one setting."""
 
     name: str
     """With its section: `spark.master`."""
@@ -141,12 +141,12 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The variable of the environment that sets it."""
+        """The environment variable that sets it."""
         return "INKGROVE_" + self.name.replace(".", "_").upper()
 
     @property
     def kind_name(self) -> str:
-        """Its type in a word."""
+        """Its type, as text for people."""
         if self.choices:
             return f"word of {', '.join(self.choices)}"
         return _KIND_NAMES.get(self.kind, "table of texts")
@@ -162,7 +162,7 @@ class Loaded:
 
 @cache
 def all_settings() -> dict[str, Setting]:
-    """Every setting by its name."""
+    """Return every setting by its name."""
     return {item.name: item for item in _settings_of(Settings, "")}
 
 
@@ -182,7 +182,7 @@ def _settings_of(owner: type, prefix: str) -> Iterator[Setting]:
 
 
 def sections() -> dict[str, str]:
-    """The name of each section with its sentence; the first has no name."""
+    """Return the sentence of each section by its name; the first has no name."""
     found = {"": Settings.__doc__ or ""}
     for name, kind in get_type_hints(Settings).items():
         if is_dataclass(kind):
@@ -195,7 +195,10 @@ def load(
     environment: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> Loaded:
-    """The settings in effect; `flags` are values by name, `config` a file instead of the home's own."""
+    """Return the settings in effect; `flags` are values by name, `config` is a file instead of the home's own.
+
+    Raises `UnknownSetting`, `InvalidSetting`, and `UnreadableFile` for a file that cannot be read.
+    """
     environment = environment or {}
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
@@ -281,7 +284,7 @@ def _hint(near: list[str]) -> str:
 
 
 def parse_change(text: str) -> tuple[str, object]:
-    """`NAME=VALUE`, as it stands behind `--set`."""
+    """Parse `NAME=VALUE`, the argument of `--set`, into name and value; raises as `load` does."""
     name, found, value = text.partition("=")
     if not found:
         raise InvalidSetting(f"{text!r} is not NAME=VALUE")
@@ -289,7 +292,7 @@ def parse_change(text: str) -> tuple[str, object]:
 
 
 def _parsed(item: Setting, text: str, where: str) -> object:
-    """A value from text: numbers, true and false, tables and lists as TOML writes them, or a list with commas."""
+    """Parse a value: numbers, true and false, tables and lists as in TOML, or a list with commas."""
     if item.kind is str or item.kind is Path:
         return _checked(item, text, where)
     try:
@@ -326,7 +329,7 @@ def _checked(item: Setting, value: object, where: str) -> object:
 
 
 def _texts(item: Setting, table: Mapping[str, Any], prefix: str, where: str) -> Iterator[tuple[str, str]]:
-    """A table of texts; TOML reads `a.b = 1` as a table in a table, and means the name `a.b` here."""
+    """Yield names and texts of a table; `a.b = 1`, to TOML a table in a table, is the name `a.b` here."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _texts(item, value, f"{prefix}{key}.", where)
@@ -343,7 +346,7 @@ def _briefly(item: Setting, value: object) -> str:
 
 
 def effective(loaded: Loaded) -> Iterator[tuple[Setting, object, str]]:
-    """Each setting with its value, fit to be shown, and where it came from."""
+    """Yield each setting with its value, secrets masked, and where it came from."""
     for name, item in all_settings().items():
         value: object = loaded.settings
         for part in name.split("."):
@@ -352,7 +355,7 @@ def effective(loaded: Loaded) -> Iterator[tuple[Setting, object, str]]:
 
 
 def shown(item: Setting, value: object) -> object:
-    """A value without what is secret in it."""
+    """Return a value with its secrets masked."""
     if value is not None and item.secret:
         return _HIDDEN
     if isinstance(value, Mapping):
@@ -361,6 +364,6 @@ def shown(item: Setting, value: object) -> object:
 
 
 def hide_passwords(text: str) -> str:
-    """A text whose URLs show no passwords."""
+    """Return a text with the passwords in its URLs masked."""
     text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", rf"\1:{_HIDDEN}@", text)
     return re.sub(r"([?&]password=)[^&\s]*", rf"\1{_HIDDEN}", text)

@@ -1,1 +1,1 @@
-"""The `inkgrove` command, one file per group."""
+"""The `inkgrove` command: a module for each group of commands or a few small ones."""

@@ -1,4 +1,4 @@
-"""Files that commands read and write: `-` is standard input, and every failure is one clear error."""
+"""Files that commands read and write; `-` is standard input, and what cannot be read or written is `UnreadableFile`."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ from inkgrove.store.durable_file import write_new_file
 
 
 def read_bytes(path: Path) -> bytes:
+    """Read a file or standard input."""
     if str(path) == "-" and sys.stdin is None:
         raise UnreadableFile("standard input is closed")
     try:
@@ -25,6 +26,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
+    """Read a file or standard input as UTF-8."""
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as err:
@@ -32,7 +34,7 @@ def read_text(path: Path) -> str:
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that does not exist yet; it is on the disk when this returns."""
+    """Write a file that does not exist yet, and sync it to the disk; raises `UnreadableFile` if it exists."""
     try:
         write_new_file(path, data, mode)
     except FileExistsError as err:
@@ -42,12 +44,12 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def read_secret_key(path: Path) -> SecretKey:
-    """A key file: 64 hex characters, as `inkgrove key new --out` writes it."""
+    """Read a key file: 64 hex characters, as `inkgrove key new --out` writes it; raises `BadKey` for anything else."""
     return parse_secret_key(read_text(path).strip())
 
 
 def parse_hex(text: str) -> bytes:
-    """Hex given as an argument; `-` reads it from standard input."""
+    """Parse hex given as an argument, `-` from standard input; raises `BadHex`."""
     if text == "-":
         text = read_text(Path("-")).strip()
     try:
@@ -66,7 +68,7 @@ class EntryLine:
 
 
 def read_entry_lines(path: Path) -> Iterator[EntryLine | tuple[int, BadLine]]:
-    """Each line of a file of entries, blank ones aside; a bad one comes with its number and what is wrong."""
+    """Yield the lines of a file of entries, without blank ones; for a bad line, its number and the error."""
     for number, line in enumerate(read_bytes(path).splitlines(), start=1):
         if not line.strip():
             continue
@@ -77,6 +79,7 @@ def read_entry_lines(path: Path) -> Iterator[EntryLine | tuple[int, BadLine]]:
 
 
 def parse_entry_line(number: int, line: bytes) -> EntryLine:
+    """Parse a JSON line with `entry` and `payload` in hex; raises `BadLine` for anything else."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as err:
@@ -93,20 +96,20 @@ def parse_entry_line(number: int, line: bytes) -> EntryLine:
 
 
 def render_entry_line(entry: Entry, payload: bytes | None) -> str:
-    """An entry as a line of a log file."""
+    """Render an entry with its payload as a line of a log file."""
     return json.dumps({"entry": entry.encoded.hex(), "payload": None if payload is None else payload.hex()})
 
 
 @dataclass(frozen=True, slots=True)
 class ValidLog:
-    """A log file that holds one whole and valid log."""
+    """The verified entries and the payloads of a complete and valid log, by sequence number."""
 
     verified: dict[int, VerifiedEntry]
     payloads: dict[int, bytes]
 
 
 def read_valid_log(path: Path) -> ValidLog:
-    """The one log of a file; whatever is wrong with it is raised."""
+    """Read a file that holds one log; raises the first error if a line, an entry or the log is not valid."""
     held = []
     for line in read_entry_lines(path):
         if isinstance(line, tuple):

@@ -1,4 +1,4 @@
-"""`inkgrove identity`: the identities that a node hosts, worked on in its store directly."""
+"""`inkgrove identity`: the identities that a node hosts, changed directly in its store."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,10 @@ NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.
 
 
 def _read_password() -> str:
-    """From a prompt, twice; from standard input if that is no terminal. Never from an argument, which others see."""
+    """Ask for a password twice, or read a line if standard input is no terminal; raises `Usage` if there is none.
+
+    It never comes from an argument, which others can see.
+    """
     if sys.stdin is None:
         raise Usage("standard input is closed: the password is read from there")
     if sys.stdin.isatty():

@@ -43,7 +43,7 @@ class _Screenful(TyperGroup):
     """The main command, whose help has to fit a screen."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Leaves out of the help what is for packagers; `--install-completion` is what people need."""
+        """Return the options, with `--show-completion` hidden, which is for packagers."""
         found = super().get_params(ctx)
         for option in found:
             if "--show-completion" in option.opts:
@@ -51,7 +51,7 @@ class _Screenful(TyperGroup):
         return found
 
     def get_help(self, ctx: Any) -> str:
-        """Without blank lines: each command has its line."""
+        """Return the help without blank lines."""
         return "\n".join(line for line in super().get_help(ctx).splitlines() if line.strip())
 
 
@@ -142,21 +142,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _with_advice(message: str, error: typer.TyperException) -> str:
-    """What was wrong, and whose help to ask for."""
+    """Return the message of an error, and the command that shows the help for it."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "inkgrove"
     return f"{message if message.endswith('?') else message.rstrip('.') + '.'} Try {command} --help."
 
 
 def _reader_is_gone() -> bool:
-    """Whether nobody reads standard output any more."""
+    """Whether the other end of standard output has been closed."""
     asked = select.poll()
     asked.register(1, 0)
     return any(event & select.POLLERR for _, event in asked.poll(0))
 
 
 def _give_up_output() -> None:
-    """Standard output is closed or full: nothing more is to be written there, not even at the end."""
+    """Send everything that is still to be printed to /dev/null: standard output is closed or full."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
     with suppress(OSError):
         os.dup2(sys.stdout.fileno(), 1)  # what is still buffered goes there too

@@ -16,7 +16,7 @@ from inkgrove.cli.progress import Bar
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, parse_schema_id
 from inkgrove.cli.spark import following, spark_session
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
-from inkgrove.core.errors import InkgroveError, StoreUnavailable
+from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.materialiser import Materialiser, Report
@@ -211,7 +211,7 @@ def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
     from inkgrove.store.view_store import STREAM  # noqa: PLC0415
 
     trouble = Trouble(time_ns() // 1000, error.code, error.public_message)
-    with suppress(StoreUnavailable), options.open_views() as built:
+    with suppress(NoStore, StoreUnavailable), options.open_views() as built:
         built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
 
 
@@ -229,7 +229,7 @@ def _check_store(options: CommandOptions, work: "Work") -> None:
 
 
 def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:
-    """Let the bar follow the position of the views: of all that there is to do, or as long as it takes."""
+    """Show the position of the views on the bar after each batch, against the newest position if it runs `once`."""
     begun = materialiser.views.progress()[1].position
     total = materialiser.store.newest_offset().position - begun if once else None
     title = "folding ..." if once else "following ..."

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, errors in one line (docs/protocol.md names the codes)."""
+"""What commands print: tables for people, JSON for programs, errors in one line (docs/errors.md lists the codes)."""
 
 import json
 import sys
@@ -26,12 +26,12 @@ NOT_VALID, MISUSE = 1, 2
 
 
 def print_json(value: object) -> None:
-    """One line of JSON on standard output."""
+    """Print a value as one line of JSON on standard output."""
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": ")) + "\n")
 
 
 def plain(value: object) -> Any:
-    """A value as JSON holds it: bytes as hex, timestamps as text."""
+    """Return a value as JSON holds it: bytes as hex, timestamps as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Timestamp):
@@ -44,7 +44,7 @@ def plain(value: object) -> Any:
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
-    """A small two-column table."""
+    """Print names and values as a table with two columns."""
     table = Table(title=title, show_header=False, title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,17 +55,17 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
 
 
 def printable(text: str) -> str:
-    """A text for the terminal: control characters, which could command it, are shown as escapes."""
+    """Return a text that is safe on a terminal: control characters, which could command it, become escapes."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def console() -> Console:
-    """Standard output; colours only on a terminal, and no wrapping to 80 columns in a pipe."""
+    """Return a console on standard output, with colours on a terminal only, and 160 columns in a pipe."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
 
 
 def note(text: str) -> None:
-    """A line for people, beside the output proper."""
+    """Print a line for people on standard error."""
     if sys.stderr is not None:
         sys.stderr.write(text + "\n")
 

@@ -18,7 +18,7 @@ _Item = TypeVar("_Item")
 
 
 class Bar:
-    """One line that moves; calling it gives it another title."""
+    """A line that shows the progress of a piece of work; calling it changes the title."""
 
     def __init__(self, shown: Progress, title: str, unit: str) -> None:
         self._shown = shown
@@ -29,27 +29,27 @@ class Bar:
         self._shown.update(self._task, description=title)
 
     def begin(self, title: str, total: int | None = None, unit: str = "rows") -> None:
-        """Another piece of work: the count and the clock start again."""
+        """Begin another piece of work: the count and the clock start again."""
         self._shown.refresh()
         self._shown.remove_task(self._task)
         self._task = self._shown.add_task(title, total=total, unit=unit)
         self._piece = title
 
     def show(self, title: str, done: int, total: int | None, unit: str = "rows") -> None:
-        """How far a piece of work has come, which begins when it is first told of."""
+        """Show how much of the piece of work `title` is done, and begin it if it is another than before."""
         if title != self._piece:
             self.begin(title, total, unit)
         self.update(done, total)
 
     def update(self, done: int, total: int | None = None) -> None:
-        """How much is done by now; without a total, nobody knows of how much."""
+        """Show how much is done by now; `total` is None where it is not known."""
         if total is None:
             self._shown.update(self._task, completed=done)
         else:
             self._shown.update(self._task, completed=done, total=max(total, done))
 
     def over(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """The items, counted as they are taken."""
+        """Yield the items, and count them as they are taken."""
         if isinstance(items, Sequence):
             self._shown.update(self._task, total=len(items))
         for item in items:
@@ -59,9 +59,9 @@ class Bar:
 
 @contextmanager
 def progress(title: str, *, quiet: bool, unit: str = "rows") -> Iterator[Bar]:
-    """A bar that goes when the work is done; nothing at all with `--json`, or if nobody watches.
+    """Show a bar until the work is done; none if `quiet`, or if standard error is no terminal.
 
-    Results are printed when it is gone: on standard output they would share its line.
+    Print results after it has gone: on a terminal they would share its line.
     """
     is_watched = not quiet and sys.stderr is not None and sys.stderr.isatty()
     console = Console(stderr=True, highlight=False, quiet=not is_watched)
@@ -78,7 +78,7 @@ def progress(title: str, *, quiet: bool, unit: str = "rows") -> Iterator[Bar]:
 
 
 class _Line(BarColumn):
-    """A bar, only where there is something to measure against."""
+    """A bar that is shown only if the total is known."""
 
     def render(self, task: Task) -> "Text":  # type: ignore[override]
         return Text("") if not task.total else super().render(task)  # type: ignore[return-value]

@@ -33,7 +33,7 @@ app = CommandGroup(
 )
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
 BY_HAND = IdentityId(bytes(32))
-"""Whose pins those are that the administrator sets by command."""
+"""The identity under which the pins of `inkgrove rot keep` are stored."""
 
 
 def add_to(main: CommandGroup) -> None:
@@ -42,7 +42,7 @@ def add_to(main: CommandGroup) -> None:
 
 
 def policy_in_effect() -> "Policy":
-    """The policy that the settings describe."""
+    """Return the policy that the settings describe; raises `BadPolicy` if they contradict each other."""
     # Imported here and below: every other command starts faster without.
     from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def _with_rot(options: CommandOptions, work: Any) -> "Outcome":
 
 
 def _run_every(seconds: int, options: CommandOptions) -> None:
-    """Run again and again, each time in a process of its own: Spark takes nothing between runs."""
+    """Run once in so many seconds, each time in a process of its own, so that no Spark is kept between runs."""
     stop = stop_on_signals()
     arguments = [*options.arguments, *(["--json"] if options.as_json else [])]
     command = [sys.executable, "-m", "inkgrove", *leading_arguments(), "rot", "run", *arguments]

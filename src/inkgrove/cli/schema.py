@@ -201,7 +201,7 @@ def _read_migrations(file: Path) -> list[SchemaMigration]:
 
 
 def _read_instance_messages(path: Path) -> list[Create | Update]:
-    """The creates and updates of a log file; whatever else it holds is no matter here."""
+    """Read the creates and updates of a log file; says on standard error how many lines hold something else."""
     messages: list[Create | Update] = []
     skipped = 0
     for line in read_entry_lines(path):

@@ -123,7 +123,7 @@ def create_schema(home: Path, store: str | None, name: str, message: SchemaMessa
 
 
 def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
-    """Append to a schema's file what the store holds beyond it (a file that was put back from a copy is older)."""
+    """Append the entries that only the store has to a schema's file, which may have been restored from a copy."""
     with _open_current(home, store) as opened:
         newer = opened.entries_of(*file.schema.id, len(file.verified) + 1) if opened is not None else []
     lines = [render_entry_line(item.entry, item.payload) for item in newer if item.refusal is None]
