@@ -197,7 +197,7 @@ def load(
 ) -> Loaded:
     """Return the settings in effect; `flags` are values by name, `config` is a file instead of the home's own.
 
-    Raises `UnknownSetting`, `InvalidSetting`, and `UnreadableFile` for a file that cannot be read.
+    Raises `settings.unknown`, `settings.invalid`, and `input.unreadable-file` for a file that cannot be read.
     """
     environment = environment or {}
     values: dict[str, object] = {}

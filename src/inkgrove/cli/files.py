@@ -1,4 +1,4 @@
-"""Files that commands read and write; `-` is standard input, and what cannot be read or written is `UnreadableFile`."""
+"""Files that commands read and write; `-` is standard input, and all failures are `input.unreadable-file`."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def read_text(path: Path) -> str:
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that does not exist yet, and sync it to the disk; raises `UnreadableFile` if it exists."""
+    """Write a file that does not exist yet, and sync it to the disk; raises `input.unreadable-file` if it exists."""
     try:
         write_new_file(path, data, mode)
     except FileExistsError as err:
@@ -44,12 +44,12 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def read_secret_key(path: Path) -> SecretKey:
-    """Read a key file: 64 hex characters, as `inkgrove key new --out` writes it; raises `BadKey` for anything else."""
+    """Read a key file: 64 hex characters, as `inkgrove key new --out` writes it; else raises `key.bad-key`."""
     return parse_secret_key(read_text(path).strip())
 
 
 def parse_hex(text: str) -> bytes:
-    """Parse hex given as an argument, `-` from standard input; raises `BadHex`."""
+    """Parse hex given as an argument, `-` from standard input; raises `input.bad-hex`."""
     if text == "-":
         text = read_text(Path("-")).strip()
     try:

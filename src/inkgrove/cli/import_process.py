@@ -52,7 +52,7 @@ class SparkImporter:
     spark: SparkSettings
 
     async def __call__(self, node: Node, archive: Path) -> ImportedArchive:
-        """Import `archive` into the node's store; raises `ImportFailed` if the process ends without a report."""
+        """Import `archive` into the node's store; raises `federation.import-failed` if no report comes."""
         report = archive.with_name("report.json")
         report.unlink(missing_ok=True)
         request = ImportRequest(

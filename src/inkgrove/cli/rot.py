@@ -42,7 +42,7 @@ def add_to(main: CommandGroup) -> None:
 
 
 def policy_in_effect() -> "Policy":
-    """Return the policy that the settings describe; raises `BadPolicy` if they contradict each other."""
+    """Return the policy that the settings describe; raises `rot.bad-policy` if they contradict each other."""
     # Imported here and below: every other command starts faster without.
     from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits  # noqa: PLC0415
 

@@ -39,7 +39,7 @@ class SchemaFile:
 
 
 def author_key(home: Path) -> SecretKey:
-    """Read the key that signs the schemas of a home; raises `UnreadableFile` if there is none."""
+    """Read the key that signs the schemas of a home; raises `input.unreadable-file` if there is none."""
     return read_secret_key(home / "keys" / "author.key")
 
 
@@ -56,7 +56,7 @@ def schema_paths(home: Path) -> list[Path]:
 
 
 def find_schema(home: Path, name: str | None) -> SchemaFile:
-    """Read the schema of a name, or the only one of the home; raises `UnknownSchema` if there is none or several."""
+    """Read the schema of a name, or the only one of the home; raises `input.unknown-schema` if none or several."""
     paths = schema_paths(home)
     if name is not None:
         paths = [path for path in paths if path.stem == name]

@@ -47,7 +47,7 @@ class SchemaLookup:
     def find(self, name: str | None) -> Schema:
         """Find a schema: a file by its name, or one of the store by AUTHOR/LOG or by the name of a registered one.
 
-        None is the only file there is. Raises `UnknownSchema` if there is none, or several.
+        None is the only file there is. Raises `input.unknown-schema` if there is none, or several.
         """
         files = [path.stem for path in schema_paths(self._home)]
         if self._store is None or name in files or (name is None and files):
@@ -135,7 +135,7 @@ def parse_schema_id(text: str) -> SchemaId:
 
 
 def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
-    """Find a schema by `AUTHOR/LOG`, or by its name in `names`; raises `UnknownSchema` unless exactly one has it."""
+    """Find a schema by `AUTHOR/LOG`, or by its name in `names`; raises `input.unknown-schema` if none or several."""
     if "/" in text:
         return parse_schema_id(text)
     found = [schema_id for schema_id, name in names.items() if name == text]
@@ -150,12 +150,12 @@ def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
 
 
 def find_schema_id(text: str, views: "ViewStore") -> SchemaId:
-    """Find a schema by `AUTHOR/LOG` or by the name of a view; raises `UnknownSchema` unless exactly one has it."""
+    """Find a schema by `AUTHOR/LOG` or by the name of a view; raises `input.unknown-schema` if none or several."""
     return find_by_name(text, {schema_id: view.name for schema_id, view in views.views().items()})
 
 
 def find_built_view(text: str, views: "ViewStore") -> "View":
-    """Find a view that can be read, by `AUTHOR/LOG` or name; raises `UnknownSchema` if there is none yet."""
+    """Find a view that can be read, by `AUTHOR/LOG` or name; raises `input.unknown-schema` if there is none yet."""
     known = views.views()
     schema_id = find_by_name(text, {key: view.name for key, view in known.items()})
     view = known.get(schema_id)

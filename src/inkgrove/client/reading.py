@@ -107,7 +107,7 @@ def proof(name: str) -> Flow[bytes]:
 def verify(name: str) -> Flow[ProvedInstance]:
     """Fetch the proof of an instance, verify it here and return what it proves.
 
-    Raises the error of the first check that fails, and `ProofOfOther` for the proof of another instance.
+    Raises the error of the first check that fails, and `proof.of-other` for the proof of another instance.
     """
     proved = verify_proof(read_proof((yield from proof(name))))
     if proved.instance.hex() != name:
