@@ -14,9 +14,7 @@ from inkgrove.messages.message import message_to_value
 from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
 
 app = CommandGroup(
-    no_args_is_help=True,
-    help="Instances as a file, with everything that proves them.",
-    epilog="Example: inkgrove bundle write 00407ac3... --out greetings.bundle",
+    "Instances as a file, with everything that proves them.", "bundle write 00407ac3... --out greetings.bundle"
 )
 
 
@@ -72,11 +70,7 @@ def read(
 
 # Proofs
 
-proof_app = CommandGroup(
-    no_args_is_help=True,
-    help="Check what others say about an instance.",
-    epilog="Example: inkgrove proof verify instance.proof",
-)
+proof_app = CommandGroup("Check what others say about an instance.", "proof verify instance.proof")
 
 
 @proof_app.callback()

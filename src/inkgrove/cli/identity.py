@@ -12,11 +12,7 @@ from inkgrove.core.errors import Usage
 if TYPE_CHECKING:
     from inkgrove.node.identities import Identity
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Identities that the node hosts.",
-    epilog="Example: inkgrove identity create jane.haiku.ink",
-)
+app = CommandGroup("Identities that the node hosts.", "identity create jane.haiku.ink")
 
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 

@@ -17,7 +17,7 @@ from inkgrove.cli.files import (
     write_new,
 )
 from inkgrove.cli.options import CommandGroup, CommandOptions
-from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
+from inkgrove.cli.output import NOT_VALID, JsonOption, facts_of, note, print_facts, print_json
 from inkgrove.cli.progress import progress
 from inkgrove.core.certificate import certificate_pool, shortest_path
 from inkgrove.core.entry import Entry, decode_entry, hash_entry
@@ -28,11 +28,7 @@ from inkgrove.core.log import HeldEntry, Verdict, verify_log
 from inkgrove.core.next_entry import NextEntry, next_entry, sign_next
 from inkgrove.core.verify import VerifiedEntry, verify_signed
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Verify logs and show what proves an entry.",
-    epilog="Example: inkgrove log verify feed.jsonl",
-)
+app = CommandGroup("Verify logs and show what proves an entry.", "log verify feed.jsonl")
 
 
 @app.command(epilog="Example: inkgrove log verify feed.jsonl")
@@ -140,11 +136,7 @@ def pool(
 
 # Entries
 
-entry_app = CommandGroup(
-    no_args_is_help=True,
-    help="Look into entries and sign them.",
-    epilog="Example: inkgrove entry decode 0001350fd127...",
-)
+entry_app = CommandGroup("Look into entries and sign them.", "entry decode 0001350fd127...")
 
 
 @entry_app.command(epilog="Example: inkgrove entry decode 0001350fd127...")
@@ -167,19 +159,8 @@ def _entry_facts(entry: Entry) -> dict[str, object]:
         holds = True
     except BadSignature:
         holds = False
-    return {
-        "hash": hash_entry(entry),
-        "is_end_of_log": entry.is_end_of_log,
-        "author": entry.author,
-        "log_id": entry.log_id,
-        "seq_num": entry.seq_num,
-        "lipmaa_link": entry.lipmaa_link,
-        "backlink": entry.backlink,
-        "payload_size": entry.payload_size,
-        "payload_hash": entry.payload_hash,
-        "signature": entry.signature,
-        "signature_holds": holds,
-    }
+    names = "is_end_of_log author log_id seq_num lipmaa_link backlink payload_size payload_hash signature"
+    return {"hash": hash_entry(entry), **facts_of(entry, names), "signature_holds": holds}
 
 
 @entry_app.command(
@@ -229,7 +210,7 @@ def sign(
 
 # Keys
 
-key_app = CommandGroup(no_args_is_help=True, help="Make keys.", epilog="Example: inkgrove key new --out me.key")
+key_app = CommandGroup("Make keys.", "key new --out me.key")
 
 
 @key_app.command(epilog="Example: inkgrove key new --out me.key")

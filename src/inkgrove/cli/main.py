@@ -56,27 +56,29 @@ class _Screenful(TyperGroup):
 
 
 app = CommandGroup(
+    "Signed logs in, live tables out.",
+    "log verify feed.jsonl",
     cls=_Screenful,
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Signed logs in, live tables out.",
-    epilog="Example: inkgrove log verify feed.jsonl",
 )
-app.add_typer(log.app, name="log")
-app.add_typer(log.entry_app, name="entry")
-app.add_typer(log.key_app, name="key")
-app.add_typer(identity.app, name="identity")
-app.add_typer(message.app, name="message")
-app.add_typer(schema.app, name="schema")
-app.add_typer(view.app, name="view")
-app.add_typer(bundle.proof_app, name="proof")
-app.add_typer(peer.app, name="peer")
-app.add_typer(relation.app, name="relation")
-app.add_typer(relation.request_app, name="request")
-app.add_typer(bundle.app, name="bundle")
-app.add_typer(rot.app, name="rot")
+for _name, _group in {
+    "log": log.app,
+    "entry": log.entry_app,
+    "key": log.key_app,
+    "identity": identity.app,
+    "message": message.app,
+    "schema": schema.app,
+    "view": view.app,
+    "proof": bundle.proof_app,
+    "peer": peer.app,
+    "relation": relation.app,
+    "request": relation.request_app,
+    "bundle": bundle.app,
+    "rot": rot.app,
+}.items():
+    app.add_typer(_group, name=_name)
 rot.add_to(app)
 materialise.add_to(app)
 archive.add_to(app, view.app)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.options import CommandGroup, CommandOptions, current, set_flag
-from inkgrove.cli.output import console, note, print_json, printable
+from inkgrove.cli.output import console, facts_of, note, print_json, printable
 from inkgrove.cli.progress import Bar
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, parse_schema_id
 from inkgrove.cli.spark import following, spark_session
@@ -171,8 +171,7 @@ def outcomes(
         rows = built.database.read(lambda connection: read_outcomes(connection, view, limit, only))
     if options.as_json:
         for row in rows:
-            keys = ("author", "log_id", "seq_num", "hash", "outcome", "code", "reason")
-            print_json({key: getattr(row, key) for key in keys})
+            print_json(facts_of(row, "author log_id seq_num hash outcome code reason"))
         return
     table = Table("author", "log", "seq", "outcome", "code", "reason")
     for row in rows:

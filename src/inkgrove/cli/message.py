@@ -7,17 +7,14 @@ from typing import Annotated
 import typer
 
 from inkgrove.cli.files import parse_hex, read_text
+from inkgrove.cli.options import CommandGroup
 from inkgrove.cli.output import JsonOption, print_json
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import decode_message, encode_message, message_to_value
 from inkgrove.messages.salt import with_salt
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Turn messages from YAML into CBOR and back.",
-    epilog="Example: inkgrove message encode mail.yaml --salt",
-)
+app = CommandGroup("Turn messages from YAML into CBOR and back.", "message encode mail.yaml --salt")
 
 
 @app.command(epilog="Example: inkgrove message encode mail.yaml --salt")

@@ -160,6 +160,10 @@ class CommandOptions:
 class CommandGroup(typer.Typer):
     """A group of commands; one with a parameter `options: CommandOptions` gets the options that it stands for."""
 
+    def __init__(self, about: str, example: str, **settings: Any) -> None:
+        """`about` is the help of the group; `example` is a command line without `inkgrove` at the end of the help."""
+        super().__init__(no_args_is_help=True, help=about, epilog=f"Example: inkgrove {example}", **settings)
+
     def command(  # type: ignore[override]  # takes what typer's own takes
         self, *arguments: Any, **settings: Any
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:

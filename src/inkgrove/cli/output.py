@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +41,19 @@ def plain(value: object) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(item) for item in value]
     return value
+
+
+def facts_of(item: object, names: str) -> dict[str, Any]:
+    """Return the named attributes of a value, in the order of `names`, which are separated by blanks."""
+    return {name: getattr(item, name) for name in names.split()}
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """Print rows of values as a table; None and empty texts are shown as a dash, control characters as escapes."""
+    table = Table(*headings, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(printable(str(cell or "-")) for cell in row))
+    console().print(table)
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:

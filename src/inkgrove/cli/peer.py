@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from inkgrove.cli.options import CommandGroup, CommandOptions, current
-from inkgrove.cli.output import NOT_VALID, console, note, print_json, printable
+from inkgrove.cli.output import NOT_VALID, facts_of, note, print_json, print_table
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.timestamp import Timestamp
@@ -15,11 +14,7 @@ if TYPE_CHECKING:
     from inkgrove.federation.replicator import Synced
     from inkgrove.store.peer_list import Peer
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Nodes that this one replicates from.",
-    epilog="Example: inkgrove peer add john.haiku.ink",
-)
+app = CommandGroup("Nodes that this one replicates from.", "peer add john.haiku.ink")
 
 NameArgument = Annotated[str, typer.Argument(help="The name of an identity there, such as john.b.ink.", metavar="FQDN")]
 
@@ -60,14 +55,8 @@ def list_all(options: CommandOptions) -> None:
 
     with options.open_node() as node:
         peers = node.database.read(list_peers)
-    if options.as_json:
-        print_json([_facts(peer) for peer in peers])
-        return
-    table = Table("peer", "synced", "error")
-    for peer in peers:
-        synced = str(Timestamp(peer.synced)) if peer.synced is not None else "never"
-        table.add_row(peer.fqdn, synced, printable(peer.error or "-"))
-    console().print(table)
+    cells = [(peer.fqdn, "never" if peer.synced is None else Timestamp(peer.synced), peer.error) for peer in peers]
+    options.answer([_facts(peer) for peer in peers], lambda: print_table(("peer", "synced", "error"), cells))
 
 
 def _facts(peer: "Peer") -> dict[str, object]:
@@ -119,8 +108,7 @@ def _tell_failure(name: str, error: InkgroveError, *, as_json: bool) -> None:
 
 def _tell(synced: "Synced", *, as_json: bool) -> None:
     if as_json:
-        facts = {"logs": synced.logs, "received": synced.received, "stored": synced.stored, "refused": synced.refused}
-        print_json({"peer": synced.peer, "ok": True, **facts, "in_bulk": synced.in_bulk})
+        print_json({"peer": synced.peer, "ok": True, **facts_of(synced, "logs received stored refused in_bulk")})
         return
     typer.echo(f"{synced.peer}: {synced.received:,} entries of {synced.logs:,} logs, {synced.stored:,} new")
     for code, count in sorted(synced.refused.items()):

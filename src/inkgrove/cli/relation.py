@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.table import Table
 
 from inkgrove.cli.options import CommandGroup, CommandOptions
-from inkgrove.cli.output import console, note, print_json, printable
+from inkgrove.cli.output import facts_of, note, print_json, print_table
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.reading import UNSET
@@ -20,16 +19,8 @@ if TYPE_CHECKING:
     from inkgrove.node.relations import Move
     from inkgrove.store.accepted_senders import AcceptedSender
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Who follows whom.",
-    epilog="Example: inkgrove relation request jane.haiku.ink john.haiku.ink",
-)
-request_app = CommandGroup(
-    no_args_is_help=True,
-    help="What strangers sent, and whose deliveries are taken in.",
-    epilog="Example: inkgrove request list john.haiku.ink",
-)
+app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")
+request_app = CommandGroup("What strangers sent, and whose deliveries are taken in.", "request list john.haiku.ink")
 
 MeArgument = Annotated[str, typer.Argument(metavar="ME", help="An identity of this node, by name or id.")]
 OtherArgument = Annotated[str, typer.Argument(metavar="OTHER", help="The other one, wherever they are.")]
@@ -110,25 +101,9 @@ def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
         while len(page) == _PAGE:
             page = list_relations(node, mine, after=(page[-1].side, page[-1].identity), limit=_PAGE)
             found = [*found, *page]
-    rows = [
-        {
-            "side": item.side,
-            "identity": item.identity,
-            "fqdn": item.fqdn,
-            "state": item.state,
-            "group": item.group,
-            "changed": Timestamp(item.changed),
-        }
-        for item in found
-    ]
-    if options.as_json:
-        print_json(rows)
-        return
-    table = Table("side", "name", "state", "group")
-    for row in rows:
-        name = row["fqdn"] or row["identity"]
-        table.add_row(*(printable(str(cell or "-")) for cell in (row["side"], name, row["state"], row["group"])))
-    console().print(table)
+    rows = [{**facts_of(item, "side identity fqdn state group"), "changed": Timestamp(item.changed)} for item in found]
+    cells = [(row["side"], row["fqdn"] or row["identity"], row["state"], row["group"]) for row in rows]
+    options.answer(rows, lambda: print_table(("side", "name", "state", "group"), cells))
 
 
 # Requests
@@ -159,10 +134,7 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
         found = list_waiting(node, _me(node, me))
     rows = [
         {
-            "via": item.via,
-            "fqdn": item.fqdn,
-            "asks_to_follow": item.asks_to_follow,
-            "instance": item.instance,
+            **facts_of(item, "via fqdn asks_to_follow instance"),
             "schema": str(item.schema) if item.schema is not None else None,
             "schema_name": item.schema_name,
             "arrived": Timestamp(item.arrived),
@@ -170,14 +142,11 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
         }
         for item in found
     ]
-    if options.as_json:
-        print_json(rows)
-        return
-    table = Table("from", "schema", "arrived", "bytes", "instance")
-    for row in rows:
-        cells = (row["fqdn"] or row["via"], row["schema_name"] or row["schema"], row["arrived"], row["size"])
-        table.add_row(*(printable(str(cell or "-")) for cell in cells), str(row["instance"]))
-    console().print(table)
+    cells = [
+        (row["fqdn"] or row["via"], row["schema_name"] or row["schema"], row["arrived"], row["size"], row["instance"])
+        for row in rows
+    ]
+    options.answer(rows, lambda: print_table(("from", "schema", "arrived", "bytes", "instance"), cells))
 
 
 @request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
@@ -189,10 +158,8 @@ def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instan
 
     with options.open_node() as node:
         _, messages = read_waiting(node, _me(node, me), _sender(node, sender), parse_hash(instance))
-    if options.as_json:
-        print_json([message_to_value(message) for message in messages])
-    else:
-        typer.echo(render_messages(messages), nl=False)
+    values = [message_to_value(message) for message in messages]
+    options.answer(values, lambda: typer.echo(render_messages(messages), nl=False))
 
 
 @request_app.command(epilog="Example: inkgrove request accept john.haiku.ink jane.haiku.ink --from-now-on")
@@ -212,10 +179,9 @@ def accept(
         if from_now_on:
             receipts += accept_sender(node, mine, theirs)
     taken = list(dict.fromkeys(receipt.instance for receipt in receipts if receipt.fate == "accepted"))
-    if options.as_json:
-        print_json({"me": me, "sender": sender, "instances": taken, "from_now_on": from_now_on})
-        return
-    note(f"{len(taken)} taken in." + (" What they send from now on is taken in too." if from_now_on else ""))
+    text = f"{len(taken)} taken in." + (" What they send from now on is taken in too." if from_now_on else "")
+    facts = {"me": me, "sender": sender, "instances": taken, "from_now_on": from_now_on}
+    options.answer(facts, lambda: note(text))
 
 
 def _named(instance: str | None) -> Hash | None:
@@ -245,13 +211,8 @@ def senders(options: CommandOptions, me: MeArgument) -> None:
             {"identity": item.sender, "fqdn": name_of_identity(node, item.sender), "since": Timestamp(item.since)}
             for item in found
         ]
-    if options.as_json:
-        print_json(rows)
-        return
-    table = Table("sender", "since")
-    for row in rows:
-        table.add_row(printable(str(row["fqdn"] or row["identity"])), str(row["since"]))
-    console().print(table)
+    cells = [(row["fqdn"] or row["identity"], row["since"]) for row in rows]
+    options.answer(rows, lambda: print_table(("sender", "since"), cells))
 
 
 def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":

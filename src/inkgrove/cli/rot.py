@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from inkgrove.cli.options import CommandGroup, CommandOptions, current, leading_arguments
-from inkgrove.cli.output import console, note, print_facts, print_json, printable
+from inkgrove.cli.output import console, facts_of, note, print_facts, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from inkgrove.pipeline.rot.run import Outcome
     from inkgrove.store.rot_runs import RotRun
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Forgetting on purpose: copies of other people's data.",
-    epilog="Example: inkgrove rot plan",
-)
+app = CommandGroup("Forgetting on purpose: copies of other people's data.", "rot plan")
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
 BY_HAND = IdentityId(bytes(32))
 """The identity under which the pins of `inkgrove rot keep` are stored."""
@@ -134,17 +130,7 @@ def _run_every(seconds: int, options: CommandOptions) -> None:
 
 def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "tick": outcome.tick,
-                "moves": outcome.moves,
-                "kept": outcome.kept,
-                "freed": outcome.freed,
-                "before": outcome.before,
-                "after": outcome.after,
-                "freshness": outcome.freshness,
-            }
-        )
+        print_json(facts_of(outcome, "tick moves kept freed before after freshness"))
         return
     table = Table(
         "from", "to", "because of", "copies", "bytes freed", title=f"run {outcome.tick}", title_justify="left"

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines, read_text
 from inkgrove.cli.options import CommandGroup, CommandOptions
-from inkgrove.cli.output import console, note, print_facts, print_json, printable
+from inkgrove.cli.output import console, facts_of, note, print_facts, print_json, printable
 from inkgrove.cli.schema_files import create_schema, find_schema, publish_schema_messages
 from inkgrove.cli.schema_lookup import RelationTarget, open_lookup
 from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
@@ -21,11 +21,7 @@ from inkgrove.schema.field import Field
 from inkgrove.schema.lint import LintReport, lint_migration, relations_of
 from inkgrove.schema.schema import Schema
 
-app = CommandGroup(
-    no_args_is_help=True,
-    help="Publish schemas and migrations; try them out before.",
-    epilog="Example: inkgrove schema init slothmail",
-)
+app = CommandGroup("Publish schemas and migrations; try them out before.", "schema init slothmail")
 
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Name of the schema, if there are several.")]
 AnySchemaOption = Annotated[
@@ -145,8 +141,7 @@ def lint(
                     "only_adds": report.only_adds,
                     "messages": report.messages,
                     "findings": [
-                        {key: getattr(finding, key) for key in ("field", "effect", "reason", "values", "fallbacks")}
-                        for finding in report.findings
+                        facts_of(finding, "field effect reason values fallbacks") for finding in report.findings
                     ],
                     "relations": [
                         {

@@ -19,7 +19,7 @@ HostOption = Annotated[str | None, typer.Option("--host", help="Address to liste
 PortOption = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on.", metavar="PORT")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="How many processes serve.", metavar="N")]
 
-blobs_app = CommandGroup(no_args_is_help=True, help="The blobs of a node.", epilog="Example: inkgrove blobs gc")
+blobs_app = CommandGroup("The blobs of a node.", "blobs gc")
 
 
 def add_to(app: CommandGroup) -> None:

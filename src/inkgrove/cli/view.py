@@ -8,7 +8,7 @@ from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
-from inkgrove.cli.output import JsonOption, console, note, plain, print_json, printable
+from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, UnreadableFile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inkgrove.store.filters import Filter
     from inkgrove.store.query import ViewRow
 
-app = CommandGroup(no_args_is_help=True, help="Tables from logs.", epilog="Example: inkgrove view show slothmail")
+app = CommandGroup("Tables from logs.", "view show slothmail")
 
 
 @app.command(epilog="Example: inkgrove view reference slothmail.jsonl feed.jsonl --table")
@@ -117,18 +117,8 @@ def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
 
 
 def _row_facts(row: "ReferenceRow | ViewRow") -> dict[str, object]:
-    return {
-        "instance": row.instance,
-        "author": row.author,
-        "log_id": row.log_id,
-        "seq_num": row.seq_num,
-        "last_seq_num": row.last_seq_num,
-        "last_hash": row.last_hash,
-        "fields": row.fields,
-        "access": _access_facts(row.access),
-        "expires": row.expires,
-        "copied_from": row.copied_from,
-    }
+    facts = facts_of(row, "instance author log_id seq_num last_seq_num last_hash fields")
+    return {**facts, "access": _access_facts(row.access), **facts_of(row, "expires copied_from")}
 
 
 def _view_facts(view: "ReferenceView") -> dict[str, object]:
@@ -138,13 +128,9 @@ def _view_facts(view: "ReferenceView") -> dict[str, object]:
         "rows": [_row_facts(row) for row in view.rows],
         "outcomes": [
             {
-                "author": item.author,
-                "log_id": item.log_id,
-                "seq_num": item.seq_num,
-                "hash": item.hash,
+                **facts_of(item, "author log_id seq_num hash"),
                 "outcome": item.outcome.value,
-                "code": item.code,
-                "reason": item.reason,
+                **facts_of(item, "code reason"),
             }
             for item in view.outcomes
         ],

@@ -45,7 +45,7 @@ class ArchiveImporter(Protocol):
     """Takes Parquet archives (columns `entry` and `payload`) into the store of a node, fully verified."""
 
     async def __call__(self, node: Node, archive: Path) -> ImportedArchive:
-        """Import `archive` and return the counts; raises `federation.import-failed` if the import did not come to its end."""
+        """Import `archive` and return the counts; raises `federation.import-failed` if it does not come to its end."""
 
 
 class BulkIntake:

@@ -77,7 +77,7 @@ def _read(name: str) -> tuple[bytes, str] | None:
 
 @static_files.get("/pages/static/{name}")
 def show_asset(request: Request, name: str) -> Response:
-    """Send a file of the pages, with a tag by which browsers ask whether it has changed; else `request.no-such-route`."""
+    """Send a file of the pages, with a tag by which browsers ask if it has changed; else `request.no-such-route`."""
     found = _read(name)
     if found is None:
         raise NoSuchRoute(f"no file {name[:80]!r} belongs to the pages")
