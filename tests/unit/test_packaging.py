@@ -1,0 +1,63 @@
+"""`pip install inkgrove` is the client alone: few packages, and the client needs nothing of the extras."""
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def needed(name: str, found: set[str]) -> set[str]:
+    """Add `name` and all that it needs without extras on this Python to `found`."""
+    name = canonicalize_name(name)
+    if name not in found:
+        found.add(name)
+        for line in requires(name) or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needed(requirement.name, found)
+    return found
+
+
+def client_packages() -> set[str]:
+    """The packages that an installation without extras brings."""
+    found: set[str] = set()
+    for line in PROJECT["dependencies"]:
+        needed(Requirement(line).name, found)
+    return found
+
+
+def test_installation_without_extras_brings_at_most_twelve_packages() -> None:
+    assert len(client_packages()) <= 12, sorted(client_packages())
+
+
+def test_client_works_where_only_an_installation_without_extras_is() -> None:
+    here = client_packages() | {"inkgrove"}
+    owners = packages_distributions()
+    absent = [name for name, owned in owners.items() if here.isdisjoint(map(canonicalize_name, owned))]
+    assert {"pyspark", "sqlalchemy", "fastapi", "typer", "yaml"} <= set(absent)
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent})); from inkgrove.client import AsyncClient, Client"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_brings_every_extra_that_a_node_can_use() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert extras.keys() == {"node", "pipeline", "postgres", "all", "dev"}
+    named: set[str] = set()
+    waiting = ["all"]
+    while waiting:
+        name = waiting.pop()
+        named.add(name)
+        for line in extras[name]:
+            requirement = Requirement(line)
+            waiting += requirement.extras - named if requirement.name == "inkgrove" else []
+    assert named == extras.keys() - {"dev"}
