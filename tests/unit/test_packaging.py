@@ -1,5 +1,6 @@
 """`pip install inkgrove` is the client alone: few packages, and the client needs nothing of the extras."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import inkgrove
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -61,3 +64,12 @@ def test_all_brings_every_extra_that_a_node_can_use() -> None:
             requirement = Requirement(line)
             waiting += requirement.extras - named if requirement.name == "inkgrove" else []
     assert named == extras.keys() - {"dev"}
+
+
+def test_version_is_the_same_in_package_changelog_and_citation() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    released = re.search(r"^## (\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)$", changelog, re.MULTILINE)
+    assert released is not None
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert released[1] == inkgrove.__version__
+    assert f"\nversion: {released[1]}\ndate-released: {released[2]}\n" in citation
