@@ -52,7 +52,7 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing Python packages, pinned in constraints.txt (Spark alone is 400 MB: a few minutes)"
 # No warnings: the pip of Debian 12 has one about how Spark is packaged, which nobody here can do anything about.
-"$venv/bin/python" -W ignore -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+"$venv/bin/python" -W ignore -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 # As pip does with what it copies: our own code would be compiled anew at each start where Python may not write.
 "$venv/bin/python" -m compileall -q src
 say "ready: $("$venv/bin/python" --version), Java $version, $("$venv/bin/inkgrove" --version)"

@@ -1,3 +1,3 @@
 """Inkgrove: signed logs in, live tables out."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

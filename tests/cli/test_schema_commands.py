@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inkgrove.client import Client
 from tests.support.command import inkgrove
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
@@ -233,18 +234,20 @@ def test_relation_to_a_schema_elsewhere_keeps_nothing_waiting_unless_registered_
     assert (waiting["version"], waiting["waits_for"], waiting["rows"]) == (1, [["11" * 32, 3]], [])
 
 
-def test_readme_commands_work(tmp_path: Path) -> None:
+def test_commands_of_readme_and_of_the_page_without_a_node_work(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    blocks = (root / "README.md").read_text().split("```sh\n")[1:]
-    script = "set -eu\n" + "".join(block.split("```")[0] for block in blocks if "make demo" not in block)
+    page = (root / "docs" / "without-a-node.md").read_text() + (root / "README.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```sh\n")[1:]]
+    script = "set -eu\n" + "".join(block for block in blocks if "make up" not in block)
+    script, starts, options = script.strip().rpartition(".venv/bin/inkgrove --set")
+    assert (starts, options[-3:]) == (".venv/bin/inkgrove --set", " up")  # the last, which goes on until it is stopped
     script = script.replace(".venv/bin/inkgrove", f"{Path(sys.executable).parent}/inkgrove")
-    script, starts, after = script.rpartition(f"{Path(sys.executable).parent}/inkgrove up\n")
-    assert (bool(starts), after) == (True, "")  # the last, which goes on until it is stopped
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, input=f"{PASSWORD}\n", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "all valid" in done.stderr
-    with Serving(tmp_path / "inkgrove-data", command="up") as node:
-        jane = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
-        assert node.client.post("/sessions", json=jane).status_code == 201
+    with Serving(tmp_path / "inkgrove-data", command="up", options=("--set", *options.split()[:-1])) as node:
+        jane = Client.sign_in(node.url, "jane.haiku.ink", PASSWORD)
+        jane.materialise(jane.create_schema("lists").schema)  # which only an administrator may
+        jane.close()

@@ -12,7 +12,7 @@ import pytest
 from tests.client.conftest import SETTINGS, Person
 from tests.support.components import require_component
 from tests.support.node_processes import Serving
-from tests.support.pages import DEFAULT_URL, read_start, run_page
+from tests.support.pages import DEFAULT_URL, read_start, read_steps, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -47,3 +47,11 @@ def test_page_for_data_engineers_does_what_it_shows(node: Serving, tmp_path: Pat
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
+
+
+def test_first_exercise_of_the_readme_does_what_it_shows(node: Serving) -> None:
+    (step,) = (step for step in read_steps((DOCS.parent / "README.md").read_text()) if step.language == "python")
+    script, _, shown = step.script.rpartition("  # ")
+    program = [sys.executable, "-c", script.replace(DEFAULT_URL, node.url)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.stdout, done.returncode) == (shown, 0), done.stderr
