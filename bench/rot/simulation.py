@@ -19,8 +19,7 @@ from pyspark.sql import functions as f
 
 from bench.rot.streams import STREAMS
 from inkgrove.pipeline.rot.cook import VALUES, cook
-from inkgrove.pipeline.rot.copies import HALF_LIFE
-from inkgrove.pipeline.rot.registry import FUNGI
+from inkgrove.pipeline.rot.fungi import FUNGI, HALF_LIFE
 from inkgrove.pipeline.rot.victims import find_cuts, is_cut
 
 SEED: Final = 20

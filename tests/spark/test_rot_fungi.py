@@ -7,9 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.rot.copies import COPIES, chance
-from inkgrove.pipeline.rot.fungi.spreading import CHUNK, spread
-from inkgrove.pipeline.rot.registry import FUNGI
+from inkgrove.pipeline.rot.fungi import CHUNK, COPIES, FUNGI, chance, spread
 from inkgrove.pipeline.rot.victims import least_fresh
 
 SEED, TICK = 11, 5

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.pipeline.rot.plan import Moment, decide
-from inkgrove.pipeline.rot.policy import FUNGUS_NAMES, Limits, Policy
+from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.source import COPY_COLUMNS
 from inkgrove.store.rot_selection import HARD_GUARDS, SOFT_GUARDS
 from inkgrove.store.rot_tables import LADDER, SHOWN
@@ -67,11 +68,11 @@ def plan(spark: SparkSession, copies: list[Row], policy: Policy) -> dict[bytes, 
     return {row["instance"]: row for row in found.to_pylist()}
 
 
-@pytest.mark.parametrize("seed", range(len(FUNGUS_NAMES)))
+@pytest.mark.parametrize("seed", range(len(FUNGI)))
 def test_nothing_guarded_ever_moves_whatever_the_policy(spark: SparkSession, seed: int) -> None:
     source = random.Random(seed)
     copies = [any_copy(source, number) for number in range(250)]
-    policy = any_policy(source, FUNGUS_NAMES[seed], copies)
+    policy = any_policy(source, list(FUNGI)[seed], copies)
     planned = plan(spark, copies, policy)
     assert planned.keys() == {copy["instance"] for copy in copies}
     moved = Counter[str]()

@@ -12,9 +12,8 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.rot.copies import decayed
+from inkgrove.pipeline.rot.fungi import FUNGI, decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.pipeline.rot.registry import FUNGI
 from inkgrove.pipeline.rot.victims import BANDS, find_cuts, is_cut
 from inkgrove.store.rot_runs import EXPIRED
 from inkgrove.store.rot_selection import HARD_GUARDS

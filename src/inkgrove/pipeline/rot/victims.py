@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.rot.copies import chance
+from inkgrove.pipeline.rot.fungi import chance
 
 BANDS: Final = 65_536
 _NO_BAND: Final = BANDS + 1
