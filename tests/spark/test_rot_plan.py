@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.pipeline.rot.plan import Moment, decide
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.pipeline.rot.source import COPY_COLUMNS
+from inkgrove.pipeline.tables import STORED_COPIES
 from inkgrove.store.rot_selection import HARD_GUARDS, SOFT_GUARDS
 from inkgrove.store.rot_tables import LADDER, SHOWN
 
@@ -63,7 +63,7 @@ def any_policy(source: random.Random, fungus: str, copies: list[Row]) -> Policy:
 
 
 def plan(spark: SparkSession, copies: list[Row], policy: Policy) -> dict[bytes, Row]:
-    table = spark.createDataFrame(pa.Table.from_pylist(copies, COPY_COLUMNS))
+    table = spark.createDataFrame(pa.Table.from_pylist(copies, STORED_COPIES))
     found = decide(table, policy, {}, Moment(7, 9, NOW)).select("instance", "to_step", "why", "freshness").toArrow()
     return {row["instance"]: row for row in found.to_pylist()}
 

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 from pyspark.sql.functions import max as max_
 from pyspark.sql.functions import sum as sum_
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.pipeline.archive_files import Archive, open_archive, read_slice
@@ -27,11 +26,11 @@ from inkgrove.pipeline.batches import BATCH_BYTES
 from inkgrove.pipeline.failures import raised_by_a_task
 from inkgrove.pipeline.fold import open_once
 from inkgrove.pipeline.held import held_of
-from inkgrove.pipeline.load import CHUNK, FAILED, REJECTED, RESULT_DDL, Row, load_task
+from inkgrove.pipeline.load import CHUNK, FAILED, REJECTED, Row, load_task
 from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.source import InkgroveSource
+from inkgrove.pipeline.tables import ARCHIVE, CHECKED, LOADED, spark_schema
 from inkgrove.pipeline.verify import (
-    CHECKED_DDL,
     check_batch,
     judge_logs,
     keep_without_path,
@@ -40,8 +39,6 @@ from inkgrove.pipeline.verify import (
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 
-ARCHIVE = StructType([StructField("entry", BinaryType()), StructField("payload", BinaryType())])
-_LINES = pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
 _CHUNK = 5_000
 _ROWS_PER_PARTITION = 50_000
 _ROW_GROUP_BYTES = 16 << 20
@@ -68,7 +65,7 @@ def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnP
     done = spark.sparkContext.accumulator(0)
     parts = max(spark.sparkContext.defaultParallelism, -(-held // _ROWS_PER_PARTITION))
     logs = spark.read.format("inkgrove").option("store", place).option("partitions", parts).load()
-    written = logs.mapInArrow(_read_entries(place, done), ARCHIVE).write.mode("errorifexists")
+    written = logs.mapInArrow(_read_entries(place, done), spark_schema(ARCHIVE)).write.mode("errorifexists")
     with watched(done, "writing entries", held, on_progress):
         # Small row groups: whoever imports it can share the work.
         written.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(path))
@@ -103,10 +100,10 @@ def in_batches(
         payloads.append(payload)
         size += len(entry) + len(payload or b"")
         if len(entries) >= most or size >= most_bytes:
-            yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, _LINES)
+            yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, ARCHIVE)
             entries, payloads, size = [], [], 0
     if entries:
-        yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, _LINES)
+        yield pa.RecordBatch.from_pydict({"entry": entries, "payload": payloads}, ARCHIVE)
 
 
 # Import
@@ -124,7 +121,7 @@ def import_archive(
     verified = verify_archive(spark, store, archive, on_progress)
     try:
         done = spark.sparkContext.accumulator(0)
-        loaded = verified.lines.mapInArrow(load_task(store.place, done, chunk), RESULT_DDL).persist(
+        loaded = verified.lines.mapInArrow(load_task(store.place, done, chunk), spark_schema(LOADED)).persist(
             StorageLevel.DISK_ONLY
         )
         with watched(done, "appending", archive.rows, on_progress):
@@ -200,7 +197,7 @@ def verify_archive(
     partitions = max(spark.sparkContext.defaultParallelism, -(-archive.rows // _ROWS_PER_PARTITION))
     # One exchange brings each log together; the group-bys behind it need no other.
     checked = (
-        numbers.mapInArrow(_check_slices(archive, done), CHECKED_DDL)
+        numbers.mapInArrow(_check_slices(archive, done), spark_schema(CHECKED))
         .repartition(partitions, "log")
         .sortWithinPartitions("log", "seq_num", "hash", col("payload").isNull(), col("code").isNotNull())
         .persist(StorageLevel.DISK_ONLY)

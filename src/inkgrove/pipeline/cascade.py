@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.tables import GONE_RESULT
+from inkgrove.pipeline.tables import STAGED
 from inkgrove.store.staging import open_stage
 
 _ROUNDS_IN_ONE_PLAN = 10
@@ -70,6 +70,6 @@ def stage_gone(staging: tuple[str, str]) -> Callable[[Iterator[pa.RecordBatch]],
         except BaseException:
             stage.discard()
             raise
-        yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=GONE_RESULT)
+        yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
 
     return run

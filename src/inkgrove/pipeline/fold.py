@@ -21,7 +21,7 @@ from inkgrove.messages.message import Message, decode_message
 from inkgrove.messages.outcomes import MEANINGS, Outcome
 from inkgrove.pipeline.definitions import Snapshot
 from inkgrove.pipeline.plan import in_runs
-from inkgrove.pipeline.tables import RESULT
+from inkgrove.pipeline.tables import FOLDED
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Row
 from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
@@ -92,7 +92,7 @@ def fold_task(
         finally:
             gc.enable()
         facts = {**counts, "stage": worker.stage.name, "xid": newest[0], "position": newest[1]}
-        yield pa.RecordBatch.from_pydict({field.name: [facts[field.name]] for field in RESULT}, schema=RESULT)
+        yield pa.RecordBatch.from_pydict({field.name: [facts[field.name]] for field in FOLDED}, schema=FOLDED)
 
     return run
 

@@ -3,14 +3,15 @@
 docs/protocol.md section 2.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.verify import HELD_CLAIMS_DDL, HELD_LOGS_DDL, claims_of
+from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, record_batch, spark_schema
+from inkgrove.pipeline.verify import claims_of
 from inkgrove.store.ingests import START
 from inkgrove.store.log_store import LogStore
 
@@ -28,16 +29,7 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
                 (name, log.id, log.height, log.held, any(getattr(log.standing, x) for x in log.standing.__slots__))
                 for name, log in found.items()
             ]
-            yield _batch(
-                rows,
-                [
-                    ("log", pa.binary()),
-                    ("id", pa.int64()),
-                    ("height", pa.int64()),
-                    ("held", pa.int64()),
-                    ("is_closed", pa.bool_()),
-                ],
-            )
+            yield record_batch(rows, HELD_LOGS)
 
     def find_claims(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -51,21 +43,15 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
                 for item in found
                 if (item.log, item.at) in places
             ]
-            yield _batch(
-                rows, [("log", pa.binary()), ("at", pa.int64()), ("hash", pa.binary()), ("is_there", pa.bool_())]
-            )
+            yield record_batch(rows, HELD_CLAIMS)
 
-    logs = linked.select("log").distinct().mapInArrow(find_logs, HELD_LOGS_DDL).persist(StorageLevel.DISK_ONLY)
+    logs = (
+        linked.select("log").distinct().mapInArrow(find_logs, spark_schema(HELD_LOGS)).persist(StorageLevel.DISK_ONLY)
+    )
     kept.append(logs)
     if logs.isEmpty():
         return None, None
     places = claims_of(linked).join(logs, "log").where("at <= height").select("log", "id", "height", "at").distinct()
-    claims = places.mapInArrow(find_claims, HELD_CLAIMS_DDL).persist(StorageLevel.DISK_ONLY)
+    claims = places.mapInArrow(find_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
     kept.append(claims)
     return logs, claims
-
-
-def _batch(rows: Sequence[tuple[object, ...]], fields: list[tuple[str, pa.DataType]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
-    arrays = [pa.array(list(column), kind) for column, (_, kind) in zip(columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -24,22 +24,12 @@ from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.verify import SignedEntry
 from inkgrove.pipeline.batches import BATCH_BYTES
 from inkgrove.pipeline.fold import open_once
+from inkgrove.pipeline.tables import LOADED, record_batch
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Status
 from inkgrove.store.prepare import read_content
 from inkgrove.store.tables import name_of_log
 
-RESULT: Final = pa.schema(
-    [
-        ("status", pa.string()),
-        ("code", pa.string()),
-        ("message", pa.string()),
-        ("entry", pa.binary()),
-        ("rows", pa.int64()),
-    ]
-)
-"""What became of lines: of refused ones each on its own, of others only how many."""
-RESULT_DDL: Final = "status string, code string, message string, entry binary, rows long"
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 40_000
 """How many lines go into a transaction, unless they are large."""
@@ -67,7 +57,7 @@ class Row(NamedTuple):
 def load_task(
     place: str, done: "Accumulator[int]", chunk: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`: rows like `Row`, ordered by log, place and hash, in; `RESULT` out."""
+    """The function for `mapInArrow`: rows like `Row`, ordered by log, place and hash, in; `LOADED` out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -80,9 +70,10 @@ def load_task(
                 yield from loader.refused()
             loader.flush()
             yield from loader.refused()
-            yield _result([(status, None, None, None, count) for status, count in loader.counts.items()])
+            counts = [(status, None, None, None, count) for status, count in loader.counts.items()]
+            yield record_batch(counts, LOADED)
         except StoreUnavailable as error:
-            yield _result([(FAILED, error.code, error.message, None, 1)])
+            yield record_batch([(FAILED, error.code, error.message, None, 1)], LOADED)
 
     return run
 
@@ -127,7 +118,7 @@ class Loader:
     def refused(self) -> Iterator[pa.RecordBatch]:
         """What was refused since the last call."""
         if self._refused:
-            yield _result(self._refused)
+            yield record_batch(self._refused, LOADED)
             self._refused = []
 
     def _append(self) -> None:
@@ -226,9 +217,3 @@ def _size(row: Row) -> int:
 def _line(row: Row) -> Line:
     content = read_content(row.payload) if row.payload is not None else None
     return Line(row.seq_num, Hash(row.hash or b""), row.entry or b"", row.payload, content, row.is_end)
-
-
-def _result(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(RESULT)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, RESULT, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RESULT)

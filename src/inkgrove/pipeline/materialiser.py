@@ -23,7 +23,7 @@ from inkgrove.pipeline.fold import fold_task
 from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.relations import Relations, gone_stages
 from inkgrove.pipeline.source import render_offset
-from inkgrove.pipeline.tables import RESULT, spark_schema
+from inkgrove.pipeline.tables import FOLDED, spark_schema
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.store.builds import (
     KEEP_SECONDS,
@@ -247,7 +247,7 @@ class Materialiser:
         done: "Accumulator[int] | None" = None,
     ) -> list[dict[str, Any]]:
         task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, is_rest=is_rest, done=done)
-        results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(RESULT)).toArrow().to_pylist()
+        results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(FOLDED)).toArrow().to_pylist()
         return results
 
     # definitions

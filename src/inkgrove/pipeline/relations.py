@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection, literal, select, table
 
 from inkgrove.pipeline.cascade import cascade, keep_unfolded, stage_gone
-from inkgrove.pipeline.tables import GONE_RESULT, spark_schema
+from inkgrove.pipeline.tables import STAGED, spark_schema
 from inkgrove.store.builds import shadow_edges
 from inkgrove.store.view_store import View, open_views
 from inkgrove.store.view_tables import deleted, edges
@@ -68,7 +68,7 @@ def gone_stages(spark: SparkSession, place: str, staging: tuple[str, str], relat
             return []
     # SQLite attaches ten files at most: those of the fold are eight (MOST_FILES), so these are two.
     gone = cascade(*effective(spark, place, relations)).coalesce(2)
-    results = gone.mapInArrow(stage_gone(staging), spark_schema(GONE_RESULT)).toArrow().to_pylist()
+    results = gone.mapInArrow(stage_gone(staging), spark_schema(STAGED)).toArrow().to_pylist()
     return [item["stage"] for item in results]
 
 

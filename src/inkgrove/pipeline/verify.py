@@ -7,7 +7,6 @@ appended as they are. In any other log `store.decide` has to look at each entry,
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -32,31 +31,7 @@ from inkgrove.core.errors import BadSignature, InkgroveError, PayloadHashMismatc
 from inkgrove.core.hashing import hash_yamf, hash_yasmf
 from inkgrove.core.keys import SIGNATURE_BYTES, PublicKey, verify_signature
 from inkgrove.pipeline.entry_columns import EntryColumns, decode_columns
-
-CHECKED: Final = pa.schema(
-    [
-        ("log", pa.binary()),
-        ("seq_num", pa.int64()),
-        ("hash", pa.binary()),
-        ("entry", pa.binary()),
-        ("payload", pa.binary()),
-        ("lipmaa_seq", pa.int64()),
-        ("links_at", pa.int64()),
-        ("is_end", pa.bool_()),
-        ("is_lie", pa.bool_()),
-        ("code", pa.string()),
-        ("message", pa.string()),
-    ]
-)
-"""A line of an archive, checked on its own; without `hash` it is no signed entry, rubbish payloads are left out."""
-CHECKED_DDL: Final = (
-    "log binary, seq_num long, hash binary, entry binary, payload binary, lipmaa_seq long, links_at long,"
-    " is_end boolean, is_lie boolean, code string, message string"
-)
-HELD_LOGS_DDL: Final = "log binary, id long, height long, held long, is_closed boolean"
-"""Logs as the store has them; closed ones are forked, ended or hold a lie."""
-HELD_CLAIMS_DDL: Final = "log binary, at long, hash binary, is_there boolean"
-"""What entries of the store say about places that an archive speaks of too."""
+from inkgrove.pipeline.tables import CHECKED
 
 
 def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

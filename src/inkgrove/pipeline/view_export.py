@@ -9,36 +9,26 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from inkgrove.core.errors import UnreadableFile
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.batches import cut
 from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
+from inkgrove.pipeline.tables import spark_schema
 from inkgrove.schema.types import element_of, is_array
 from inkgrove.store.query import ViewRow, count_rows, read_all
 from inkgrove.store.view_store import View, open_views
 
 Format = Literal["parquet", "csv", "json", "delta"]
-_TYPES: dict[str, tuple[DataType, pa.DataType]] = {
-    "varchar": (StringType(), pa.string()),
-    "text": (StringType(), pa.string()),
-    "integer": (LongType(), pa.int64()),
-    "float": (DoubleType(), pa.float64()),
-    "boolean": (BooleanType(), pa.bool_()),
-    "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
-    "relation": (StringType(), pa.string()),
-    "blob": (StringType(), pa.string()),
+_TYPES: dict[str, pa.DataType] = {
+    "varchar": pa.string(),
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "float": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "relation": pa.string(),
+    "blob": pa.string(),
 }
 _OWN = (("_instance", "text"), ("_author", "text"), ("_log_id", "integer"), ("_seq_num", "integer"))
 _OWN_LAST = (("_last_seq_num", "integer"), ("_last_hash", "text"), ("_expires", "timestamp"))
@@ -55,13 +45,13 @@ def export_view(
     columns = [*_OWN, *_OWN_LAST, *view.fields]
     kinds = [("text" if form == "csv" and is_array(kind) else kind) for _, kind in columns]
     names = [name for name, _ in columns]
-    spark_types = [StructField(name, _spark_type(kind)) for name, kind in zip(names, kinds, strict=True)]
     arrow = pa.schema([(name, _arrow_type(kind)) for name, kind in zip(names, kinds, strict=True)])
+    schema = spark_schema(arrow)
     with open_views(place) as views, views.database.reading() as connection:
         total = count_rows(connection, view)
     done = spark.sparkContext.accumulator(0)
     # One task, for it reads the view in one transaction: the files hold one state of it.
-    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(place, view, arrow, done), StructType(spark_types))
+    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(place, view, arrow, done), schema)
     writer = rows.write.mode("errorifexists").option("header", "true")
     with watched(done, "writing rows", total, on_progress):
         writer.format("parquet" if form == "delta" else form).save(str(path))
@@ -69,17 +59,12 @@ def export_view(
         from deltalake import convert_to_deltalake  # noqa: PLC0415  only this format needs it
 
         convert_to_deltalake(str(path))
-    count = spark.read.schema(StructType(spark_types)).option("header", "true")
+    count = spark.read.schema(schema).option("header", "true")
     return count.format("parquet" if form == "delta" else form).load(str(path)).count()
 
 
-def _spark_type(kind: str) -> DataType:
-    element = _TYPES[element_of(kind)][0]
-    return ArrayType(element) if is_array(kind) else element
-
-
 def _arrow_type(kind: str) -> pa.DataType:
-    element = _TYPES[element_of(kind)][1]
+    element = _TYPES[element_of(kind)]
     return pa.list_(element) if is_array(kind) else element
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import MetaData, Select, Table, null, select
 
 from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
-from inkgrove.pipeline.tables import RELATIONS, spark_schema
+from inkgrove.pipeline.tables import RELATIONS, record_batch, spark_schema
 from inkgrove.store.staging import reading_stage, stage_table
 from inkgrove.store.view_store import open_views
 from inkgrove.store.view_tables import deleted_table, edge_table, gone_table
@@ -75,9 +75,7 @@ class _Reader(DataSourceReader):
                 query = _select(partition, name, self.of)
                 found = connection.execute(query, execution_options={"yield_per": _ROWS})
                 for rows in found.partitions(_ROWS):
-                    columns = zip(*rows, strict=True)
-                    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    yield record_batch(rows, schema)
         finally:
             views.close()
 

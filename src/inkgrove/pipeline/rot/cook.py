@@ -8,45 +8,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
+
+from inkgrove.pipeline.tables import SUMMARIES
 
 KLL_K: Final = 200
 HLL_LOG_K: Final = 12
-
-_KEY: Final = [
-    StructField("reader", BinaryType(), False),
-    StructField("owner", BinaryType(), False),
-    StructField("schema", LongType(), False),
-    StructField("month", StringType(), False),  # YYYY-MM
-    StructField("field", StringType(), False),  # empty: the copy itself
-]
-
-VALUES: Final = StructType(
-    [
-        *_KEY,
-        StructField("instance", BinaryType(), False),
-        StructField("arrival", LongType(), False),
-        StructField("bytes", LongType(), False),  # of the copy; only beside the empty field
-        StructField("number", DoubleType()),
-        StructField("text", StringType()),
-    ]
-)
-"""What is to be cooked: one row for each copy and one for each of its values that is not null."""
-
-SUMMARIES: Final = StructType(
-    [
-        *_KEY,
-        StructField("count", LongType(), False),
-        StructField("bytes", LongType(), False),
-        StructField("sum", DoubleType()),
-        StructField("min", DoubleType()),
-        StructField("max", DoubleType()),
-        StructField("quantiles", BinaryType()),  # KLL sketch of doubles
-        StructField("distinct", BinaryType()),  # HLL sketch of texts
-        StructField("first", BinaryType(), False),
-        StructField("last", BinaryType(), False),
-    ]
-)
 
 
 def cook(values: DataFrame) -> DataFrame:
@@ -64,5 +30,5 @@ def cook(values: DataFrame) -> DataFrame:
             f.min_by("instance", "arrival").alias("first"),
             f.max_by("instance", "arrival").alias("last"),
         )
-        .select(*SUMMARIES.fieldNames())
+        .select(*SUMMARIES.names)
     )

@@ -12,20 +12,8 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
-COPIES: Final = StructType(
-    [
-        StructField("instance", BinaryType(), False),
-        StructField("stratum", StringType(), False),  # owner and schema: what `stratified` keeps a share of each of
-        StructField("arrival", LongType(), False),  # the position at which it came; two copies never share one
-        StructField("born", LongType(), False),  # the tick in which it came
-        StructField("bytes", LongType(), False),
-        StructField("reads", DoubleType(), False),  # decayed count, as of the last read
-        StructField("last_read", LongType()),  # the tick; none if nobody ever read it
-        StructField("freshness", DoubleType(), False),  # 1 when it came
-    ]
-)
+from inkgrove.pipeline.tables import COPIES
 
 Fungus = Callable[[DataFrame, int, int], DataFrame]
 """(copies, seed, tick) -> the copies with their new freshness."""
@@ -79,7 +67,7 @@ def with_recency(copies: DataFrame) -> DataFrame:
 
 def with_freshness(copies: DataFrame, freshness: Column) -> DataFrame:
     """The copies with this freshness; columns that a fungus has added, which begin with an underscore, go."""
-    known = COPIES.fieldNames()
+    known = COPIES.names
     others = [name for name in copies.columns if name not in known and not name.startswith("_")]
     return copies.withColumn("freshness", freshness.cast("double")).select(*known, *others)
 

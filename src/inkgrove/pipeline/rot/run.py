@@ -20,12 +20,12 @@ from sqlalchemy import Connection, literal, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.definitions import Snapshot
-from inkgrove.pipeline.rot.cook import VALUES, cook
+from inkgrove.pipeline.rot.cook import cook
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
 from inkgrove.pipeline.rot.source import CopySource
 from inkgrove.pipeline.rot.values import TO_COOK, value_task
-from inkgrove.pipeline.tables import GONE_RESULT, spark_schema
+from inkgrove.pipeline.tables import STAGED, VALUES, spark_schema
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.copies import note_copies
 from inkgrove.store.opening import open_store
@@ -246,7 +246,7 @@ class Rot:
             {schema_id: number for number, schema_id in enumerate(registered, 1)},
             {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
         )
-        values = to_cook.mapInArrow(value_task(self.place, snapshot), VALUES)
+        values = to_cook.mapInArrow(value_task(self.place, snapshot), spark_schema(VALUES))
         return self._stage(cook(values).coalesce(2), _write_summaries)
 
     def _stage(self, rows: DataFrame, write: Callable[[Any, pa.RecordBatch], None]) -> list[str]:
@@ -261,9 +261,9 @@ class Rot:
             except BaseException:
                 stage.discard()
                 raise
-            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=GONE_RESULT)
+            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
 
-        found = rows.mapInArrow(task, spark_schema(GONE_RESULT)).toArrow().to_pylist()
+        found = rows.mapInArrow(task, spark_schema(STAGED)).toArrow().to_pylist()
         return [item["stage"] for item in found]
 
     # Working off

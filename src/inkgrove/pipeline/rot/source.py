@@ -9,48 +9,14 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
+from inkgrove.pipeline.tables import STORED_COPIES, record_batch, spark_schema
 from inkgrove.store.rot_selection import may_rot, select_copies
 from inkgrove.store.rot_tables import copies
 
-COPY_COLUMNS: Final = pa.schema(
-    [
-        ("instance", pa.binary()),
-        ("log", pa.int64()),
-        ("create_seq", pa.int64()),
-        ("owner", pa.binary()),
-        ("schema", pa.int64()),
-        ("arrival", pa.int64()),
-        ("born", pa.int64()),
-        ("noted", pa.int64()),
-        ("payload_bytes", pa.int64()),
-        ("blob_bytes", pa.int64()),
-        ("reads", pa.float64()),
-        ("last_read", pa.int64()),
-        ("new_reads", pa.int64()),
-        ("freshness", pa.float64()),
-        ("step", pa.string()),
-        ("changed", pa.int64()),
-        ("expires", pa.int64()),
-        ("ended", pa.int64()),
-        ("cooked", pa.int64()),
-        ("guard", pa.string()),
-    ]
-)
 _ROWS: Final = 10_000
-_TYPES: Final[dict[pa.DataType, DataType]] = {
-    pa.int64(): LongType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.float64(): DoubleType(),
-}
-
-
-def struct_of(schema: pa.Schema) -> StructType:
-    """The same for Spark."""
-    return StructType([StructField(field.name, _TYPES[field.type]) for field in schema])
 
 
 @dataclass
@@ -68,7 +34,7 @@ class CopySource(PlannedSource):
         return "inkgrove-copies"
 
     def schema(self) -> StructType:
-        return struct_of(COPY_COLUMNS)
+        return spark_schema(STORED_COPIES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(self.options)
@@ -93,6 +59,4 @@ class _Reader(DataSourceReader):
         with open_existing(self.place) as store, store.database.reading() as connection:
             found = connection.execute(query, execution_options={"yield_per": _ROWS})
             for rows in found.partitions(_ROWS):
-                columns = zip(*rows, strict=True)
-                arrays = [pa.array(column, field.type) for column, field in zip(columns, COPY_COLUMNS, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=COPY_COLUMNS)
+                yield record_batch(rows, STORED_COPIES)

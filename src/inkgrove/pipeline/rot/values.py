@@ -17,6 +17,7 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.pipeline.definitions import Snapshot
 from inkgrove.pipeline.fold import open_once
+from inkgrove.pipeline.tables import VALUES, record_batch
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.database import in_lists
@@ -25,20 +26,6 @@ from inkgrove.store.node_tables import identities, relations, shares
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
 
 TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
-_VALUES: Final = pa.schema(
-    [
-        ("reader", pa.binary()),
-        ("owner", pa.binary()),
-        ("schema", pa.int64()),
-        ("month", pa.string()),
-        ("field", pa.string()),
-        ("instance", pa.binary()),
-        ("arrival", pa.int64()),
-        ("bytes", pa.int64()),
-        ("number", pa.float64()),
-        ("text", pa.string()),
-    ]
-)
 _NUMBERS: Final = ("integer", "float")
 
 
@@ -49,9 +36,7 @@ def value_task(place: str, snapshot: Snapshot) -> Callable[[Iterator[pa.RecordBa
         store = open_once(place)
         for batch in batches:
             rows = [row for part in _by_log(batch.to_pylist()) for row in _values(store, snapshot, *part)]
-            columns = zip(*rows, strict=True) if rows else ([] for _ in _VALUES)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, _VALUES, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_VALUES)
+            yield record_batch(rows, VALUES)
 
     return run
 
