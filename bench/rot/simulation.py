@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench.rot.streams import STREAMS
-from inkgrove.pipeline.rot.cook import cook
+from inkgrove.pipeline.rot.cooking import cook
 from inkgrove.pipeline.rot.fungi import FUNGI, HALF_LIFE
-from inkgrove.pipeline.rot.victims import find_cuts, is_cut
+from inkgrove.pipeline.rot.plan import find_cuts, is_cut
 from inkgrove.pipeline.tables import VALUES, spark_schema
 
 SEED: Final = 20

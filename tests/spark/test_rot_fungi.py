@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.fungi import CHUNK, FUNGI, chance, spread
-from inkgrove.pipeline.rot.victims import least_fresh
+from inkgrove.pipeline.rot.plan import least_fresh
 from inkgrove.pipeline.tables import COPIES, spark_schema
 
 SEED, TICK = 11, 5

@@ -15,14 +15,10 @@ from pyspark.sql import SparkSession
 from inkgrove.core.log import HeldEntry
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
-from inkgrove.pipeline.cascade import cascade, falling
-from inkgrove.pipeline.definitions import take_snapshot
-from inkgrove.pipeline.fold import fold_task
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.relations import Relations, effective
-from inkgrove.pipeline.source import InkgroveSource
 from inkgrove.pipeline.tables import FOLDED, RELATIONS, spark_schema
-from inkgrove.pipeline.view_source import RelationSource
+from inkgrove.pipeline.views import InkgroveSource, Materialiser, RelationSource
+from inkgrove.pipeline.views.cascade import Relations, cascade, effective, falling
+from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.store.all_outcomes import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key

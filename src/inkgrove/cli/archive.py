@@ -109,7 +109,7 @@ def export_view(
         raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
     start = perf_counter()
     with spark_session(home, quiet=as_json) as (spark, bar):
-        from inkgrove.pipeline.view_export import export_view as write  # noqa: PLC0415
+        from inkgrove.pipeline.views import export_view as write  # noqa: PLC0415
 
         count = write(spark, place, known[schema_id], path.resolve(), form, following(bar))  # type: ignore[arg-type]
     if as_json:

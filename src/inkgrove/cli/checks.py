@@ -93,7 +93,7 @@ def _is_open(patient: Patient) -> bool:
 
 
 def _java(_: Patient) -> Iterator[Finding]:
-    from inkgrove.pipeline.java import find_java  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.java import find_java  # noqa: PLC0415
 
     path, version = find_java()
     yield Finding("java", True, f"version {version}, {path}")
@@ -262,7 +262,7 @@ def _spark(_: Patient) -> Iterator[Finding]:
 
 
 def _start_spark(patient: Patient) -> Iterator[Finding]:
-    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
 
     spark, begun = patient.settings.spark, time.monotonic()
     with tempfile.TemporaryDirectory() as logs, session_for(Path(logs), spark.properties(), spark.python) as session:

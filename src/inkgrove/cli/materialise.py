@@ -22,7 +22,7 @@ from inkgrove.cli.spark import following, spark_session
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.materialiser import Materialiser, Report
+    from inkgrove.pipeline.views import Materialiser, Report
     from inkgrove.store.runs import Work
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
@@ -231,7 +231,7 @@ def _pipeline(home: Path, store: str | None, work: "Work", *, quiet: bool) -> It
     _check_store(place, work)
     try:
         with spark_session(home, quiet=quiet) as (spark, bar):
-            from inkgrove.pipeline.materialiser import Materialiser  # noqa: PLC0415
+            from inkgrove.pipeline.views import Materialiser  # noqa: PLC0415
 
             wanted = current().pipeline.partitions
             materialiser = Materialiser(spark, place, parts=wanted, on_progress=following(bar))

@@ -9,13 +9,13 @@ from inkgrove.cli.configuration import current
 from inkgrove.cli.progress import Bar, progress
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.progress import OnProgress, Progress
+    from inkgrove.pipeline.runtime.progress import OnProgress, Progress
 
 
 @contextmanager
 def spark_session(home: Path, *, quiet: bool) -> Iterator[tuple[Any, Bar]]:
     """The session as the settings want it, and the bar that shows how far the work has come."""
-    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
 
     spark = current().spark
     with (
@@ -37,8 +37,8 @@ def following(bar: Bar) -> "OnProgress":
 @contextmanager
 def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
     """Show how many of Spark's tasks are done, for work that can say nothing better about itself."""
-    from inkgrove.pipeline.progress import telling  # noqa: PLC0415
-    from inkgrove.pipeline.session import count_tasks  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.progress import telling  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import count_tasks  # noqa: PLC0415
 
     def tell() -> None:
         done, total = count_tasks(session)

@@ -1,7 +1,6 @@
 """Every table that passes through Spark, once: its columns as Arrow has them; `spark_schema` gives Spark's notation."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -11,13 +10,6 @@ from pyspark.sql.types import StructType
 def spark_schema(schema: pa.Schema) -> StructType:
     """The columns of an Arrow table in the notation of Spark."""
     return from_arrow_schema(schema)
-
-
-def record_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows, each with its values in the order of the schema, as one Arrow batch."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _given(name: str, kind: pa.DataType) -> pa.Field:

@@ -17,8 +17,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import MetaData, Select, Table, null, select
 
-from inkgrove.pipeline.planned import PlannedSource, open_existing, place_of
-from inkgrove.pipeline.tables import RELATIONS, record_batch, spark_schema
+from inkgrove.pipeline.runtime.batches import record_batch
+from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
+from inkgrove.pipeline.tables import RELATIONS, spark_schema
 from inkgrove.store.staging import reading_stage, stage_table
 from inkgrove.store.view_store import open_views
 from inkgrove.store.view_tables import deleted_table, edge_table, gone_table

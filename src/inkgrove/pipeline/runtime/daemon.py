@@ -30,9 +30,8 @@ if __name__ == "__main__":
     from pyspark.daemon import manager
 
     import inkgrove.pipeline.archive
-    import inkgrove.pipeline.rot.values
-    import inkgrove.pipeline.source
-    import inkgrove.pipeline.view_source  # noqa: F401
+    import inkgrove.pipeline.rot.run
+    import inkgrove.pipeline.views  # noqa: F401
 
     # Spark collects garbage after each task. Modules are none, and to look at all that they hold takes long.
     gc.freeze()

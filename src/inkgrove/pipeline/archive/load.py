@@ -22,9 +22,9 @@ from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.verify import SignedEntry
-from inkgrove.pipeline.batches import BATCH_BYTES
-from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.tables import LOADED, record_batch
+from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import LOADED
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Status
 from inkgrove.store.prepare import read_content

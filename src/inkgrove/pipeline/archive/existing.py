@@ -9,9 +9,10 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, record_batch, spark_schema
-from inkgrove.pipeline.verify import claims_of
+from inkgrove.pipeline.archive.verify import claims_of
+from inkgrove.pipeline.runtime.batches import record_batch
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
 from inkgrove.store.ingests import START
 from inkgrove.store.log_store import LogStore
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inkgrove.core.errors import BadArchive
-from inkgrove.pipeline.batches import BATCH_BYTES, cut
+from inkgrove.pipeline.runtime.batches import BATCH_BYTES, cut
 
 _BATCH = 1_000
 _SLICE = 25_000

@@ -1,7 +1,11 @@
-"""One task: fold the copies that are to be cooked and give out their values, once for everyone who could see them.
+"""Cooking: what is about to be dropped is folded into summaries first (docs/protocol.md section 9).
 
-docs/protocol.md sections 6, 8 and 9. The fold is that of the views, at the newest version of each registered schema;
-what has no row there counts for nothing. Of other schemas only the copies themselves are counted.
+A summary stands for one reader, owner, schema and month; of each field it keeps counts and sketches that can be merged
+later. It is keyed by the run that made it, so cooking the same run again replaces it by itself.
+
+Tasks fold the copies that are to be cooked and give out their values, once for everyone who could see them (sections 6
+and 8). The fold is that of the views, at the newest version of each registered schema; what has no row there counts for
+nothing. Of other schemas only the copies themselves are counted.
 """
 
 from collections import defaultdict
@@ -10,14 +14,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 from sqlalchemy import Connection, select
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message
-from inkgrove.pipeline.definitions import Snapshot
-from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.tables import VALUES, record_batch
+from inkgrove.pipeline.runtime.batches import record_batch
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import SUMMARIES, VALUES
+from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.database import in_lists
@@ -141,3 +148,26 @@ def _audience(
     )
     own = connection.scalars(hosted.where(identities.c.id == owner))
     return sent, {bytes(follower) for follower in connection.scalars(follows)}, {bytes(name) for name in own}
+
+
+KLL_K: Final = 200
+HLL_LOG_K: Final = 12
+
+
+def cook(values: DataFrame) -> DataFrame:
+    """One summary for each reader, owner, schema, month and field."""
+    return (
+        values.groupBy("reader", "owner", "schema", "month", "field")
+        .agg(
+            f.count("*").alias("count"),
+            f.sum("bytes").alias("bytes"),
+            f.sum("number").alias("sum"),
+            f.min("number").alias("min"),
+            f.max("number").alias("max"),
+            f.when(f.count("number") > 0, f.kll_sketch_agg_double("number", f.lit(KLL_K))).alias("quantiles"),
+            f.when(f.count("text") > 0, f.hll_sketch_agg("text", HLL_LOG_K)).alias("distinct"),
+            f.min_by("instance", "arrival").alias("first"),
+            f.max_by("instance", "arrival").alias("last"),
+        )
+        .select(*SUMMARIES.names)
+    )

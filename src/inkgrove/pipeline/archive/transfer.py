@@ -21,21 +21,21 @@ from pyspark.sql.functions import max as max_
 from pyspark.sql.functions import sum as sum_
 
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.pipeline.archive_files import Archive, open_archive, read_slice
-from inkgrove.pipeline.batches import BATCH_BYTES
-from inkgrove.pipeline.failures import raised_by_a_task
-from inkgrove.pipeline.fold import open_once
-from inkgrove.pipeline.held import held_of
-from inkgrove.pipeline.load import CHUNK, FAILED, REJECTED, Row, load_task
-from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
-from inkgrove.pipeline.source import InkgroveSource
-from inkgrove.pipeline.tables import ARCHIVE, CHECKED, LOADED, spark_schema
-from inkgrove.pipeline.verify import (
+from inkgrove.pipeline.archive.existing import held_of
+from inkgrove.pipeline.archive.files import Archive, open_archive, read_slice
+from inkgrove.pipeline.archive.load import CHUNK, FAILED, REJECTED, Row, load_task
+from inkgrove.pipeline.archive.verify import (
     check_batch,
     judge_logs,
     keep_without_path,
     with_links,
 )
+from inkgrove.pipeline.runtime.batches import BATCH_BYTES
+from inkgrove.pipeline.runtime.failures import raised_by_a_task
+from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import ARCHIVE, CHECKED, LOADED, spark_schema
+from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import UnreadableFile
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.pipeline.batches import cut
-from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
+from inkgrove.pipeline.runtime.batches import cut
+from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import spark_schema
 from inkgrove.schema.types import element_of, is_array
 from inkgrove.store.query import ViewRow, count_rows, read_all

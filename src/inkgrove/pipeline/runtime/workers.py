@@ -1,8 +1,11 @@
-"""What our Python data sources have in common: the store they read, and how the workers that plan them hold them."""
+"""What code that runs in Spark's Python workers has in common: the store it reads, opened there, and its data sources.
+
+Sources are planned in workers too, which Spark starts in its own way and hands the source as a pickle.
+"""
 
 import gc
 from collections.abc import Mapping, MutableMapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
@@ -12,11 +15,17 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 
 
+@lru_cache(maxsize=4)
+def open_once(place: str) -> LogStore:
+    """The store at a place, opened once in each worker process; raises `NoStore` if there is none."""
+    return open_store(place, create=False)
+
+
 @cache
 def keep_modules() -> None:
     """Take what is loaded out of the garbage collection after each call: to look at all of it takes about 50 ms.
 
-    Tasks have `inkgrove.pipeline.daemon` for that; the workers that plan are started by Spark in its own way.
+    Tasks have `inkgrove.pipeline.runtime.daemon` for that; the workers that plan are started by Spark in its own way.
     """
     gc.freeze()
 

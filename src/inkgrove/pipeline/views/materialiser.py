@@ -18,12 +18,11 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import NotRegistered
 from inkgrove.messages.ids import SchemaId
-from inkgrove.pipeline.definitions import Definitions, Snapshot, fingerprint
-from inkgrove.pipeline.fold import fold_task
-from inkgrove.pipeline.progress import OnProgress, tell_nobody, watched
-from inkgrove.pipeline.relations import Relations, gone_stages
-from inkgrove.pipeline.source import render_offset
+from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import FOLDED, spark_schema
+from inkgrove.pipeline.views.cascade import Relations, gone_stages
+from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
+from inkgrove.pipeline.views.plan import render_offset
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.store.builds import (
     KEEP_SECONDS,
