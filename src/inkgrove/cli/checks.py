@@ -22,7 +22,7 @@ from inkgrove.node.vault import open_vault
 from inkgrove.settings import Settings
 from inkgrove.store.identities import list_identities, some_sealed_keys
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import NEWEST, open_store, read_revision
+from inkgrove.store.opening import NEWEST, OLDEST, open_store, read_revision
 from inkgrove.store.runs import Work, start_run
 from inkgrove.store.view_store import open_views
 
@@ -125,7 +125,7 @@ def _store(patient: Patient) -> Iterator[Finding]:
         yield Finding("store", True, f"none in {patient.home} yet; `inkgrove up` makes one")
         return
     revision = read_revision(patient.place)
-    if revision is None or revision < NEWEST:
+    if revision is None or OLDEST <= revision < NEWEST:
         found = f"revision {revision or 'none'}; the next command that opens it brings it to {NEWEST}"
         yield Finding("store", True, found)
         return
