@@ -32,8 +32,8 @@ from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.store.identities import add_session
 from inkgrove.store.view_store import STREAM, write_progress
 

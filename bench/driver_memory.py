@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.pipeline import peak_of_jvm, views_of
 from bench.stores import SCHEMA, many_authors
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
 
 
 def main(entries: int) -> None:

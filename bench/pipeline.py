@@ -32,9 +32,9 @@ from bench.stores import (
     next_of_long_log,
 )
 from bench.verification import slothmails
-from inkgrove.pipeline.definitions import take_snapshot
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.pipeline.views.fold_task import take_snapshot
 from inkgrove.store.view_store import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))

@@ -35,8 +35,8 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.node import Node
 from inkgrove.node.query import Question, ask, show_instance
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.view_store import STREAM, write_progress
 

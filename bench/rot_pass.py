@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from bench.harness import Row, compare
 from inkgrove.pipeline.rot.plan import Moment, decide
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
 
 COPIES = int(os.environ.get("INKGROVE_BENCH_COPIES", "1000000"))
 _ROUNDS = 3

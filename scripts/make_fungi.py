@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.rot.simulation import Case, simulate
+from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.pipeline.rot.picture import draw_remains, render_svg
-from inkgrove.pipeline.rot.registry import FUNGI
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
 
 _BUDGET, _CHURN, _ROUNDS, _PARTS = 600, 0.8, 5, 120
 

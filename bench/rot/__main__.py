@@ -11,7 +11,7 @@ from rich.table import Table
 from bench.rot.anchors import check_anchors
 from bench.rot.simulation import simulate_all
 from bench.rot.streams import STREAMS
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
 
 
 def main() -> int:

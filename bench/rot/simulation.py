@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench.rot.streams import STREAMS
-from inkgrove.pipeline.rot.cook import VALUES, cook
-from inkgrove.pipeline.rot.copies import HALF_LIFE
-from inkgrove.pipeline.rot.registry import FUNGI
-from inkgrove.pipeline.rot.victims import find_cuts, is_cut
+from inkgrove.pipeline.rot.cooking import cook
+from inkgrove.pipeline.rot.fungi import FUNGI, HALF_LIFE
+from inkgrove.pipeline.rot.plan import find_cuts, is_cut
+from inkgrove.pipeline.tables import VALUES, spark_schema
 
 SEED: Final = 20
 READS_PER_ROUND: Final = 2000
@@ -198,7 +198,7 @@ def _cook(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[float, int]]
             "text": pa.nulls(count, pa.string()),
         }
         tables.append(pa.table(columns))
-    summaries = cook(spark.createDataFrame(pa.concat_tables(tables), VALUES)).toArrow().to_pandas()
+    summaries = cook(spark.createDataFrame(pa.concat_tables(tables), spark_schema(VALUES))).toArrow().to_pandas()
     by_owner = dict(list(summaries.groupby("owner")))
     found = [by_owner[bytes([number])] for number in range(len(cases))]
     return [(float(own["sum"].sum()), int(own["count"].sum())) for own in found]

@@ -17,11 +17,11 @@ import httpx
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
-from inkgrove.pipeline.failures import explain
-from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.run import Outcome, Rot
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.failures import explain
+from inkgrove.pipeline.runtime.session import start_session
+from inkgrove.pipeline.views import Materialiser
 
 PASSWORD = "correct horse battery"  # noqa: S105 - a demo has no secrets
 READY_WITHIN = 60

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.errors import StoreUnavailable
+from inkgrove.core.errors import StoreTooNew, StoreUnavailable
 from inkgrove.node.backup import check_backup, read_manifest, write_backup
 from inkgrove.node.blobs import Upload, find_blob
 from inkgrove.node.caller import Caller
@@ -20,7 +20,7 @@ from inkgrove.node.restore import RestoredHome, restore_backup
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import add_session
 from inkgrove.store.ingests import newest_offset
-from inkgrove.store.opening import open_store
+from inkgrove.store.opening import NEWEST, open_store
 from inkgrove.store.relations import put_state
 from inkgrove.store.snapshot import count_rows
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
@@ -153,6 +153,10 @@ def test_damaged_backup_is_refused_before_anything_changes(home: Home, tmp_path:
     for bad in ("", "[]", manifest.replace('"node.db"', '"../node.db"'), manifest.replace("backup 1", "backup 9")):
         (backup / "manifest.json").write_text(bad)
         with pytest.raises(BadBackup):
+            home.restore(backup, replace=True)
+    for revision, error in (("0006", StoreUnavailable), ("9999", StoreTooNew)):
+        (backup / "manifest.json").write_text(manifest.replace(f'"{NEWEST}"', f'"{revision}"'))
+        with pytest.raises(error, match=revision):
             home.restore(backup, replace=True)
     assert rows_of(home) == before
 

@@ -29,7 +29,6 @@ from inkgrove.messages.identity import FurtherKey, IdentityDocument
 from inkgrove.node.identities import (
     SignedMessage,
     adopt_proved,
-    create_identity,
     read_adoption,
     register_identity,
     show_identity,
@@ -38,13 +37,11 @@ from inkgrove.node.name_rules import find_own
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.deliveries import queue, states_of
-from inkgrove.store.identities import find_identity, lives_here
-from inkgrove.store.peers import KnownIdentity, put_known
+from inkgrove.store.identities import lives_here
 from tests.support.adopting import bring, prove, signed
 from tests.support.federated import until
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, Person, RunningNode
-from tests.support.older_stores import make_older
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema
 
@@ -272,46 +269,6 @@ def test_names_that_people_want_use_up_nothing_of_those_that_people_have(tmp_pat
         assert led.asked == 1
 
     run(work())
-    node.close()
-
-
-def test_older_store_keeps_no_name_by_itself_under_which_somebody_else_was_found(tmp_path: Path) -> None:
-    settings = NodeSettings(domains=("a.ink",))
-    node = Node(tmp_path, settings, home=tmp_path)
-    names = ("jane.a.ink", "joan.own.example", "found.b.ink")
-    for fqdn in names:
-        create_identity(node, fqdn, None)
-    public = key(7).public
-    known = KnownIdentity(identity_of(public), "found.b.ink", "https://found.b.ink", public, 1, public, 0, 1)
-    node.database.write(lambda connection: put_known(connection, known))
-    node.close()
-    make_older(tmp_path, "0006")
-    node = Node(tmp_path, settings, home=tmp_path)
-    owned = [node.database.read(lambda c, fqdn=fqdn: find_own(c, node, fqdn)) is not None for fqdn in names]  # type: ignore[misc]
-    assert owned == [True, True, False]
-    node.close()
-
-
-def test_older_store_knows_who_has_moved(tmp_path: Path) -> None:
-    node = Node(tmp_path, NodeSettings(domains=("a.ink",)), home=tmp_path)
-    ids = []
-    for number, names in enumerate((("stays.a.ink",), ("goes.a.ink", "goes.b.ink"))):
-        log = LogBuilder(key(20 + number), log_id=0)
-        for fqdn in names:
-            item = signed(log, document(fqdn))
-            message = SignedMessage(b64decode(item["entry"]), b64decode(item["payload"]))
-            if fqdn == names[0]:
-                adopt_proved(node, None, message, *read_adoption(fqdn, message), leads_here=False)
-            else:
-                node.store.ingest([(message.entry, message.payload)])
-        ids.append(identity_of(log.secret.public))
-    node.close()
-    make_older(tmp_path, "0006")
-    node = Node(tmp_path, NodeSettings(domains=("a.ink",)), home=tmp_path)
-    assert [lives(node, identity) for identity in ids] == [True, False]
-    stays = node.database.read(lambda connection: find_identity(connection, ids[0]))
-    assert stays is not None
-    assert stays.endpoint == "https://stays.a.ink"
     node.close()
 
 

@@ -21,7 +21,6 @@ from inkgrove.store.usage import Amounts, add_usage
 from tests.support.adopting import bring, signed
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
-from tests.support.older_stores import make_older
 from tests.support.publishing import create, make_schema
 from tests.support.races import begin_before_commit
 
@@ -203,17 +202,3 @@ def test_small_deliveries_go_on_below_the_reserve_and_none_below_a_quarter_of_it
     with pytest.raises(LowDisk):
         reserve.require_for_delivery(1)
     assert DiskReserve([Path()], 0, free=disk).require() is None  # without a reserve nothing is asked
-
-
-def test_store_from_before_has_its_counts(tmp_path: Path) -> None:
-    with RunningNode(tmp_path, tmp_path, NodeSettings(registration="open", domains=("haiku.ink",))) as running:
-        jane, client = join(running, "jane.haiku.ink")
-        create(client, make_schema(client), fields={"subject": "Hello"})
-        assert upload(client, 600).status_code == 201
-        before = show_quota(running.node, jane).used
-    make_older(tmp_path, "0006")
-    with RunningNode(tmp_path, tmp_path, NodeSettings(registration="open", domains=("haiku.ink",))) as running:
-        after = show_quota(running.node, jane).used
-        assert after.entries == before.entries + 1  # with the document that began it all
-        assert after.payload_bytes > before.payload_bytes > 100
-        assert after.blob_bytes == 600

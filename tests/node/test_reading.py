@@ -19,7 +19,7 @@ from inkgrove.node.errors import OutOfScope, UnknownInstance
 from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
 from inkgrove.node.query import Question, ask, list_views, show_instance
-from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.store.change_tables import change_counts
 from inkgrove.store.ingests import Offset
 from tests.spark.conftest import spark  # noqa: F401  (fixture)

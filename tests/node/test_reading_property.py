@@ -18,8 +18,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.documents import plain
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.view_export import export_view
+from inkgrove.pipeline.views import Materialiser, export_view
 from inkgrove.reference import ReferenceRow
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import FIELDS, MAILS, MINUTE, PEOPLE, Chance, Person, World, running_node

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
+from inkgrove.pipeline.views import Materialiser
 from tests.store.conftest import place, postgres
 
 __all__ = ["place", "postgres"]

@@ -78,7 +78,7 @@ def home(
     def shared(*_: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("inkgrove.pipeline.session.session_for", shared)
+    monkeypatch.setattr("inkgrove.pipeline.runtime.session.session_for", shared)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)

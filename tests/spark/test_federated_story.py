@@ -16,7 +16,7 @@ from examples.demo.ports import free_port
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import fold
 from tests.support.federated import until
 from tests.support.node_processes import Serving

@@ -19,10 +19,11 @@ from inkgrove.core.errors import BadArchive
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
-from inkgrove.pipeline.archive import ImportReport, import_archive, verify_archive
-from inkgrove.pipeline.archive_files import open_archive, read_slice
-from inkgrove.pipeline.load import CHUNK, Loader, Row
-from inkgrove.pipeline.verify import CHECKED_DDL, check_batches, claims_of, judge_logs, keep_without_path, with_links
+from inkgrove.pipeline.archive import ImportReport, import_archive, open_archive, verify_archive
+from inkgrove.pipeline.archive.files import read_slice
+from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
+from inkgrove.pipeline.archive.verify import check_batches, claims_of, judge_logs, keep_without_path, with_links
+from inkgrove.pipeline.tables import CHECKED, spark_schema
 from inkgrove.store.decide import Status
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
@@ -211,7 +212,7 @@ def test_links_and_forks_are_joins_and_group_bys_of_spark(spark: SparkSession, t
     log = LogBuilder(key(1)).grow(20)
     lines: Lines = [(entry.encoded, None) for entry in log.entries]
     write_archive(tmp_path / "archive.parquet", lines)
-    checked = spark.read.parquet(str(tmp_path / "archive.parquet")).mapInArrow(check_batches, CHECKED_DDL)
+    checked = spark.read.parquet(str(tmp_path / "archive.parquet")).mapInArrow(check_batches, spark_schema(CHECKED))
     placed = checked.repartition(2, "log").persist()
     placed.count()
     linked = with_links(placed)
@@ -302,7 +303,7 @@ IMPORT = """
 import sys
 from pathlib import Path
 from inkgrove.pipeline.archive import import_archive
-from inkgrove.pipeline.session import start_session
+from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.store.opening import open_store
 
 home, archive = Path(sys.argv[1]), Path(sys.argv[2])

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from bench.rot.anchors import check_anchors
 from bench.rot.simulation import Case, simulate
-from inkgrove.pipeline.rot.registry import FUNGI
+from inkgrove.pipeline.rot.fungi import FUNGI
 
 BUDGET = 400
 

@@ -7,10 +7,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.rot.copies import COPIES, chance
-from inkgrove.pipeline.rot.fungi.spreading import CHUNK, spread
-from inkgrove.pipeline.rot.registry import FUNGI
-from inkgrove.pipeline.rot.victims import least_fresh
+from inkgrove.pipeline.rot.fungi import CHUNK, FUNGI, chance, spread
+from inkgrove.pipeline.rot.plan import least_fresh
+from inkgrove.pipeline.tables import COPIES, spark_schema
 
 SEED, TICK = 11, 5
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -31,7 +30,7 @@ def copy(number: int, **facts: Any) -> dict[str, Any]:
 
 
 def frame(spark: SparkSession, copies: list[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(item[name] for name in COPIES.fieldNames()) for item in copies], COPIES)
+    return spark.createDataFrame([tuple(item[name] for name in COPIES.names) for item in copies], spark_schema(COPIES))
 
 
 def fresh(copies: DataFrame) -> dict[int, float]:
@@ -90,7 +89,7 @@ def test_fungus_gives_every_copy_a_freshness_and_the_same_one_again(spark: Spark
         ],
     )
     once = FUNGI[name](copies, SEED, TICK)
-    assert once.schema.fieldNames() == COPIES.fieldNames()
+    assert once.schema.fieldNames() == COPIES.names
     result = fresh(once)
     assert len(result) == 200
     assert all(0 <= value <= 1 for value in result.values())

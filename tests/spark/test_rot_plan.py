@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.pipeline.rot.plan import Moment, decide
-from inkgrove.pipeline.rot.policy import FUNGUS_NAMES, Limits, Policy
-from inkgrove.pipeline.rot.source import COPY_COLUMNS
+from inkgrove.pipeline.rot.policy import Limits, Policy
+from inkgrove.pipeline.tables import STORED_COPIES
 from inkgrove.store.rot_selection import HARD_GUARDS, SOFT_GUARDS
 from inkgrove.store.rot_tables import LADDER, SHOWN
 
@@ -62,16 +63,16 @@ def any_policy(source: random.Random, fungus: str, copies: list[Row]) -> Policy:
 
 
 def plan(spark: SparkSession, copies: list[Row], policy: Policy) -> dict[bytes, Row]:
-    table = spark.createDataFrame(pa.Table.from_pylist(copies, COPY_COLUMNS))
+    table = spark.createDataFrame(pa.Table.from_pylist(copies, STORED_COPIES))
     found = decide(table, policy, {}, Moment(7, 9, NOW)).select("instance", "to_step", "why", "freshness").toArrow()
     return {row["instance"]: row for row in found.to_pylist()}
 
 
-@pytest.mark.parametrize("seed", range(len(FUNGUS_NAMES)))
+@pytest.mark.parametrize("seed", range(len(FUNGI)))
 def test_nothing_guarded_ever_moves_whatever_the_policy(spark: SparkSession, seed: int) -> None:
     source = random.Random(seed)
     copies = [any_copy(source, number) for number in range(250)]
-    policy = any_policy(source, FUNGUS_NAMES[seed], copies)
+    policy = any_policy(source, list(FUNGI)[seed], copies)
     planned = plan(spark, copies, policy)
     assert planned.keys() == {copy["instance"] for copy in copies}
     moved = Counter[str]()

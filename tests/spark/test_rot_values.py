@@ -10,8 +10,8 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.pipeline.definitions import Snapshot
-from inkgrove.pipeline.rot.values import TO_COOK, readers_of, value_task
+from inkgrove.pipeline.rot.cooking import TO_COOK, readers_of, value_task
+from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.store.identities import HostedIdentity, add_identity
 from inkgrove.store.node_tables import shares
 from inkgrove.store.opening import open_store

@@ -15,14 +15,10 @@ from pyspark.sql import SparkSession
 from inkgrove.core.log import HeldEntry
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
-from inkgrove.pipeline.cascade import cascade, falling
-from inkgrove.pipeline.definitions import take_snapshot
-from inkgrove.pipeline.fold import fold_task
-from inkgrove.pipeline.materialiser import Materialiser
-from inkgrove.pipeline.relations import Relations, effective
-from inkgrove.pipeline.source import InkgroveSource
-from inkgrove.pipeline.tables import RELATIONS, RESULT, spark_schema
-from inkgrove.pipeline.view_source import RelationSource
+from inkgrove.pipeline.tables import FOLDED, RELATIONS, spark_schema
+from inkgrove.pipeline.views import InkgroveSource, Materialiser, RelationSource
+from inkgrove.pipeline.views.cascade import Relations, cascade, effective, falling
+from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.store.all_outcomes import read_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
@@ -212,7 +208,7 @@ def test_stream_refuses_a_store_that_is_not_there(spark: SparkSession, tmp_path:
 def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
     dirty = on_sqlite.spark.read.format("inkgrove").option("store", on_sqlite.place).load()
     snapshot = take_snapshot(on_sqlite.store, {})
-    folded = dirty.mapInArrow(fold_task(on_sqlite.place, on_sqlite.staging, snapshot), spark_schema(RESULT))
+    folded = dirty.mapInArrow(fold_task(on_sqlite.place, on_sqlite.staging, snapshot), spark_schema(FOLDED))
     plan = folded._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan
     assert "Exchange" not in plan

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -15,14 +16,23 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import column, table, update
+from sqlalchemy import column, inspect, table, update
 
 from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
+from inkgrove.store import migrations
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.node_tables import identities
-from inkgrove.store.opening import NEWEST, open_store, require_store
+from inkgrove.store.opening import (
+    MIGRATIONS,
+    NEWEST,
+    OLDEST,
+    bring_up_to_date,
+    open_store,
+    read_revision,
+    require_store,
+)
 from inkgrove.store.staging import open_stage
 from inkgrove.store.view_store import open_views
 from tests.store.postgres import PostgresServer
@@ -160,8 +170,68 @@ def test_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
 
 def test_newest_revision_is_the_last_migration() -> None:
     config = Config()
-    config.set_main_option("script_location", "inkgrove.store:migrations")
-    assert ScriptDirectory.from_config(config).get_heads() == [NEWEST]
+    config.set_main_option("script_location", MIGRATIONS)
+    scripts = ScriptDirectory.from_config(config)
+    assert (scripts.get_heads(), scripts.get_bases()) == ([NEWEST], [OLDEST])
+
+
+NEXT_REVISION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "0008", "0007"
+
+
+def upgrade() -> None:
+    op.add_column("logs", sa.Column("colour", sa.Text))
+    if {fails}:
+        raise RuntimeError("in the middle")
+"""
+
+
+def revision_and_columns(place: Place) -> tuple[str | None, set[str]]:
+    database = Database(parse_place(place))
+    with database.reading() as connection:
+        columns = {column["name"] for column in inspect(connection).get_columns("logs")}
+    database.close()
+    return read_revision(place), columns
+
+
+def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(migrations.__file__).parent, folder)
+    log = LogBuilder().grow(2)
+    with open_store(place) as store:
+        store.ingest(offers(log))
+        next_one = folder / "versions" / "r0008_colours.py"
+        next_one.write_text(NEXT_REVISION.format(fails=True))
+        with pytest.raises(RuntimeError, match="in the middle"), store.database.writing() as connection:
+            bring_up_to_date(connection, str(folder))
+        revision, columns = revision_and_columns(place)
+        assert revision == "0007"  # all of it, or nothing
+        assert "colour" not in columns
+        next_one.write_text(NEXT_REVISION.format(fails=False))
+        for _ in range(2):
+            with store.database.writing() as connection:
+                bring_up_to_date(connection, str(folder))
+        revision, columns = revision_and_columns(place)
+        assert revision == "0008"
+        assert "colour" in columns
+        assert len(store.entries_of(log.secret.public, 1)) == 2
+    with pytest.raises(StoreTooNew):
+        open_store(place)
+
+
+def test_store_from_before_the_first_release_is_refused_and_left_alone(place: Place) -> None:
+    open_store(place).close()
+    versions = table("alembic_version", column("version_num"))
+    database = Database(parse_place(place))
+    with database.writing() as connection:
+        connection.execute(update(versions).values(version_num="0006"))
+    database.close()
+    with pytest.raises(StoreUnavailable, match=r"revision 0006.*inkgrove export.*import"):
+        open_store(place)
+    assert read_revision(place) == "0006"
 
 
 def test_store_from_a_newer_version_is_refused_and_left_alone(place: Place) -> None:
@@ -265,8 +335,6 @@ def test_server_that_goes_away_and_comes_back(postgres: PostgresServer) -> None:
 
 
 def test_every_migration_is_part_of_the_package() -> None:
-    from inkgrove.store import migrations
-
     folder = Path(migrations.__file__).parent
     for module in folder.rglob("*.py"):
         assert (module.parent / "__init__.py").exists(), module

@@ -1,11 +1,8 @@
 """What a revoked key has signed behind its end counts nowhere, whatever came first (docs/protocol.md section 7)."""
 
-from pathlib import Path
-
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select
 
-from inkgrove.core.entry import decode_entry
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaVersion
@@ -17,12 +14,10 @@ from inkgrove.store.decide import Standing
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
 from inkgrove.store.prepare import by_log, prepare
 from inkgrove.store.public_index import follow_logs
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
-from tests.support.older_stores import make_older
 from tests.support.races import begin_before_commit
 from tests.support.revocations import Revoking
 
@@ -125,20 +120,6 @@ def test_bulk_appends_nothing_of_a_revoked_key_without_looking(store: LogStore) 
     # One that counts up to no entry at all is not taken for one that was never revoked.
     none = LogBuilder(key(FURTHER), log_id=7).grow(1)
     assert said(store.ingest(items(none))) == ["log.key-revoked"]
-
-
-def test_store_from_before_hears_of_its_revocations(tmp_path: Path) -> None:
-    log = LogBuilder(key(FURTHER)).grow(3)
-    with open_store(tmp_path) as store:
-        store.ingest(items(log))
-        Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
-        with store.database.writing() as connection:
-            connection.execute(text("DELETE FROM ingests WHERE what = 'ended'"))
-    make_older(tmp_path, "0004")
-    with open_store(tmp_path) as store:
-        assert messages(store, log) == [1, 2]
-        assert happened(store)[-1] == ("ended", 3)
-        assert decode_entry(store.entries_of(log.secret.public, 1)[2].entry.encoded) == log.entry(3)
 
 
 # Several processes at the same moment

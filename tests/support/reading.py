@@ -17,7 +17,7 @@ from inkgrove.messages.reading import UNSET
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import ReferenceRow, ReferenceView, fold
 from inkgrove.store.node_tables import relations, shares
 from tests.support.logs import LogBuilder, key

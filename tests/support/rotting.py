@@ -15,9 +15,9 @@ from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.proof import Proof, verify_proof
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.pipeline.materialiser import Materialiser
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import fold
 from inkgrove.store.blob_references import Said, put_references
 from inkgrove.store.blobs import put_blob

@@ -7,7 +7,7 @@ from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
-from inkgrove.pipeline.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import fold
 from inkgrove.store.all_outcomes import read_outcomes
 from inkgrove.store.log_store import LogStore

@@ -8,7 +8,7 @@ from inkgrove.core.entry import Entry, check_storable, decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Flavour
 from inkgrove.core.lipmaa import lipmaa
-from inkgrove.pipeline.entry_columns import decode_columns
+from inkgrove.pipeline.archive.verify import decode_columns
 from tests.support.logs import LogBuilder, key
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from inkgrove.core.errors import BadPolicy
 from inkgrove.pipeline.rot.policy import (
-    FUNGUS_NAMES,
     Limits,
     Policy,
     named_limits,
@@ -58,9 +57,3 @@ def test_rules_are_read_from_text() -> None:
             parse_rules(text, ("bytes", "rows"))
     with pytest.raises(BadPolicy):
         list(named_limits({"x": "rows=-1"}, ("rows",)))
-
-
-def test_names_of_fungi_are_those_that_exist() -> None:
-    from inkgrove.pipeline.rot.registry import FUNGI
-
-    assert set(FUNGUS_NAMES) == set(FUNGI)

@@ -1,6 +1,6 @@
 """Where Spark's Python workers find their modules."""
 
-from inkgrove.pipeline.daemon import without_archives
+from inkgrove.pipeline.runtime.daemon import without_archives
 
 SITE = "/venv/lib/python3.11/site-packages"
 ARCHIVES = [

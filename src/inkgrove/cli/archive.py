@@ -83,7 +83,7 @@ def export_view(
         view = find_built_view(schema, views)
     start = perf_counter()
     with spark_session(options) as (spark, bar):
-        from inkgrove.pipeline.view_export import export_view as write  # noqa: PLC0415
+        from inkgrove.pipeline.views import export_view as write  # noqa: PLC0415
 
         count = write(spark, options.store_location, view, path.resolve(), form, following(bar))  # type: ignore[arg-type]
     text = f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}"

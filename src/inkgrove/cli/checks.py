@@ -22,7 +22,7 @@ from inkgrove.node.vault import open_vault
 from inkgrove.settings import Settings
 from inkgrove.store.identities import list_identities, some_sealed_keys
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import NEWEST, open_store, read_revision
+from inkgrove.store.opening import NEWEST, OLDEST, open_store, read_revision
 from inkgrove.store.runs import Work, start_run
 from inkgrove.store.view_store import open_views
 
@@ -95,7 +95,7 @@ def _is_open(installation: Installation) -> bool:
 
 
 def _java(_: Installation) -> Iterator[CheckResult]:
-    from inkgrove.pipeline.java import find_java  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.java import find_java  # noqa: PLC0415
 
     path, version = find_java()
     yield CheckResult("java", True, f"version {version}, {path}")
@@ -127,7 +127,7 @@ def _store(installation: Installation) -> Iterator[CheckResult]:
         yield CheckResult("store", True, f"none in {installation.home} yet; `inkgrove up` makes one")
         return
     revision = read_revision(installation.store_location)
-    if revision is None or revision < NEWEST:
+    if revision is None or OLDEST <= revision < NEWEST:
         found = f"revision {revision or 'none'}; the next command that opens it brings it to {NEWEST}"
         yield CheckResult("store", True, found)
         return
@@ -264,7 +264,7 @@ def _spark(_: Installation) -> Iterator[CheckResult]:
 
 
 def _start_spark(installation: Installation) -> Iterator[CheckResult]:
-    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
 
     spark, begun = installation.settings.spark, time.monotonic()
     with tempfile.TemporaryDirectory() as logs, session_for(Path(logs), spark.properties(), spark.python) as session:

@@ -24,7 +24,7 @@ from inkgrove.store.opening import open_store
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.archive import ImportReport
-    from inkgrove.pipeline.progress import OnProgress
+    from inkgrove.pipeline.runtime.progress import OnProgress
 
 _MOST_REASON: Final = 2_000
 
@@ -107,8 +107,8 @@ def import_into_store(
 
 def main() -> None:
     """Do what the request on standard input says; an error goes to standard error, with exit code 1 and no report."""
-    from inkgrove.pipeline.progress import tell_nobody  # noqa: PLC0415
-    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.progress import tell_nobody  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
 
     request = ImportRequest(**json.load(sys.stdin))
     try:

@@ -212,23 +212,17 @@ def report(
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the freshness of all copies over the runs.")
     ] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="The same as PNG.")] = None,
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
     from inkgrove.pipeline.rot.picture import draw_freshness, render_svg  # noqa: PLC0415
-    from inkgrove.pipeline.rot.png import render_png  # noqa: PLC0415
     from inkgrove.store.rot_runs import count_steps, list_runs  # noqa: PLC0415
     from inkgrove.store.rot_tables import LADDER  # noqa: PLC0415
 
     with options.open_logs() as logs:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
-    picture = draw_freshness([(item.tick, item.report.get("freshness", [])) for item in runs])
     if svg is not None:
-        svg.write_text(render_svg(picture))
+        svg.write_text(render_svg(draw_freshness([(item.tick, item.report.get("freshness", [])) for item in runs])))
         note(f"drawn to {svg}")
-    if png is not None:
-        png.write_bytes(render_png(picture))
-        note(f"drawn to {png}")
     regret = sum(facts["fetched"] for facts in steps.values())
     if options.as_json:
         print_json({"steps": steps, "regret": regret, "runs": [_run_facts(item) for item in runs]})

@@ -8,13 +8,13 @@ from inkgrove.cli.options import CommandOptions, current
 from inkgrove.cli.progress import Bar, progress
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.progress import OnProgress, Progress
+    from inkgrove.pipeline.runtime.progress import OnProgress, Progress
 
 
 @contextmanager
 def spark_session(options: CommandOptions) -> Iterator[tuple[Any, Bar]]:
     """Start the session that the settings describe; yields it with a progress bar, which `--json` hides."""
-    from inkgrove.pipeline.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
 
     spark = current().spark
     with (
@@ -36,8 +36,8 @@ def following(bar: Bar) -> "OnProgress":
 @contextmanager
 def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
     """Show on the bar how many of Spark's tasks are done, for work that reports no progress of its own."""
-    from inkgrove.pipeline.progress import telling  # noqa: PLC0415
-    from inkgrove.pipeline.session import count_tasks  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.progress import telling  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import count_tasks  # noqa: PLC0415
 
     def tell() -> None:
         done, total = count_tasks(session)

@@ -38,7 +38,7 @@ from inkgrove.store.database import FILE_NAME, Database
 from inkgrove.store.durable_file import give_name, make_directory, sync_directory, sync_file, write_new_file
 from inkgrove.store.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
 from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import NEWEST, open_store
+from inkgrove.store.opening import NEWEST, OLDEST, open_store, too_old
 from inkgrove.store.runs import is_any_alive
 from inkgrove.store.snapshot import count_rows, load_rows, others_connected
 from inkgrove.store.view_store import FILE_NAME as VIEWS_FILE
@@ -79,6 +79,8 @@ def restore_backup(
         raise OtherStore(f"the backup is of a store in {manifest.store}: name one with --store, or leave that away")
     if manifest.revision > NEWEST:
         raise StoreTooNew(f"a newer Inkgrove has written the backup (revision {manifest.revision}): use that one")
+    if "" < manifest.revision < OLDEST:
+        raise too_old(manifest.revision)
     make_directory(home)
     lock = HomeLock(home, alone=True)
     try:

@@ -2,7 +2,7 @@
 
 docs/protocol.md section 6 rule 4. A batch of a few messages touches a few edges, and the indexes find them. What needs
 all edges (a deletion taken back, a view built anew) is done here while they are few, for a job of Spark costs more than
-they do; where they are many it is Spark's work, in `inkgrove.pipeline.cascade`.
+they do; where they are many it is Spark's work, in `inkgrove.pipeline.views.cascade`.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,21 @@ docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwor
 keys encrypted. Times are microseconds since 1970, as everywhere.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, false, true
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    false,
+    text,
+    true,
+)
 
 from inkgrove.store.tables import KEY, Bytes, TransactionId, metadata
 
@@ -165,6 +179,31 @@ visibility_changes = Table(
 )
 Index(None, visibility_changes.c.reader, visibility_changes.c.id)
 Index(None, visibility_changes.c.xid, visibility_changes.c.id)
+
+
+def create_visibility_triggers(connection: Connection) -> None:
+    """Let every change of shares and relations be noted in `visibility_changes`, whoever makes it."""
+    was, is_now = "(OLD.state = 'accepted')", "(NEW.state = 'accepted')"
+    for name, event, condition, values in (
+        ("shares", "INSERT", "", "NEW.identity, NEW.instance, NULL, TRUE"),
+        ("shares", "DELETE", "", "OLD.identity, OLD.instance, NULL, FALSE"),
+        ("relations", "INSERT", is_now, f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "UPDATE", f"{was} <> {is_now}", f"NEW.follower, NULL, NEW.followee, {is_now}"),
+        ("relations", "DELETE", was, "OLD.follower, NULL, OLD.followee, FALSE"),
+    ):
+        trigger = f"{name}_seen_after_{event.lower()}"
+        work = f"""INSERT INTO visibility_changes (reader, instance, followee, is_gained) VALUES ({values});
+            DELETE FROM visibility_changes WHERE id <= (SELECT max(id) FROM visibility_changes) - 100000;"""
+        body = f"BEGIN {work} END"
+        if connection.dialect.name == "postgresql":
+            function = f"BEGIN {work} RETURN NULL; END"
+            connection.execute(
+                text(f"CREATE FUNCTION {trigger}() RETURNS trigger LANGUAGE plpgsql AS $$ {function} $$")
+            )
+            body = f"EXECUTE FUNCTION {trigger}()"
+        when = f"FOR EACH ROW WHEN ({condition})" if condition else "FOR EACH ROW"
+        connection.execute(text(f"CREATE TRIGGER {trigger} AFTER {event} ON {name} {when} {body}"))
+
 
 # Publishing
 

@@ -3,19 +3,27 @@
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, inspect, select, table
-from sqlalchemy.sql import column
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
 from inkgrove.store.database import FILE_NAME, Database, lock_form, parse_place
 from inkgrove.store.ingests import adopt_restored, is_restored
 from inkgrove.store.log_store import LogStore
+from inkgrove.store.tables import metadata
 
+OLDEST: Final = "0007"
+"""The first revision of the tables that was released; stores from before it are refused."""
 NEWEST: Final = "0007"
 """The revision of the tables that this code works with; the last one in `migrations/versions`."""
+MIGRATIONS: Final = "inkgrove.store:migrations"
 
 OLDEST_POSTGRESQL: Final = (15,)
-_VERSIONS: Final = table("alembic_version", column("version_num"))
+_VERSIONS: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 def open_store(place: Path | str, *, create: bool = True) -> LogStore:
@@ -34,7 +42,7 @@ def open_store(place: Path | str, *, create: bool = True) -> LogStore:
             raise _no_store(place)
         if revision != NEWEST:
             with database.writing() as connection:
-                _migrate(connection)
+                bring_up_to_date(connection)
         if database.is_postgresql and database.read(is_restored):
             with database.writing() as connection:
                 lock_form(connection)
@@ -94,20 +102,38 @@ def _revision(connection: Connection) -> str | None:
     return connection.scalar(select(_VERSIONS.c.version_num))
 
 
-def _migrate(connection: Connection) -> None:
+def too_old(revision: str) -> StoreUnavailable:
+    """The error for a store, or a backup of one, from before the first revision that was released."""
+    advice = "write its logs with the version that made it (inkgrove export), and take them into a new store (import)"
+    return StoreUnavailable(
+        f"the store has revision {revision}, and this version of Inkgrove knows none before {OLDEST}: {advice}",
+        advice=advice,
+    )
+
+
+def bring_up_to_date(connection: Connection, migrations: str = MIGRATIONS) -> None:
+    """Make the tables of a new store, or lead those of an older one through the revisions in a folder, to the newest.
+
+    Raises `StoreTooNew` or `StoreUnavailable` if the store has a revision that is not among them.
+    """
+    lock_form(connection)
+    # Read here: another process may have been at it while this one waited.
+    revision = _revision(connection)
+    if revision is None:
+        _make_tables(connection)
+        return
+    if revision < OLDEST:
+        raise too_old(revision)
     # Imported here: most openings have nothing to migrate, and Alembic takes longer to load than they take.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    lock_form(connection)
     config = Config()
-    config.set_main_option("script_location", "inkgrove.store:migrations")
+    config.set_main_option("script_location", migrations)
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    # Read again: another process may have migrated while this one waited.
-    revision = _revision(connection)
-    if revision is not None and revision not in known:
+    if revision not in known:
         advice = "use the newer version that wrote it"
         raise StoreTooNew(
             f"the store has revision {revision} and this version of Inkgrove knows none after {NEWEST}: {advice}",
@@ -115,3 +141,14 @@ def _migrate(connection: Connection) -> None:
             advice=advice,
         )
     command.upgrade(config, "head")
+
+
+def _make_tables(connection: Connection) -> None:
+    # Imported here, for their tables join the metadata: most openings find a store.
+    from inkgrove.store import federation_tables, rot_tables  # noqa: F401, PLC0415
+    from inkgrove.store.node_tables import create_visibility_triggers  # noqa: PLC0415
+
+    metadata.create_all(connection, checkfirst=False)
+    create_visibility_triggers(connection)
+    _VERSIONS.create(connection)
+    connection.execute(insert(_VERSIONS).values(version_num=NEWEST))

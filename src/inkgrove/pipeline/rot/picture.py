@@ -1,6 +1,6 @@
 """Pictures of rot: how fresh copies are over the runs, and what a fungus leaves behind; drawn as SVG.
 
-A picture is boxes of one ink, the darker the more, and labels. `png.py` draws the same as pixels.
+A picture is boxes of one ink, the darker the more, and labels.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from xml.sax.saxutils import escape
 
-INK: Final = (0x2F, 0x5D, 0x3A)
-TEXT_INK: Final = (0x44, 0x44, 0x44)
+_INK: Final = "#2f5d3a"
+_TEXT_INK: Final = "#444444"
 _WIDTH: Final = 640
 _TOP: Final = 34
 _GAP: Final = 12
@@ -98,17 +98,13 @@ def render_svg(picture: Picture) -> str:
             f' viewBox="0 0 {width} {height}" role="img">',
             f"<title>{escape(picture.title)}</title>",
             f'<path d="M0 0H{width}V{height}H0Z" fill="#fff"/>',
-            f'<g fill="{_hex(INK)}" shape-rendering="crispEdges">',
+            f'<g fill="{_INK}" shape-rendering="crispEdges">',
             *map(_box, picture.boxes),
-            f'</g><g font-family="sans-serif" font-size="12" fill="{_hex(TEXT_INK)}">',
+            f'</g><g font-family="sans-serif" font-size="12" fill="{_TEXT_INK}">',
             *map(_label, picture.labels),
             "</g></svg>\n",
         ]
     )
-
-
-def _hex(ink: tuple[int, int, int]) -> str:
-    return "#" + bytes(ink).hex()
 
 
 def _box(box: Box) -> str:

@@ -1,6 +1,6 @@
 """What may be kept, and which fungus takes the rest: a policy, read from settings and checked as a whole.
 
-docs/protocol.md section 9. A limit of 0 is none. Imports no Spark: a policy is checked before anybody waits for it.
+docs/protocol.md section 9. A limit of 0 is none. A policy is checked before anybody waits for Spark to start.
 """
 
 import json
@@ -11,9 +11,9 @@ from typing import Any, Final
 from inkgrove.core.errors import BadPolicy, InkgroveError
 from inkgrove.core.keys import IdentityId, parse_public_key
 from inkgrove.messages.ids import SchemaId
+from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.store.rot_selection import SOFT_GUARDS
 
-FUNGUS_NAMES: Final = ("fifo", "uniform", "anterograde", "area", "egi", "rot", "overexposed", "stratified")
 _SECOND: Final = 1_000_000
 
 
@@ -49,8 +49,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in (self.fungus, *self.fungi.values()):
-            if name not in FUNGUS_NAMES:
-                raise BadPolicy(f"{name!r} is no fungus; there are: {', '.join(FUNGUS_NAMES)}")
+            if name not in FUNGI:
+                raise BadPolicy(f"{name!r} is no fungus; there are: {', '.join(FUNGI)}")
         for name in self.guards:
             if name not in SOFT_GUARDS:
                 raise BadPolicy(f"{name!r} is no guard that can be chosen; there are: {', '.join(SOFT_GUARDS)}")

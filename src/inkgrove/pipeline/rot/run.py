@@ -2,11 +2,14 @@
 
 docs/protocol.md section 9. Up to the commit nothing has changed but what is known of copies; after it the plan stands.
 Whenever the process dies, the next run goes on with the same seed, clock and policy.
+
+Spark reads the copies of a store that can rot, each with its guard, by the Python data source `inkgrove-copies`.
+Options: `store`, `partitions`, `guards` (with commas), `now` and `absence` (microseconds).
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +19,18 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 from sqlalchemy import Connection, literal, select
 
 from inkgrove.core.hashing import Hash
-from inkgrove.pipeline.definitions import Snapshot
-from inkgrove.pipeline.rot.cook import VALUES, cook
+from inkgrove.pipeline.rot.cooking import TO_COOK, cook, value_task
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
-from inkgrove.pipeline.rot.source import CopySource
-from inkgrove.pipeline.rot.values import TO_COOK, value_task
-from inkgrove.pipeline.tables import GONE_RESULT, spark_schema
+from inkgrove.pipeline.runtime.batches import record_batch
+from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
+from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
+from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.copies import note_copies
 from inkgrove.store.opening import open_store
@@ -43,12 +48,59 @@ from inkgrove.store.rot_runs import (
     next_tick,
     remove_blobs,
 )
+from inkgrove.store.rot_selection import may_rot, select_copies
 from inkgrove.store.rot_tables import SHOWN
 from inkgrove.store.rot_tables import copies as copy_table
 from inkgrove.store.runs import Work, doing, start_run
 from inkgrove.store.staging import drop_leftovers, drop_stages, merging, open_stage, stage_place
 from inkgrove.store.view_store import open_views
 from inkgrove.store.view_tables import edges, gone
+
+_ROWS: Final = 10_000
+
+
+@dataclass
+class Share(InputPartition):
+    """What one task reads."""
+
+    part: int
+
+
+class CopySource(PlannedSource):
+    """Registered as `inkgrove-copies`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "inkgrove-copies"
+
+    def schema(self) -> StructType:
+        return spark_schema(STORED_COPIES)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(self.options)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.place = place_of(options)
+        self.parts = int(options.get("partitions", 1))
+        self.guards = [name for name in options.get("guards", "").split(",") if name]
+        self.now, self.absence = int(options["now"]), int(options["absence"])
+
+    def partitions(self) -> list[InputPartition]:
+        return [Share(part) for part in range(self.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        # What is our own and stays takes nothing of the budgets.
+        query = select_copies(self.guards, self.now, self.absence).where(may_rot(self.now))
+        if self.parts > 1:
+            query = query.where((copy_table.c.log + copy_table.c.create_seq) % self.parts == partition.part)
+        with open_existing(self.place) as store, store.database.reading() as connection:
+            found = connection.execute(query, execution_options={"yield_per": _ROWS})
+            for rows in found.partitions(_ROWS):
+                yield record_batch(rows, STORED_COPIES)
+
 
 BINS: Final = 20
 """Freshness is told in so many bins."""
@@ -246,7 +298,7 @@ class Rot:
             {schema_id: number for number, schema_id in enumerate(registered, 1)},
             {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
         )
-        values = to_cook.mapInArrow(value_task(self.place, snapshot), VALUES)
+        values = to_cook.mapInArrow(value_task(self.place, snapshot), spark_schema(VALUES))
         return self._stage(cook(values).coalesce(2), _write_summaries)
 
     def _stage(self, rows: DataFrame, write: Callable[[Any, pa.RecordBatch], None]) -> list[str]:
@@ -261,9 +313,9 @@ class Rot:
             except BaseException:
                 stage.discard()
                 raise
-            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=GONE_RESULT)
+            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
 
-        found = rows.mapInArrow(task, spark_schema(GONE_RESULT)).toArrow().to_pylist()
+        found = rows.mapInArrow(task, spark_schema(STAGED)).toArrow().to_pylist()
         return [item["stage"] for item in found]
 
     # Working off

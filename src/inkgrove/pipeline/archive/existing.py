@@ -1,0 +1,58 @@
+"""What a store holds of the logs of an archive: looked up by tasks, only at the places that the archive speaks of.
+
+docs/protocol.md section 2.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from inkgrove.pipeline.archive.verify import claims_of
+from inkgrove.pipeline.runtime.batches import record_batch
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
+from inkgrove.store.ingests import START
+from inkgrove.store.log_store import LogStore
+
+
+def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:
+    """What the store holds of these logs, and what it says about the places that their entries speak of."""
+    if store.newest_offset() == START and not store.heights():
+        return None, None
+    place = store.place
+
+    def find_logs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = open_once(place).find_logs(batch.column(0).to_pylist())
+            rows = [
+                (name, log.id, log.height, log.held, any(getattr(log.standing, x) for x in log.standing.__slots__))
+                for name, log in found.items()
+            ]
+            yield record_batch(rows, HELD_LOGS)
+
+    def find_claims(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in ("log", "id", "height", "at")]
+            names = dict(zip(columns[1], columns[0], strict=True))
+            heights = dict(zip(columns[1], columns[2], strict=True))
+            places = set(zip(columns[1], columns[3], strict=True))
+            found = open_once(place).claims_about(places, heights)
+            rows = [
+                (names[item.log], item.at, item.claim.hash, item.claim.is_held)
+                for item in found
+                if (item.log, item.at) in places
+            ]
+            yield record_batch(rows, HELD_CLAIMS)
+
+    logs = (
+        linked.select("log").distinct().mapInArrow(find_logs, spark_schema(HELD_LOGS)).persist(StorageLevel.DISK_ONLY)
+    )
+    kept.append(logs)
+    if logs.isEmpty():
+        return None, None
+    places = claims_of(linked).join(logs, "log").where("at <= height").select("log", "id", "height", "at").distinct()
+    claims = places.mapInArrow(find_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
+    kept.append(claims)
+    return logs, claims

@@ -1,0 +1,219 @@
+"""Tasks that bring checked entries into a store: clean logs in bulk, all others entry by entry.
+
+docs/protocol.md section 2. A task gets whole logs, in order. Each transaction takes a chunk; a killed import leaves
+what was committed, and doing it again takes the rest.
+"""
+
+import fcntl
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark import Accumulator
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import StoreUnavailable
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import KEY_BYTES, PublicKey
+from inkgrove.core.verify import SignedEntry
+from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import LOADED
+from inkgrove.store.bulk import Line, LogAsSeen, Run
+from inkgrove.store.decide import Status
+from inkgrove.store.prepare import read_content
+from inkgrove.store.tables import name_of_log
+
+APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
+CHUNK: Final = 40_000
+"""How many lines go into a transaction, unless they are large."""
+_CAREFUL_CHUNK: Final = 5_000
+_PAUSE: Final = 0.1
+"""The part of its time that an import leaves a SQLite store to other writers."""
+
+
+class Row(NamedTuple):
+    """A checked line, and what is known of its log."""
+
+    log: bytes | None
+    seq_num: int
+    hash: bytes | None
+    entry: bytes | None
+    payload: bytes | None
+    is_end: bool
+    code: str | None
+    message: str | None
+    is_clean: bool
+    height: int
+    held: int
+
+
+def load_task(
+    place: str, done: "Accumulator[int]", chunk: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`: rows like `Row`, ordered by log, place and hash, in; `LOADED` out."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            loader = Loader(place, chunk)
+            for batch in batches:
+                columns = [batch.column(name).to_pylist() for name in Row._fields]
+                for row in map(Row._make, zip(*columns, strict=True)):
+                    loader.take(row)
+                done.add(len(batch))
+                yield from loader.refused()
+            loader.flush()
+            yield from loader.refused()
+            counts = [(status, None, None, None, count) for status, count in loader.counts.items()]
+            yield record_batch(counts, LOADED)
+        except StoreUnavailable as error:
+            yield record_batch([(FAILED, error.code, error.message, None, 1)], LOADED)
+
+    return run
+
+
+class Loader:
+    """One task's way into the store."""
+
+    def __init__(self, place: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
+        self.store = open_once(place)
+        self.place = place
+        self.chunk = chunk
+        self.most_bytes = most_bytes
+        self._bytes = 0
+        """What the lines that have gathered come to."""
+        self.counts: Counter[str] = Counter()
+        self._refused: list[tuple[Any, ...]] = []
+        self._clean: list[Row] = []
+        self._careful: list[Row] = []
+        self._last_hash: bytes | None = None
+        self._logs: dict[bytes, LogAsSeen | None] = {}
+        """The logs that this task has changed, as it left them; None for those that others have changed meanwhile."""
+
+    def take(self, row: Row) -> None:
+        """Take one line, sooner or later."""
+        if row.hash is None or row.log is None:
+            self._refuse(row, row.code or "inkgrove", row.message)
+            return
+        (self._clean if row.is_clean else self._careful).append(row)
+        self._bytes += _size(row)
+        if self._bytes >= self.most_bytes:
+            self.flush()
+        elif len(self._clean) >= self.chunk:
+            self._append()
+        elif len(self._careful) >= min(self.chunk, _CAREFUL_CHUNK):
+            self._ingest()
+
+    def flush(self) -> None:
+        """Take what has gathered."""
+        self._append()
+        self._ingest()
+
+    def refused(self) -> Iterator[pa.RecordBatch]:
+        """What was refused since the last call."""
+        if self._refused:
+            yield record_batch(self._refused, LOADED)
+            self._refused = []
+
+    def _append(self) -> None:
+        rows, self._clean = self._clean, []
+        new = self._keep_new(rows)
+        runs = [run for log, group in groupby(new, attrgetter("log")) if (run := self._run(log, list(group)))]
+        if runs:
+            with self._turn():
+                moved = self.store.append_clean(runs)
+            self._note_logs(runs, {run.log for run in moved})
+        for row in new:
+            if self._is_moved(row):
+                self._careful.append(row)
+            else:
+                self._count(row, APPENDED)
+        self._bytes = sum(map(_size, self._careful))
+        if len(self._careful) >= _CAREFUL_CHUNK:
+            self._ingest()
+
+    def _note_logs(self, runs: list[Run], moved: set[LogAsSeen]) -> None:
+        for run in runs:
+            log, lines = run.log, run.lines
+            left = log._replace(height=max(log.height, lines[-1].seq_num), held=log.held + len(lines))
+            self._logs[name_of_log(log.author, log.log_id)] = None if log in moved else left
+
+    def _is_moved(self, row: Row) -> bool:
+        return row.log in self._logs and self._logs[row.log] is None
+
+    def _keep_new(self, rows: list[Row]) -> list[Row]:
+        """Count what is there already; the payload of a held entry takes the careful way."""
+        held = self.store.held_among([Hash(row.hash or b"") for row in rows if row.seq_num <= row.height])
+        new = []
+        for row in rows:
+            is_twin = row.hash == self._last_hash
+            self._last_hash = row.hash
+            has_payload = held.get(Hash(row.hash or b""))
+            if self._is_moved(row):
+                self._careful.append(row)
+            elif is_twin or has_payload or (has_payload is not None and row.payload is None):
+                # Of lines with one entry the first has the payload, if any has.
+                self._count(row, KNOWN)
+            elif has_payload is not None:
+                self._careful.append(row)
+            else:
+                new.append(row)
+        return new
+
+    def _run(self, log: bytes, rows: list[Row]) -> Run | None:
+        author, log_id = PublicKey(log[:KEY_BYTES]), int.from_bytes(log[KEY_BYTES:], "big")
+        seen = self._logs.get(log, LogAsSeen(author, log_id, rows[0].height, rows[0].held))
+        if seen is None:
+            return None
+        return Run(seen, [_line(row) for row in rows])
+
+    def _ingest(self) -> None:
+        rows, self._careful = self._careful, []
+        self._bytes = sum(map(_size, self._clean))
+        if not rows:
+            return
+        # The signatures of these very bytes were verified before.
+        items = [(SignedEntry(decode_entry(row.entry or b""), Hash(row.hash or b"")), row.payload) for row in rows]
+        with self._turn():
+            receipts = self.store.ingest(items)
+        for row, receipt in zip(rows, receipts, strict=True):
+            if receipt.error is not None:
+                self._refuse(row, receipt.error.code, receipt.error.message)
+            else:
+                self._count(row, KNOWN if receipt.status is Status.KNOWN else APPENDED)
+
+    def _count(self, row: Row, status: str) -> None:
+        if row.code is None:
+            self.counts[status] += 1
+        else:
+            self._refuse(row, row.code, row.message)  # its payload was another's; the entry is taken without
+
+    def _refuse(self, row: Row, code: str, message: str | None) -> None:
+        self._refused.append((REJECTED, code, message, row.entry, 1))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One task at a time on SQLite, and now and then nobody, so that a node can write meanwhile."""
+        if "://" in self.place:
+            yield
+            return
+        with (Path(self.place) / "import.lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            start = monotonic()
+            yield
+            sleep(_PAUSE * (monotonic() - start))
+
+
+def _size(row: Row) -> int:
+    return len(row.entry or b"") + len(row.payload or b"")
+
+
+def _line(row: Row) -> Line:
+    content = read_content(row.payload) if row.payload is not None else None
+    return Line(row.seq_num, Hash(row.hash or b""), row.entry or b"", row.payload, content, row.is_end)

@@ -1,1 +1,0 @@
-"""The fungi: each lets copies lose their freshness in its own way, one file each."""

@@ -1,0 +1,384 @@
+"""One task: read the messages of what is dirty, fold them, stage the results; only counts go back to the driver.
+
+docs/protocol.md section 6. Runs in Spark's Python workers; the fold itself is `inkgrove.schema`, shared with the node.
+The definitions of all views are one value, a `Snapshot`, that the driver makes and every task of a batch folds with.
+"""
+
+import gc
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+from pyspark import Accumulator
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.outcomes import MEANINGS, Outcome
+from inkgrove.pipeline.runtime.workers import open_once
+from inkgrove.pipeline.tables import FOLDED
+from inkgrove.pipeline.views.plan import in_runs
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import Row
+from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
+from inkgrove.schema.schema import fold_schema
+from inkgrove.store.cells import cell_encoder
+from inkgrove.store.ingests import Offset
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.messages import SchemaLog
+from inkgrove.store.reading import LogState
+from inkgrove.store.staging import Stage, open_stage
+from inkgrove.store.view_store import View
+from inkgrove.store.view_tables import NO_VIEW, names_and_types
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the registered schemas were when the batch was planned; small, and sent to every task."""
+
+    views: dict[SchemaId, int]
+    """The number of each registered schema's view."""
+    logs: dict[SchemaId, SchemaLog]
+    """Of each schema: the payloads of its log, and where that turns invalid."""
+
+    @cached_property
+    def key(self) -> bytes:
+        """The same for equal snapshots."""
+        parts = [
+            (bytes(schema_id.author), schema_id.log_id, self.views[schema_id], sorted(log.payloads.items()), log[1])
+            for schema_id, log in sorted(self.logs.items())
+        ]
+        return blake2b(repr(parts).encode(), digest_size=16).digest()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and self.key == other.key
+
+    def definition(self, schema_id: SchemaId) -> ViewDefinition | None:
+        """The definition of a schema's view, if it is registered."""
+        return _definition(self, schema_id) if schema_id in self.views else None
+
+    def definitions(self) -> dict[SchemaId, ViewDefinition]:
+        """Every view's definition."""
+        return {schema_id: _definition(self, schema_id) for schema_id in self.logs}
+
+
+@lru_cache(maxsize=4096)
+def _definition(snapshot: Snapshot, schema_id: SchemaId) -> ViewDefinition:
+    # A worker process folds batch after batch with the same definitions: each is made once, when it is asked for.
+    return ViewDefinition(fold_schema(schema_id, *snapshot.logs[schema_id]), snapshot.views)
+
+
+def take_snapshot(store: LogStore, views: dict[SchemaId, View]) -> Snapshot:
+    """The registered schemas as they are now."""
+    logs = {schema_id: store.payloads_of_schema(schema_id) for schema_id in views}
+    return Snapshot({schema_id: view.id for schema_id, view in views.items()}, logs)
+
+
+class Definitions:
+    """The registered schemas as they are now, read anew only when something happened to one of them."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._read: tuple[Offset, Snapshot, dict[SchemaId, str]] | None = None
+
+    def now(self, views: dict[SchemaId, View]) -> tuple[Snapshot, dict[SchemaId, str]]:
+        """The snapshot, and the fingerprint of each definition in it."""
+        numbers = {schema_id: view.id for schema_id, view in views.items()}
+        newest = self._store.newest_offset()
+        if self._read is not None:
+            before, snapshot, prints = self._read
+            if snapshot.views == numbers and not self._store.has_schema_news(before):
+                self._read = newest, snapshot, prints
+                return snapshot, prints
+        snapshot = take_snapshot(self._store, views)
+        prints = {schema_id: fingerprint(definition) for schema_id, definition in snapshot.definitions().items()}
+        self._read = newest, snapshot, prints
+        return snapshot, prints
+
+
+def fingerprint(definition: ViewDefinition) -> str:
+    """Tells definitions apart whose rows may differ: the live path with all it does, and where it ends."""
+    schema = definition.schema
+    parts = [
+        definition.version,
+        list(definition.live_path),
+        [repr(schema.version(number)) for number in definition.live_path],
+        len(schema.versions),
+        schema.stopped_at,
+        schema.invalid_from,
+        [str(waiting) for waiting in definition.waits_for],
+    ]
+    return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+# Folding
+
+_CHUNK = 2_000
+
+
+def fold_task(
+    place: str,
+    staging: tuple[str, str],
+    snapshot: Snapshot,
+    only: SchemaId | None = None,
+    *,
+    is_new: bool = False,
+    is_rest: bool = False,
+    done: "Accumulator[int] | None" = None,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`: dirty groups in, one row of counts and the stage's name out.
+
+    `staging` is where to stage and for whom. `only` keeps the results of one schema; with `is_new` they go into empty
+    tables, and nothing says what they replace. With `is_rest` only outcomes of no view are counted: the builds of the
+    views have counted theirs. `done` counts the messages of whole logs.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        whole: set[int] = set()
+        parts: dict[int, set[int]] = defaultdict(set)
+        newest = (-1, -1)
+        for batch in batches:
+            logs, seqs = batch.column("log").to_pylist(), batch.column("create_seq").to_pylist()
+            for log, create_seq in zip(logs, seqs, strict=True):
+                if log is None:
+                    continue
+                if create_seq is None:
+                    whole.add(log)
+                else:
+                    parts[log].add(create_seq)
+            offsets = zip(batch.column("xid").to_pylist(), batch.column("position").to_pylist(), strict=True)
+            newest = max(newest, *offsets)
+        if newest == (-1, -1):
+            return
+        worker = _Worker(place, staging, snapshot, only, is_new=is_new, is_rest=is_rest)
+        gc.disable()  # what is folded has no cycles, and the collector would look at all of it again and again
+        try:
+            worker.note_views(whole | parts.keys())
+            for first, last in in_runs(whole):
+                for folded in worker.fold_whole(first, last):
+                    if done is not None:
+                        done.add(folded)
+            for log in sorted(parts.keys() - whole):
+                worker.fold_parts(log, sorted(parts[log]))
+            counts = worker.finish()
+        except BaseException:
+            worker.stage.discard()
+            raise
+        finally:
+            gc.enable()
+        facts = {**counts, "stage": worker.stage.name, "xid": newest[0], "position": newest[1]}
+        yield pa.RecordBatch.from_pydict({field.name: [facts[field.name]] for field in FOLDED}, schema=FOLDED)
+
+    return run
+
+
+class _ViewWriter:
+    """How rows of one view are staged."""
+
+    def __init__(self, view: int, definition: ViewDefinition, snapshot: Snapshot) -> None:
+        self.view = view
+        self.columns = names_and_types(definition.fields)
+        self.rows: list[tuple[Any, ...]] = []
+        encoders = [cell_encoder(field.type) for field in definition.fields]
+        self.encoders = [(column, encode) for column, encode in enumerate(encoders) if encode is not None]
+        self.cascades = [
+            (column, snapshot.views[field.schema], field.type == "relation[]")
+            for column, field in enumerate(definition.fields)
+            if field.cascade and field.schema is not None
+        ]
+
+
+class _Worker:
+    def __init__(
+        self,
+        place: str,
+        staging: tuple[str, str],
+        snapshot: Snapshot,
+        only: SchemaId | None,
+        *,
+        is_new: bool,
+        is_rest: bool,
+    ) -> None:
+        self.store = open_once(place)
+        self.snapshot = snapshot
+        self.only = only
+        self.is_new = is_new
+        self.is_rest = is_rest
+        self.fields: dict[int, tuple[tuple[str, str], ...]] = {}
+        self.stage: Stage = open_stage(*staging, self.fields)
+        self.writers: dict[SchemaId, _ViewWriter | None] = {}
+        self.found: dict[SchemaId, ViewDefinition | None] = {}
+        self.buffers: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self.counts: Counter[str] = Counter()
+
+    def find(self, schema_id: SchemaId) -> ViewDefinition | None:
+        try:
+            return self.found[schema_id]
+        except KeyError:
+            is_shown = self.only is None or schema_id == self.only
+            self.found[schema_id] = self.snapshot.definition(schema_id) if is_shown else None
+            return self.found[schema_id]
+
+    def writer(self, schema_id: SchemaId) -> _ViewWriter | None:
+        try:
+            return self.writers[schema_id]
+        except KeyError:
+            definition = self.find(schema_id)
+            made = None
+            if definition is not None:
+                view = self.snapshot.views[schema_id]
+                made = _ViewWriter(view, definition, self.snapshot)
+                self.fields[view] = made.columns
+                self.buffers[f"rows_{view}"] = made.rows
+            self.writers[schema_id] = made
+            return made
+
+    def note_views(self, logs: set[int]) -> None:
+        """Which views can hold anything of these logs: only those are looked at when the stage is merged."""
+        if self.is_new:
+            return
+        views = self.snapshot.views
+        for log, named in self.store.schemas_of_logs(logs).items():
+            numbers = {views[schema_id] for schema_id in named if schema_id in views} | {NO_VIEW}
+            self.buffers["log_views"] += [(log, number) for number in numbers]
+
+    # reading
+
+    def fold_whole(self, first: int, last: int) -> Iterator[int]:
+        """Every log from one number to another, in one read; tells how many messages each has."""
+        for state, messages in self.store.whole_logs(first, last):
+            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
+            self._stage(state, fold, messages)
+            if not self.is_new:
+                self.buffers["whole"].append((state.id,))
+            self._flush(_CHUNK)
+            yield len(messages)
+
+    def fold_parts(self, log: int, create_seqs: list[int]) -> None:
+        state = self.store.logs([log])[log]
+        facts = self._facts(log)
+        owners = self.store.owners_of(log, create_seqs)
+        for create_seq, messages in self.store.messages_of(log, create_seqs).items():
+            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, facts)
+            # The entry that the others name may itself belong to another group, which rules on it.
+            own = [item for item in messages if owners.get(item.hash, create_seq) == create_seq]
+            self._stage(state, fold, own)
+            self.buffers["messages"] += [(log, item.seq_num, bytes(item.hash)) for item in own]
+        self.counts["groups"] += len(create_seqs)
+        self.buffers["groups"] += [(log, create_seq) for create_seq in create_seqs]
+        if state.standing.last_counted is not None:
+            self.buffers["ends"].append((log, state.standing.last_counted))
+        self._flush(_CHUNK)
+
+    def _facts(self, log: int) -> LogFacts:
+        first: Message | InkgroveError | None = None
+        for item in self.store.messages_between(log, 1, 1):
+            if item.invalid_code is None and item.payload is not None:
+                try:
+                    first = decode_message(item.payload)
+                except InkgroveError as error:
+                    first = error
+        return LogFacts(first, self.store.schema_of_log(log))
+
+    def _is_elsewhere(self, instance: Hash) -> bool:
+        """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
+        return bool(self.store.verified_among([instance]))
+
+    # staging
+
+    def _stage(self, state: LogState, fold: LogFold, messages: list[LogMessage]) -> None:
+        log, author, log_id = state.id, bytes(state.author), state.log_id
+        shown = 0
+        for instance in fold.instances:
+            if instance.row is not None:
+                writer = self.writer(instance.schema_id)
+                if writer is not None:
+                    shown += 1
+                    self._stage_row(writer, instance.row, log, author, log_id)
+        self.counts["rows"] += shown
+        self.counts["applied"] += shown
+        if len(fold.rulings) > shown:
+            self._stage_rest(fold, {item.hash: item.seq_num for item in messages}, log, author, log_id)
+
+    def _stage_row(self, writer: _ViewWriter, row: Row, log: int, author: bytes, log_id: int) -> None:
+        values, seq_num = row.values, row.seq_num
+        instance = bytes(row.instance)
+        if writer.cascades:
+            self._stage_edges(writer, row, log)
+        for column, encode in writer.encoders:
+            if values[column] is not None:
+                values[column] = encode(values[column])
+        is_changed = row.last_seq_num != seq_num
+        writer.rows.append(
+            (
+                instance,
+                author,
+                log_id,
+                seq_num,
+                row.last_seq_num,
+                bytes(row.last_hash) if is_changed else None,
+                None if row.access is None else _access_json(row.access),
+                None if row.expires is None else row.expires.microseconds,
+                None if row.copied_from is None else bytes(row.copied_from),
+                f"[{', '.join(map(str, row.field_seq_nums))}]" if is_changed else None,
+                log,
+                *values,
+            )
+        )
+
+    def _stage_edges(self, writer: _ViewWriter, row: Row, log: int) -> None:
+        instance = bytes(row.instance)
+        for column, target_view, is_list in writer.cascades:
+            value = row.values[column]
+            for target in [] if value is None else value if is_list else [value]:
+                edge = (writer.view, instance, is_list, target_view, bytes(target), log, row.seq_num)
+                self.buffers["edges"].append(edge)
+
+    def _stage_rest(self, fold: LogFold, seq_nums: dict[Hash, int], log: int, author: bytes, log_id: int) -> None:
+        """Deletions, and the outcomes of all messages but the creates of rows, for which the rows stand."""
+        rows = set()
+        for instance in fold.instances:
+            if instance.row is not None:
+                rows.add(instance.instance)
+            elif instance.is_deleted and self.find(instance.schema_id) is not None:
+                view = self.snapshot.views[instance.schema_id]
+                place = (log, seq_nums[instance.instance])
+                self.buffers["deleted"].append((view, bytes(instance.instance), *place))
+        for entry_hash, (schema_id, ruling) in fold.rulings.items():
+            if entry_hash in rows or entry_hash not in seq_nums:
+                continue
+            if self.only is not None and schema_id != self.only:
+                continue
+            view = self.snapshot.views[schema_id] if schema_id is not None else NO_VIEW
+            outcome, code, reason = ruling.outcome.value, ruling.code, ruling.reason
+            if view == NO_VIEW or not self.is_rest:
+                self.counts[outcome] += 1
+            told = None if MEANINGS.get(code) == reason else reason
+            entry = (log, seq_nums[entry_hash], bytes(entry_hash), author, log_id)
+            self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, told))
+
+    def _flush(self, least: int) -> None:
+        for table, rows in self.buffers.items():
+            if len(rows) >= least:
+                self.stage.write(table, rows)
+                rows.clear()
+
+    def finish(self) -> dict[str, int]:
+        self._flush(1)
+        self.stage.finish()
+        names = ["groups", "rows", *(outcome.value for outcome in Outcome)]
+        return {name: self.counts[name] for name in names}
+
+
+def _access_json(access: Access) -> str:
+    return json.dumps({"mode": access.mode, "to": [to.hex() for to in access.to]})

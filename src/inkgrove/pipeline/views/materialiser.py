@@ -1,0 +1,418 @@
+"""Brings views up to date: fold what is dirty, build what is new, swap what was rebuilt (docs/protocol.md section 6).
+
+Every batch's rows, outcomes and position are written in one transaction of one database, so a batch that is played
+again changes nothing. A view whose definition changed is built beside the old one, caught up and swapped in.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import time
+from typing import Any
+
+from pyspark import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import NotRegistered
+from inkgrove.messages.ids import SchemaId
+from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
+from inkgrove.pipeline.tables import FOLDED, spark_schema
+from inkgrove.pipeline.views.cascade import Relations, gone_stages
+from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
+from inkgrove.pipeline.views.plan import render_offset
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.store.builds import (
+    KEEP_SECONDS,
+    ViewState,
+    begin_build,
+    correct_build,
+    drop_build,
+    drop_left_builds,
+    index_build,
+    load_build,
+    shadow_edges,
+    swap,
+)
+from inkgrove.store.cascade import FEW_EDGES, has_few_edges, spread_anew
+from inkgrove.store.changes import recorded
+from inkgrove.store.ingests import START, Offset
+from inkgrove.store.log_store import LogStore
+from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stages, open_staged, replace_gone
+from inkgrove.store.opening import open_store
+from inkgrove.store.pulse import note_batch
+from inkgrove.store.runs import Work, doing, start_run
+from inkgrove.store.staging import MOST_FILES, drop_leftovers, drop_stages, merging, stage_place
+from inkgrove.store.turns import turn, turn_to_write
+from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
+from inkgrove.store.view_tables import edges, names_and_types
+
+_PARTS = 8
+"""A batch is not worth more tasks, unless somebody says so."""
+_SHARE = 50_000
+"""A view of more entries is folded in shares."""
+_SHARES = 4
+_SHARES_AT_ONCE = 2
+"""The second job's tasks begin when the first has no more for every core."""
+_FEW = 1_000
+"""So many positions a build may lag behind when it takes its turn and lets the others wait."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did."""
+
+    batches: int = 0
+    rebuilt: list[SchemaId] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """groups, rows, applied, pending, quarantined, obsolete"""
+    written: int = 0
+    """Rows written to views."""
+
+    def add(self, results: list[dict[str, Any]]) -> None:
+        """Count what tasks report."""
+        for item in results:
+            for name in ("groups", "rows", "applied", "pending", "quarantined", "obsolete"):
+                self.counts[name] += item[name]
+
+
+class Materialiser:
+    """The views of one store, kept by one Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: str,
+        listener: Callable[[Report], None] | None = None,
+        *,
+        parts: int = 0,
+        on_progress: OnProgress = tell_nobody,
+    ) -> None:
+        self.spark = spark
+        self.place = place
+        self.store: LogStore = open_store(place)
+        self.views: ViewStore = open_views(place)
+        self.parts = parts or min(_PARTS, spark.sparkContext.defaultParallelism)
+        if not self.views.database.is_postgresql:
+            self.parts = min(self.parts, MOST_FILES)
+        self.on_progress = on_progress
+        self.report = Report()
+        self.listener = listener
+        self.few_edges = FEW_EDGES
+        self._definitions = Definitions(self.store)
+        self._batch_began = time()
+        self.run = start_run(self.views.database)
+        self.staging = stage_place(self.views.database.url), str(self.run.number)
+        self._drop_leftovers()
+
+    def close(self) -> None:
+        """Close the stores; the session is the caller's."""
+        self.run.close()
+        self.store.close()
+        self.views.close()
+
+    def _drop_leftovers(self) -> None:
+        """Remove what pipelines that were killed left behind."""
+        database = self.views.database
+        drop_leftovers(database, self.run)
+        self._drop_builds()
+
+    def _drop_builds(self) -> None:
+        now = time()
+        self.views.database.write(
+            lambda connection: drop_left_builds(connection, lambda owner: not self.run.is_dead(int(owner)), now)
+        )
+        self._sweep_at = now + KEEP_SECONDS
+
+    # streaming
+
+    def follow(self, checkpoint: Path, *, once: bool = False, max_entries: int = 10_000) -> Any:
+        """A streaming query that keeps the views up to date until it is stopped, or once and then ends."""
+        self.begin()
+        _, offset = self.views.progress()
+        # Our own position is the one that counts: Spark's checkpoint starts from it and is made anew each time.
+        stream = (
+            self.spark.readStream.format("inkgrove")
+            .option("store", self.place)
+            .option("partitions", self.parts)
+            .option("maxEntriesPerBatch", max_entries)
+            .option("startingOffset", render_offset(offset))
+            .load()
+            .writeStream.foreachBatch(lambda dirty, number: self.take(dirty))
+            .option("checkpointLocation", str(checkpoint))
+        )
+        return (stream.trigger(availableNow=True) if once else stream.trigger(processingTime="0 seconds")).start()
+
+    def catch_up(self, max_entries: int = 10_000) -> None:
+        """Bring the views up to date with the store, batch by batch, without a streaming query."""
+        self.begin()
+        while True:
+            _, after = self.views.progress()
+            _, until = self.store.read_ingests(after, max_entries)
+            if until == after:
+                return
+            self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
+
+    def begin(self) -> None:
+        """Be the one who keeps the views up to date.
+
+        If nothing was taken in yet, all of them are built, each entry folded once, and the stream goes on from there.
+        """
+        self.run.begin(Work.STREAM)
+        reached = self.store.newest_offset()
+        if self.views.progress()[1] != START or reached == START:
+            self.settle()
+            return
+        known = self.views.sync(self.store.registered())
+        snapshot, prints = self._definitions.now(known)
+        for schema_id in prints:
+            self._build(schema_id, snapshot)
+        # Every other message belongs to no view. The stream goes on from here.
+        self.take(self._dirty(schema="", until=render_offset(reached)), is_rest=True)
+
+    def take(self, dirty: DataFrame, *, is_rest: bool = False) -> None:
+        """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile.
+
+        `is_rest`: what the builds of all views have left; only outcomes of no view are counted, the others were.
+        """
+        while not self._fold_and_merge(dirty, is_rest=is_rest):
+            continue
+        if time() > self._sweep_at:
+            self._drop_builds()
+        self.report.batches += 1
+        if self.listener is not None:
+            self.listener(self.report)
+
+    def _dirty(self, **options: str) -> DataFrame:
+        source = self.spark.read.format("inkgrove").option("store", self.place).option("partitions", self.parts)
+        return source.options(**options).load()
+
+    def _fold_and_merge(self, dirty: DataFrame, *, is_rest: bool) -> bool:
+        self._batch_began = time()
+        snapshot, folded_with = self._settle()
+        results = self._fold(dirty, snapshot, is_rest=is_rest)
+        offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
+        stages = [item["stage"] for item in results]
+        try:
+            self.run.check()
+            with turn(self.views.database):
+                is_merged = self._merge(stages, folded_with, offset)
+        finally:
+            drop_stages(self.views.database, stages)
+        if is_merged:
+            self.report.add(results)
+        return is_merged
+
+    def _merge(self, stages: list[str], folded_with: dict[int, str | None], offset: Offset | None) -> bool:
+        cascaded: list[str] | None = None
+        try:
+            while True:
+                with merging(self.views.database, [*stages, *(cascaded or ())]) as (connection, names):
+                    current = read_views(connection)
+                    if {view.id: view.fingerprint for view in current.values()} != folded_with:
+                        return False
+                    known = list(current.values())
+                    staged = open_staged(connection, names, {view.id: view.fields for view in known})
+                    is_loose = cascaded is None and loosens_cascade(connection, staged, known)
+                    if not is_loose or has_few_edges(connection, self.few_edges, edges, *edges_of(staged)):
+                        cascade: Cascade = "anew" if is_loose else "forward" if cascaded is None else "staged"
+                        batch, before = read_progress(connection, STREAM)
+                        self.report.written += merge_stages(connection, staged, known, cascade)
+                        reached = max(before, offset or before)
+                        write_progress(connection, STREAM, batch + 1, reached)
+                        self._note_batch(connection, reached.position - before.position)
+                        return True
+                    contents = {stage: item.contents for stage, item in zip(stages, staged, strict=True)}
+                # Nothing was written yet, and it is our turn: what Spark reads now is still so afterwards.
+                cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_merge(contents))
+        finally:
+            drop_stages(self.views.database, cascaded or ())
+
+    def _note_batch(self, connection: Connection, moved: int) -> None:
+        now = time()
+        micros = int((now - self._batch_began) * 1_000_000)
+        note_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
+
+    def _fold(
+        self,
+        dirty: DataFrame,
+        snapshot: Snapshot,
+        only: SchemaId | None = None,
+        *,
+        is_new: bool = False,
+        is_rest: bool = False,
+        done: "Accumulator[int] | None" = None,
+    ) -> list[dict[str, Any]]:
+        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, is_rest=is_rest, done=done)
+        results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(FOLDED)).toArrow().to_pylist()
+        return results
+
+    # definitions
+
+    def settle(self) -> Snapshot:
+        """Let every view be built to the definition that its schema has now."""
+        return self._settle()[0]
+
+    def _settle(self) -> tuple[Snapshot, dict[int, str | None]]:
+        known = self.views.sync(self.store.registered())
+        snapshot, prints = self._definitions.now(known)
+        for schema_id, wanted in prints.items():
+            if known[schema_id].fingerprint != wanted:
+                self._build(schema_id, snapshot)
+        return snapshot, {snapshot.views[schema_id]: wanted for schema_id, wanted in prints.items()}
+
+    def rebuild(self, schema_id: SchemaId) -> None:
+        """Fold a view from scratch beside the one that is there, and swap it in."""
+        known = self.views.sync(self.store.registered())
+        if schema_id not in known:
+            raise NotRegistered(f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}")
+        with doing(self.run, Work.REBUILD):
+            self._build(schema_id, self._definitions.now(known)[0])
+
+    def _build(self, schema_id: SchemaId, snapshot: Snapshot) -> None:
+        while not self._build_once(schema_id, snapshot):
+            snapshot = self._definitions.now(self.views.sync(self.store.registered()))[0]
+
+    def _build_once(self, schema_id: SchemaId, snapshot: Snapshot) -> bool:
+        """Build a view to a definition; False if the schema has another one by the time the build is ready."""
+        definition = snapshot.definition(schema_id)
+        if definition is None:
+            return True  # unregistered meanwhile
+        database = self.views.database
+        reached = self.store.newest_offset()
+        with turn(database), database.writing() as connection:
+            old = read_views(connection).get(schema_id)
+            if old is None or old.id != snapshot.views[schema_id]:
+                return True
+            new = replace(
+                _begin(connection, old, str(self.run.number), definition, snapshot), version=definition.version
+            )
+        try:
+            folded = self._fill(schema_id, snapshot, new)
+            while self._behind(reached) > _FEW:
+                reached = self._catch_up_build(schema_id, snapshot, new, reached)
+            with turn(database):
+                # A newer version may be shown already, by another pipeline; from here on nobody else can show one.
+                known = self.views.views()
+                _, prints = self._definitions.now(known)
+                is_wanted = prints.get(schema_id) == fingerprint(definition) and known[schema_id].id == new.id
+                if is_wanted:
+                    if self._behind(reached):
+                        self._catch_up_build(schema_id, snapshot, new, reached)
+                    self._swap(known[schema_id], definition, new)
+        except BaseException:
+            self._drop_build(new)
+            raise
+        if is_wanted:
+            self.report.rebuilt.append(schema_id)
+            self.report.add(folded)
+            self.report.written += sum(item["rows"] for item in folded)
+        else:
+            self._drop_build(new)
+        return is_wanted
+
+    def _drop_build(self, new: View) -> None:
+        self.views.database.write(lambda connection: drop_build(connection, new.id, new.generation))
+
+    def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> list[dict[str, Any]]:
+        """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded.
+
+        Returns what the tasks report, which counts if the build is swapped in.
+        """
+        held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
+        shares = _SHARES if held >= _SHARE else min(held, 1)
+
+        done = self.spark.sparkContext.accumulator(0)
+
+        def fold(share: int) -> list[dict[str, Any]]:
+            dirty = self._dirty(schema=str(schema_id), share=f"{share}/{shares}")
+            return self._fold(dirty, snapshot, schema_id, is_new=True, done=done)
+
+        results: list[dict[str, Any]] = []
+        title = f"building {schema_id.author.hex()[:8]}…/{schema_id.log_id}"
+        with watched(done, title, held, self.on_progress), ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
+            waiting = [pool.submit(fold, share + 1) for share in range(shares)]
+            try:
+                for folded in as_completed(waiting):
+                    self._load(folded.result(), new)
+                    results += folded.result()
+            except BaseException:
+                for item in waiting:
+                    item.cancel()
+                raise
+        with turn_to_write(self.views.database), self.views.database.writing() as connection:
+            index_build(connection, new)
+        return results
+
+    def _load(self, results: list[dict[str, Any]], new: View) -> None:
+        stages = [item["stage"] for item in results]
+        try:
+            with turn_to_write(self.views.database), merging(self.views.database, stages) as (connection, names):
+                load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+        finally:
+            drop_stages(self.views.database, stages)
+
+    def _behind(self, reached: Offset) -> int:
+        """How many positions the views have taken in since, which a build that is to replace one of them lacks."""
+        _, position = self.views.progress()
+        if position <= reached:
+            return 0
+        found, _ = self.store.read_ingests(reached, _FEW + 1)
+        return len(found)
+
+    def _catch_up_build(self, schema_id: SchemaId, snapshot: Snapshot, new: View, reached: Offset) -> Offset:
+        """Fold into a build what became dirty since; what it comes to is at least what the views show now."""
+        until = self.store.newest_offset()
+        between = {"after": render_offset(reached), "until": render_offset(until)}
+        results = self._fold(self._dirty(schema=str(schema_id), **between), snapshot, schema_id)
+        stages = [item["stage"] for item in results]
+        try:
+            with merging(self.views.database, stages) as (connection, names):
+                correct_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+        finally:
+            drop_stages(self.views.database, stages)
+        self.report.add(results)
+        self.report.written += sum(item["rows"] for item in results)
+        return until
+
+    def _swap(self, old: View, definition: ViewDefinition, new: View) -> None:
+        database = self.views.database
+        others = [view for view in self.views.views().values() if view.id != new.id]
+        has_cascade = bool(old.cascades or new.cascades or any(view.cascades for view in others))
+        cascaded = []
+        is_small = has_cascade and database.read(
+            lambda c: has_few_edges(c, self.few_edges, edges, shadow_edges(new)[1])
+        )
+        if has_cascade and not is_small:
+            cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
+        try:
+            with (
+                merging(database, cascaded) as (connection, names),
+                recorded(connection, others if has_cascade else [], None),
+            ):
+                swap(connection, old, new, _state(definition), time())
+                if is_small:
+                    spread_anew(connection)
+                elif has_cascade:
+                    replace_gone(connection, open_staged(connection, names, {}))
+        finally:
+            drop_stages(database, cascaded)
+
+
+def _begin(connection: Connection, old: View, owner: str, definition: ViewDefinition, snapshot: Snapshot) -> View:
+    cascades = {
+        item.name: snapshot.views[item.schema] for item in definition.fields if item.cascade and item.schema is not None
+    }
+    return begin_build(connection, old, owner, names_and_types(definition.fields), cascades)
+
+
+def _state(definition: ViewDefinition) -> ViewState:
+    schema = definition.schema
+    return ViewState(
+        schema.meta.name if schema.meta else None,
+        fingerprint(definition),
+        [(waiting.author.hex(), waiting.log_id) for waiting in definition.waits_for],
+        None if schema.stopped_by is None else f"version {schema.stopped_at}: {schema.stopped_by.message}",
+    )
