@@ -15,42 +15,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from inkgrove import __version__
-from inkgrove.api import (
-    blobs,
-    changes,
-    consent,
-    entries,
-    federation,
-    fork_proofs,
-    identities,
-    instances,
-    operation,
-    proofs,
-    recovery,
-    relations,
-    replication,
-    requests,
-    rot,
-    schemas,
-    services,
-    sharing,
-    usage,
-    views,
-)
-from inkgrove.api.auth import require_good_token
-from inkgrove.api.bodies import BodyLimits, check_media_type
-from inkgrove.api.cors import Cors
-from inkgrove.api.fast_lane import FastLane, Reader
-from inkgrove.api.large_answers import LargeAnswers
-from inkgrove.api.methods import HeadAndOptions
-from inkgrove.api.metrics import Metrics
-from inkgrove.api.observing import Observing
-from inkgrove.api.openapi import set_openapi
-from inkgrove.api.parameters import check_parameters
-from inkgrove.api.problems import on_error, on_http_error, on_validation_error
-from inkgrove.api.proxies import ProxyHeaders, TrustedProxies
-from inkgrove.api.recording import Recording
-from inkgrove.api.watch import Watch
+from inkgrove.api.http.answers import LargeAnswers
+from inkgrove.api.http.auth import require_good_token
+from inkgrove.api.http.bodies import BodyLimits, check_media_type
+from inkgrove.api.http.connections import ProxyHeaders, TrustedProxies
+from inkgrove.api.http.dispatch import FastLane, Reader, check_parameters
+from inkgrove.api.http.middleware import Cors, HeadAndOptions, Recording
+from inkgrove.api.http.openapi import set_openapi
+from inkgrove.api.http.problems import on_error, on_http_error, on_validation_error
+from inkgrove.api.http.telemetry import Metrics, Observing
+from inkgrove.api.oauth import ROUTERS as OAUTH
+from inkgrove.api.routes import ROUTERS as ROUTES
+from inkgrove.api.routes import entries, instance_reads, instance_writes, views
+from inkgrove.api.routes.changes import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.federation import Federation
 from inkgrove.node import passwords
@@ -60,31 +37,10 @@ from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
 from inkgrove.node.writer import Writer
 
-ROUTERS: Final = (
-    identities.router,
-    services.router,
-    consent.router,
-    relations.router,
-    schemas.router,
-    instances.router,
-    sharing.router,
-    requests.router,
-    federation.router,
-    replication.router,
-    recovery.router,
-    fork_proofs.router,
-    entries.router,
-    views.router,
-    changes.router,
-    proofs.router,
-    blobs.router,
-    usage.router,
-    rot.router,
-    operation.router,
-)
-FAST: Final = (instances.create_instance, entries.publish_entries)
+ROUTERS: Final = (*OAUTH, *ROUTES)
+FAST: Final = (instance_writes.create_instance, entries.publish_entries)
 FAST_READERS: Final[Mapping[Callable[..., Any], Reader]] = {
-    proofs.show: proofs.show_plainly,
+    instance_reads.show: instance_reads.show_plainly,
     views.show_view: views.show_view_plainly,
     views.show_view_of_schema: views.show_view_plainly,
 }

@@ -116,7 +116,7 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
+    from inkgrove.api.http import settle_garbage  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415

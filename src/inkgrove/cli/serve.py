@@ -52,14 +52,14 @@ def serve(
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
-    from inkgrove.api import serving  # noqa: PLC0415
+    from inkgrove.api.http import serve as serve_node  # noqa: PLC0415
     from inkgrove.pages.site import make_site  # noqa: PLC0415
 
     if as_json:
         set_flag("node.log_format", "json")
     settings = _settings(host, port, workers)
     site = partial(make_site, rot_policy=json.loads(policy_in_effect().render()))
-    serving.serve(store_place(home, store), settings, home.resolve(), site, tell_ready)
+    serve_node(store_place(home, store), settings, home.resolve(), site, tell_ready)
 
 
 def up(

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.api.large_answers import make_large
+from inkgrove.api.http import make_large
 from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete

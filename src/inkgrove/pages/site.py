@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from inkgrove.api.app import make_app
-from inkgrove.api.problems import RequestProblem, on_http_error
+from inkgrove.api.http import RequestProblem, on_http_error
 from inkgrove.node.errors import NoSuchRoute
 from inkgrove.node.node import Node
 from inkgrove.pages import assets, home, instances, logs, me, rot, schemas, sign_in, views
