@@ -26,7 +26,6 @@ from inkgrove.api.http import (
     LargeAnswers,
     get_caller,
 )
-from inkgrove.api.routes import get_question
 from inkgrove.node.errors import TooMuchAtOnce
 from inkgrove.node.settings import NodeSettings
 from tests.support.node_processes import Serving
@@ -213,8 +212,8 @@ def test_dependencies_that_only_look_at_the_request_take_no_thread() -> None:
 
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     in_threads = {call for route in routes for call in calls(route.dependant) if not iscoroutinefunction(call)}
-    # The first asks the database who it is; the other is for views alone.
-    assert in_threads == {get_caller, get_question}
+    # It asks the database who it is.
+    assert in_threads == {get_caller}
     me = next(route for route in routes if route.path == "/me" and "GET" in (route.methods or ()))
     assert [call for call in calls(me.dependant) if not iscoroutinefunction(call)] == [get_caller]
 

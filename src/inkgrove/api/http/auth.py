@@ -90,12 +90,20 @@ async def require_good_token(node: Node, scope: Scope) -> None:
     await run_in_threadpool(authenticate, node, token)
 
 
-async def give_token(request: Request, node: NodeDependency) -> str | None:
+async def give_token(request: Request) -> str | None:
     """`token_of` as a dependency."""
-    return token_of(request, node)
+    return token_of(request, get_node(request))
 
 
 TokenDependency = Annotated[str | None, Depends(give_token)]
+
+
+async def give_reader(request: Request) -> str | None:
+    """The token of who reads: the transaction that reads looks it up, which spares a second one."""
+    return token_of(request, get_node(request))
+
+
+ReaderDependency = Annotated[str | None, Depends(give_reader)]
 
 
 def get_caller(node: NodeDependency, token: TokenDependency) -> Caller:

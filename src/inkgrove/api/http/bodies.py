@@ -8,17 +8,14 @@ from typing import Final
 from fastapi import params
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.http.formats import (
-    FEW_VALUES,
     MAX_VALUES,
     check_json,
     first_headers,
     is_json,
     media_type_in,
-    media_type_of,
 )
 from inkgrove.api.http.limits import MemoryBudget, Patience
 from inkgrove.api.http.problems import RequestProblem, problem
@@ -34,7 +31,6 @@ from inkgrove.node.errors import (
     HeadTooLarge,
     RequestTooLarge,
     RequestTooSlow,
-    TooComplex,
     UnsupportedMediaType,
 )
 from inkgrove.node.settings import NodeSettings
@@ -55,7 +51,8 @@ _VALUE_BYTES: Final = 128
 """About what a value of a JSON body takes in memory."""
 _CHARACTER_BYTES: Final = 4
 """What a character takes if one of its text is beyond U+FFFF."""
-_VALUES: Final = "inkgrove.json_values"
+VALUES: Final = "inkgrove.json_values"
+"""Under this key the scope of a request has the number of values in its JSON body, about."""
 _BODY: Final = "inkgrove.body"
 
 
@@ -130,7 +127,7 @@ class BodyLimits:
             is_small = len(content) <= _SMALL
             if not is_small:
                 body.hold_parsed(content)
-            scope[_VALUES] = check_json(content) if is_small else await run_in_threadpool(check_json, content)
+            scope[VALUES] = check_json(content) if is_small else await run_in_threadpool(check_json, content)
         return _Replay(content, receive).receive
 
     def _limit(self, path: str) -> "_Limit":
@@ -228,24 +225,6 @@ class _Replay:
         message = {"type": "http.request", "body": self._content, "more_body": False}
         self._content = None
         return message
-
-
-async def check_media_type(request: Request) -> None:
-    """A dependency of every route: refuse a body of a type that the route does not document, or with too many values.
-
-    A body that the framework compares with a model costs an error for each value that does not fit, so it has few.
-    """
-    route = request.scope.get("route")
-    headers = request.headers
-    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    if not has_body or not isinstance(route, APIRoute):
-        return
-    if route.body_field is not None and request.scope.get(_VALUES, 0) > FEW_VALUES:
-        raise TooComplex(f"the body has more than {FEW_VALUES:,} values, which is more than this route takes")
-    taken = media_types_of(route)
-    given = media_type_of(request)
-    if taken and "*/*" not in taken and given not in taken:
-        raise UnsupportedMediaType(f"the body is {given[:80] or 'of no type'}; this takes {' or '.join(sorted(taken))}")
 
 
 def media_types_of(route: APIRoute) -> set[str]:

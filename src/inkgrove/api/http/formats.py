@@ -14,7 +14,14 @@ from urllib.parse import parse_qsl
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from inkgrove.node.errors import BadJson, OAuthInvalidRequest, RequestTooLarge, TooComplex, UnsupportedMediaType
+from inkgrove.node.errors import (
+    BadJson,
+    BadRequest,
+    OAuthInvalidRequest,
+    RequestTooLarge,
+    TooComplex,
+    UnsupportedMediaType,
+)
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 250_000
@@ -47,6 +54,16 @@ def check_json(body: bytes) -> int:
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
         _walk(value)
     return values if values <= FEW_VALUES else _count(value)
+
+
+def read_json(body: bytes) -> Any:
+    """Any JSON value."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    except ValueError as err:
+        raise BadRequest("the body is not JSON") from err
 
 
 def _count(value: Any) -> int:

@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from inkgrove.api.http.auth import get_caller
+from inkgrove.api.http.auth import get_caller, give_reader
 from inkgrove.api.http.bodies import media_types_of
 from inkgrove.api.http.dispatch import takes_known_parameters_only
 from inkgrove.api.http.formats import is_json
@@ -136,4 +136,4 @@ def _add(answers: dict[str, Any], status: str, answer: dict[str, Any]) -> None:
 
 
 def _asks_who(dependant: Dependant) -> bool:
-    return dependant.call is get_caller or any(_asks_who(inner) for inner in dependant.dependencies)
+    return dependant.call in (get_caller, give_reader) or any(_asks_who(inner) for inner in dependant.dependencies)

@@ -1,11 +1,10 @@
 """The one table from errors to HTTP answers: RFC 9457 problem details with the stable code."""
 
-import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
@@ -240,18 +239,17 @@ def _plain(value: object) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
 
 
+def malformed(mistakes: Sequence[Mapping[str, Any]]) -> node.BadRequest:
+    """The error for what does not have the form that a route documents; mistakes as pydantic tells them."""
+    places = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in mistakes[:20]]
+    detail = "; ".join(f"{place['where']}: {place['what']}" for place in places[:3])
+    return node.BadRequest(detail, places=places)
+
+
 async def on_error(_request: Request, error: Exception) -> JSONResponse:
     """Everything that Inkgrove refuses on purpose."""
     assert isinstance(error, InkgroveError)
     return problem(error)
-
-
-async def on_validation_error(_request: Request, error: Exception) -> JSONResponse:
-    """What does not have the form that the route documents."""
-    assert isinstance(error, RequestValidationError)
-    places = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in error.errors()[:20]]
-    detail = "; ".join(f"{place['where']}: {place['what']}" for place in places[:3])
-    return problem(node.BadRequest(detail, places=json.loads(json.dumps(places, default=str))))
 
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:

@@ -23,7 +23,6 @@ from inkgrove.api.routes import (
 from inkgrove.api.routes.changes import Watch
 from inkgrove.api.routes.relations import Follower, Following
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
-from inkgrove.api.routes.views import get_question
 
 ROUTERS = (
     identities.router,
@@ -47,7 +46,6 @@ __all__ = [
     "Follower",
     "Following",
     "Watch",
-    "get_question",
     "named_instance",
     "relations",
     "sender_of",

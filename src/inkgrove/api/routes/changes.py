@@ -21,6 +21,7 @@ from inkgrove.node.changes import ChangeEvent, Followed, Newest, event_id, follo
 from inkgrove.node.errors import Behind, TooManyListeners
 from inkgrove.node.node import Node
 from inkgrove.node.position import parse_position
+from inkgrove.node.sessions import authenticate
 
 Wanted = Callable[[Newest], bool]
 log = structlog.get_logger("inkgrove.node")
@@ -107,6 +108,13 @@ def get_watch(request: Request) -> Watch:
     watch = request.app.state.watch
     assert isinstance(watch, Watch)
     return watch
+
+
+async def catch_up(request: Request, node: Node, token: str | None, at_least: str | None) -> None:
+    """Wait until the views have seen the write at a position, if one is given; a bad token is refused before."""
+    if at_least is not None:
+        await run_in_threadpool(authenticate, node, token)
+        await get_watch(request).catch_up(at_least)
 
 
 router = APIRouter(tags=["views"])

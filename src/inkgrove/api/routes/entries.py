@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from inkgrove.api.http.answers import make_large
-from inkgrove.api.http.formats import media_type_of
+from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import Strict
-from inkgrove.api.routes.publishing import answer, read_json, require_token, writer_of
+from inkgrove.api.routes.publishing import answer, require_token, writer_of
 from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.signature_process import are_signed

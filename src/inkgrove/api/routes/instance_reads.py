@@ -5,13 +5,12 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.answers import json_answer, make_large
-from inkgrove.api.http.auth import CallerDependency, NodeDependency, get_node, token_of
+from inkgrove.api.http.auth import CallerDependency, NodeDependency, ReaderDependency
 from inkgrove.api.http.limits import read_in_thread
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.changes import get_watch
+from inkgrove.api.routes.changes import catch_up
 from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocument
 from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -24,6 +23,7 @@ from inkgrove.node.history import Event, read_history, show_instance_at, written
 from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, show_instance
+from inkgrove.node.sessions import authenticate
 from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 from inkgrove.store.view_store import View
@@ -42,7 +42,7 @@ _REFUSALS: Final = responses(UnknownInstance, OutOfScope, PastTooLong, TooMuchAt
 async def show(
     request: Request,
     node: NodeDependency,
-    caller: CallerDependency,
+    reader: ReaderDependency,
     instance: InstancePath,
     as_of: Annotated[
         int | None,
@@ -51,30 +51,21 @@ async def show(
     at_least: AtLeast = None,
 ) -> Response:
     """An instance with the entry behind each of its values."""
-    await get_watch(request).catch_up(at_least)
+    await catch_up(request, node, reader, at_least)
     if as_of is not None:
-        return await make_large(request, _show_then, node, caller, instance, as_of)
-    return await run_in_threadpool(_show_now, node, caller, instance)
-
-
-async def show_plainly(request: Request) -> Response | None:
-    """The same without the framework, for an address with nothing behind it; None for any other."""
-    if request.scope["query_string"]:
-        return None
-    node = get_node(request)
-    token, instance = token_of(request, node), request.scope["path"].removeprefix("/instances/")
+        return await make_large(request, _show_then, node, reader, instance, as_of)
     if node.views.database.is_postgresql:
-        return await read_in_thread(_show_now, node, token, instance)
+        return await read_in_thread(_show_now, node, reader, instance)
     # A look into some indexes of a file: a thread takes longer to wake up.
-    return _answer(*show_instance(node, token, parse_instance(instance), at_once=True))
+    return _answer(*show_instance(node, reader, parse_instance(instance), at_once=True))
 
 
-def _show_then(node: Node, caller: Caller, instance: str, as_of: int) -> Response:
-    return _answer(*show_instance_at(node, caller, parse_instance(instance), as_of))
+def _show_then(node: Node, token: str | None, instance: str, as_of: int) -> Response:
+    return _answer(*show_instance_at(node, authenticate(node, token), parse_instance(instance), as_of))
 
 
-def _show_now(node: Node, asking: Caller | str | None, instance: str) -> Response:
-    return _answer(*show_instance(node, asking, parse_instance(instance)))
+def _show_now(node: Node, token: str | None, instance: str) -> Response:
+    return _answer(*show_instance(node, token, parse_instance(instance)))
 
 
 def _answer(view: View, row: ViewRow, owner: Owner) -> Response:

@@ -9,21 +9,19 @@ from pydantic import BaseModel, Field
 
 from inkgrove.api.http.answers import json_answer, make_large
 from inkgrove.api.http.auth import CallerDependency, NodeDependency
-from inkgrove.api.http.formats import media_type_of
+from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import Strict
 from inkgrove.api.routes.publishing import (
-    DRY_RUN,
     TRIED,
+    PublisherDependency,
     Trial,
+    TryingPublisherDependency,
     body_of,
     find_elsewhere,
     find_or_wait,
-    instance_of,
     names_in,
-    publish,
     read_body,
-    read_json,
     without,
 )
 from inkgrove.core import errors as core
@@ -44,19 +42,13 @@ from inkgrove.node.publish import (
     PassOnInstance,
     ShareInstance,
 )
+from inkgrove.node.query import parse_instance
 
 router = APIRouter(tags=["publishing"])
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 _INSTANCE = "0040" + "5f1d" * 32
 _AUTHOR = "8f" * 32
-IDEMPOTENCY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-    "description": "The same key with the same request gets the same answer, and nothing is done twice.",
-}
 
 
 class AccessBody(Strict):
@@ -171,16 +163,16 @@ Source = Annotated[
     status_code=201,
     response_model=Published,
     responses=TRIED | responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA, errors.ShowsSource),
-    openapi_extra={**body_of(NewInstance), "parameters": [IDEMPOTENCY, DRY_RUN]},
+    openapi_extra=body_of(NewInstance),
 )
-async def create_instance(request: Request, source: Source = None) -> Response:
+async def create_instance(request: Request, publisher: TryingPublisherDependency, source: Source = None) -> Response:
     """Create an instance: the node checks it against the newest version of the schema, signs and stores it."""
     body = await read_body(request, NewInstance)
     later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
     access, to = _access_without(body.access, later), without(body.recipients, later)
     named = _source(body.copied_from)
     work = CreateInstance(body.schema_, body.fields, access, body.expires, to, named, source, later)
-    return await publish(request, work)
+    return await publisher.publish(work)
 
 
 def _access_without(access: AccessBody | None, later: Collection[str]) -> dict[str, Any] | None:
@@ -220,7 +212,6 @@ History = Annotated[
         errors.UnsupportedMediaType,
     ),
     openapi_extra={
-        "parameters": [IDEMPOTENCY, DRY_RUN],
         "requestBody": {
             "required": True,
             "content": {
@@ -233,7 +224,9 @@ History = Annotated[
         },
     },
 )
-async def patch_instance(request: Request, instance: str, history: History = None) -> Response:
+async def patch_instance(
+    request: Request, publisher: TryingPublisherDependency, instance: str, history: History = None
+) -> Response:
     """Change an instance by JSON Patch or merge patch over `{fields, access, expires}`: one signed update."""
     media_type = media_type_of(request)
     if media_type not in (JSON_PATCH, MERGE_PATCH):
@@ -243,8 +236,8 @@ async def patch_instance(request: Request, instance: str, history: History = Non
     if media_type == JSON_PATCH:
         check_operations(patch)  # it would take memory while it waits for its turn
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
-    work = ChangeInstance(instance_of(instance), lambda document: apply(document, patch), history)
-    return await publish(request, work)
+    work = ChangeInstance(parse_instance(instance), lambda document: apply(document, patch), history)
+    return await publisher.publish(work)
 
 
 def _named_in_patch(patch: Any) -> list[str]:
@@ -264,9 +257,11 @@ def _named_in_patch(patch: Any) -> list[str]:
     "/instances/{instance}",
     response_model=Published | Trial,
     responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, errors.ShowsHistory),
-    openapi_extra={**body_of(WholeInstance), "parameters": [IDEMPOTENCY, DRY_RUN]},
+    openapi_extra=body_of(WholeInstance),
 )
-async def replace_instance(request: Request, instance: str, history: History = None) -> Response:
+async def replace_instance(
+    request: Request, publisher: TryingPublisherDependency, instance: str, history: History = None
+) -> Response:
     """Give an instance new values for all its fields; one signed update with what changes."""
     body = await read_body(request, WholeInstance)
     await find_elsewhere(request, _named(body.access))
@@ -275,18 +270,17 @@ async def replace_instance(request: Request, instance: str, history: History = N
     def replace(document: dict[str, Any]) -> dict[str, Any]:
         return {"fields": body.fields, "access": access or document["access"], "expires": body.expires}
 
-    return await publish(request, ChangeInstance(instance_of(instance), replace, history))
+    return await publisher.publish(ChangeInstance(parse_instance(instance), replace, history))
 
 
 @router.delete(
     "/instances/{instance}",
     response_model=Published | Trial,
     responses=responses(*REFUSED, *_CHANGED),
-    openapi_extra={"parameters": [IDEMPOTENCY, DRY_RUN]},
 )
-async def delete_instance(request: Request, instance: str) -> Response:
+async def delete_instance(publisher: TryingPublisherDependency, instance: str) -> Response:
     """End an instance; its entries stay."""
-    return await publish(request, DeleteInstance(instance_of(instance)))
+    return await publisher.publish(DeleteInstance(parse_instance(instance)))
 
 
 @router.post(
@@ -296,27 +290,29 @@ async def delete_instance(request: Request, instance: str) -> Response:
     responses=responses(
         *REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog, errors.ShowsSource
     ),
-    openapi_extra={**body_of(NewCopy), "parameters": [IDEMPOTENCY]},
+    openapi_extra=body_of(NewCopy),
 )
-async def copy_instance(request: Request, instance: str, source: Source = None) -> Response:
+async def copy_instance(
+    request: Request, publisher: PublisherDependency, instance: str, source: Source = None
+) -> Response:
     """Make a copy of an instance that one can see; the copy is one's own and names its source."""
     body = await read_body(request, NewCopy)
     later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
     access, to = _access_without(body.access, later), without(body.recipients, later)
-    return await publish(request, CopyInstance(instance_of(instance), access, body.expires, to, source, later))
+    return await publisher.publish(CopyInstance(parse_instance(instance), access, body.expires, to, source, later))
 
 
 @router.post(
     "/instances/{instance}/share",
     response_model=Shared,
     responses=responses(*REFUSED, *ADDRESSED, *_CHANGED),
-    openapi_extra={**body_of(NewRecipients), "parameters": [IDEMPOTENCY]},
+    openapi_extra=body_of(NewRecipients),
 )
-async def share_instance(request: Request, instance: str) -> Response:
+async def share_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
     """Send an instance of one's own to more identities, by id or by name, wherever they are hosted."""
     body = await read_body(request, NewRecipients)
     later = await find_or_wait(request, body.recipients)
-    return await publish(request, ShareInstance(instance_of(instance), without(body.recipients, later), later))
+    return await publisher.publish(ShareInstance(parse_instance(instance), without(body.recipients, later), later))
 
 
 sharing_router = APIRouter(tags=["sharing"])
@@ -351,13 +347,13 @@ class Deliveries(BaseModel):
     "/instances/{instance}/pass-on",
     response_model=Shared,
     responses=responses(*REFUSED, *ADDRESSED, errors.UnknownInstance),
-    openapi_extra={**body_of(NewRecipients), "parameters": [IDEMPOTENCY]},
+    openapi_extra=body_of(NewRecipients),
 )
-async def pass_on_instance(request: Request, instance: str) -> Response:
+async def pass_on_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
     """Send an instance that one has received to others, unchanged; a service needs the scopes `read` and `create`."""
     body = await read_body(request, NewRecipients)
     later = await find_or_wait(request, body.recipients)
-    return await publish(request, PassOnInstance(instance_of(instance), without(body.recipients, later), later))
+    return await publisher.publish(PassOnInstance(parse_instance(instance), without(body.recipients, later), later))
 
 
 @sharing_router.get(
@@ -370,7 +366,7 @@ async def pass_on_instance(request: Request, instance: str) -> Response:
 )
 async def list_deliveries(request: Request, node: NodeDependency, caller: CallerDependency, instance: str) -> Response:
     """How far an instance has come with everyone it was sent to; followers only for services with `relations:read`."""
-    return await make_large(request, _deliveries, node, caller, instance_of(instance))
+    return await make_large(request, _deliveries, node, caller, parse_instance(instance))
 
 
 def _deliveries(node: Node, caller: Caller, entry: Hash) -> Response:

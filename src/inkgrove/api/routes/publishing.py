@@ -1,21 +1,21 @@
 """What the routes that publish share: bodies read leanly, jobs handed to the writer, its answers as JSON."""
 
 import asyncio
-import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
-from fastapi import Request, Response
-from pydantic import BaseModel, Field, ValidationError
+from fastapi import Depends, Header, Query, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.answers import json_answer
 from inkgrove.api.http.auth import get_node, token_of
-from inkgrove.api.http.formats import first_headers, media_type_of
+from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.limits import read_in_thread
+from inkgrove.api.http.problems import malformed
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.federation.names_found import NO_WORD
 from inkgrove.node.dry_run import try_out
@@ -24,7 +24,6 @@ from inkgrove.node.errors import (
     BadRequest,
     SignInRequired,
     UnknownIdentity,
-    UnknownInstance,
     UnsupportedMediaType,
 )
 from inkgrove.node.name_rules import find_own, rules_of
@@ -65,27 +64,7 @@ async def read_body(request: Request, model: type[_Body]) -> _Body:
             raise BadRequest(
                 f"the body has {err.error_count():,} mistakes: see the form that the route takes"
             ) from None
-        places = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in err.errors()[:20]]
-        detail = "; ".join(f"{place['where']}: {place['what']}" for place in places[:3])
-        raise BadRequest(detail, places=places) from err
-
-
-def read_json(body: bytes) -> Any:
-    """Any JSON value."""
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-    except ValueError as err:
-        raise BadRequest("the body is not JSON") from err
-
-
-def instance_of(text: str) -> Hash:
-    """The instance in an address; what is no id is no instance."""
-    try:
-        return parse_hash(text)
-    except InkgroveError as err:
-        raise UnknownInstance(f"{text[:80]!r} is no id of an instance") from err
+        raise malformed(err.errors()) from err
 
 
 def writer_of(request: Request) -> Writer:
@@ -101,14 +80,25 @@ def require_token(request: Request) -> str:
     return token
 
 
-DRY_RUN: Final[dict[str, Any]] = {
-    "name": "dry_run",
-    "in": "query",
-    "required": False,
-    "schema": {"type": "boolean", "default": False},
-    "description": "Say what would be published, or why it would be refused; nothing is signed or stored.",
-}
-"""What a route that can be tried documents; read by `publish`, for the framework's way costs every request."""
+def _true_or_false(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("dry_run is true or false")
+    return text == "true"
+
+
+DryRun = Annotated[
+    bool,
+    Query(description="Say what would be published, or why it would be refused; nothing is signed or stored."),
+    BeforeValidator(_true_or_false),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="The same key with the same request gets the same answer, and nothing is done twice.",
+        json_schema_extra={"minLength": 1, "maxLength": 255},
+    ),
+]
 
 
 class Finding(BaseModel):
@@ -143,32 +133,50 @@ TRIED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": Trial, "descript
 """What a route that answers 201 documents besides."""
 
 
-async def publish(request: Request, work: Work) -> Response:
-    """Let the writer do the work; its answer comes when everything is on disk.
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Publishes what a request wants: for good, once for each idempotency key, or only as a trial."""
 
-    With `dry_run=true`, which only routes know that document it, nothing is done, and the answer says what would be.
-    """
-    if request.scope["query_string"] and _is_trial(request):
-        node, schemas = get_node(request), request.app.state.schemas
-        return json_answer(await read_in_thread(try_out, node, schemas, require_token(request), work), 200, {})
-    given = first_headers(request.scope).get(b"idempotency-key")
-    if given is None:
-        job = Job(require_token(request), work)
-    else:
-        key = given.decode("latin-1")
-        if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+    request: Request
+    key: str | None
+    is_dry_run: bool = False
+
+    async def publish(self, work: Work) -> Response:
+        """Let the writer do the work; its answer comes when everything is on disk.
+
+        In a dry run nothing is done, and the answer says what would be.
+        """
+        request, key = self.request, self.key
+        if (
+            key is not None
+            and not self.is_dry_run
+            and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable())
+        ):
             raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
-        job = Job(require_token(request), work, key, await _whole_request(request))
-    reply = await writer_of(request).ask(job)
-    federation_of(request).outbox.wake()
-    return answer(reply)
+        token = require_token(request)
+        if self.is_dry_run:
+            schemas = request.app.state.schemas
+            return json_answer(await read_in_thread(try_out, get_node(request), schemas, token, work), 200, {})
+        job = Job(token, work) if key is None else Job(token, work, key, await _whole_request(request))
+        reply = await writer_of(request).ask(job)
+        federation_of(request).outbox.wake()
+        return answer(reply)
 
 
-def _is_trial(request: Request) -> bool:
-    given = request.query_params.getlist("dry_run")
-    if given not in ([], ["true"], ["false"]):
+async def give_publisher(request: Request, key: IdempotencyKey = None) -> Publisher:
+    """For routes that always publish."""
+    return Publisher(request, key)
+
+
+async def give_trying_publisher(request: Request, key: IdempotencyKey = None, dry_run: DryRun = False) -> Publisher:
+    """For routes that can be tried without publishing."""
+    if request.scope["query_string"] and len(request.query_params.getlist("dry_run")) > 1:
         raise BadRequest("dry_run is true or false")
-    return given == ["true"]
+    return Publisher(request, key, dry_run)
+
+
+PublisherDependency = Annotated[Publisher, Depends(give_publisher)]
+TryingPublisherDependency = Annotated[Publisher, Depends(give_trying_publisher)]
 
 
 async def _whole_request(request: Request) -> bytes:

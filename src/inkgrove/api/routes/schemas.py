@@ -8,9 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import NodeDependency, get_node
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.instance_writes import IDEMPOTENCY
 from inkgrove.api.routes.models import Strict
-from inkgrove.api.routes.publishing import DRY_RUN, TRIED, body_of, publish, read_body, require_token
+from inkgrove.api.routes.publishing import TRIED, TryingPublisherDependency, body_of, read_body, require_token
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
@@ -89,14 +88,14 @@ _REFUSED = (
     status_code=201,
     response_model=PublishedVersion,
     responses=TRIED | responses(*_REFUSED),
-    openapi_extra={**body_of(NewSchema), "parameters": [IDEMPOTENCY, DRY_RUN]},
+    openapi_extra=body_of(NewSchema),
 )
-async def create_schema(request: Request) -> Response:
+async def create_schema(request: Request, publisher: TryingPublisherDependency) -> Response:
     """Begin a schema: its first version, in a log of its own."""
     body = await read_body(request, NewSchema)
     message = parse_schema_message(body.model_dump(exclude_none=True))
     assert isinstance(message, SchemaMeta)
-    return await publish(request, CreateSchema(message))
+    return await publisher.publish(CreateSchema(message))
 
 
 @router.post(
@@ -114,16 +113,18 @@ async def create_schema(request: Request) -> Response:
         core.LogEnded,
         core.Forked,
     ),
-    openapi_extra={**body_of(NewVersion), "parameters": [IDEMPOTENCY, DRY_RUN]},
+    openapi_extra=body_of(NewVersion),
 )
-async def add_version(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
+async def add_version(
+    request: Request, publisher: TryingPublisherDependency, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]
+) -> Response:
     """Add a version to a schema of one's own; an invalid one is refused and nothing is signed."""
     body = await read_body(request, NewVersion)
     work = AddVersion(_schema_id(author, log_id), parse_schema_message(body.model_extra or {}))
     await make_large(
         request, _compile_first, get_node(request), request.app.state.schemas, require_token(request), work
     )
-    return await publish(request, work)
+    return await publisher.publish(work)
 
 
 def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -> Response:

@@ -1,18 +1,15 @@
 """Routes of views: the list, pages of rows, outcomes, and for the administrator what is materialised."""
 
-import re
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.answers import json_answer, make_large
-from inkgrove.api.http.auth import CallerDependency, NodeDependency, get_node, token_of
+from inkgrove.api.http.auth import CallerDependency, NodeDependency, ReaderDependency
 from inkgrove.api.http.limits import read_in_thread
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.changes import get_watch
+from inkgrove.api.routes.changes import catch_up, get_watch
 from inkgrove.api.routes.models import (
     EXPENSIVE,
     READING,
@@ -49,10 +46,6 @@ from inkgrove.store.query import ViewRow
 router = APIRouter(tags=["views"])
 
 _MOST_WHERES: Final = 50
-_TEXTS: Final = ("sort", "cursor", "fields", "expand")
-_PLAIN: Final = frozenset({"limit", "count", *_TEXTS})
-_PLAIN_BYTES: Final = 4_000
-_SMALL_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,14}")
 Where = Annotated[
     list[str],
     Query(
@@ -104,8 +97,8 @@ def _schema(schema_id: SchemaId) -> dict[str, Any]:
     return {"author": schema_id.author.hex(), "log_id": schema_id.log_id}
 
 
-def get_question(
-    where: Where = [],  # noqa: B006  the framework copies it
+async def get_question(
+    where: Where = [],  # noqa: B006  it is copied
     sort: Annotated[Names | None, Query(description="Columns, `-` descends.", examples=["-created,subject"])] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[str | None, Query(description="`cursor` of the page before.", max_length=20_000)] = None,
@@ -140,69 +133,38 @@ _PAGE: Final[dict[str, Any]] = {
 async def show_view(
     request: Request,
     node: NodeDependency,
-    caller: CallerDependency,
+    reader: ReaderDependency,
     schema: SchemaPath,
     question: QuestionDependency,
     at_least: AtLeast = None,
 ) -> Response:
     """A page of the rows that the caller may see, of the one schema that has this name."""
-    await get_watch(request).catch_up(at_least)
+    await catch_up(request, node, reader, at_least)
     if question.expand:
-        return await make_large(request, _page, node, caller, schema, question)
-    return await run_in_threadpool(_page, node, caller, schema, question)
+        return await make_large(request, _page, node, reader, schema, question)
+    return await read_in_thread(_page, node, reader, schema, question)
 
 
 @router.get("/views/{author}/{log_id:int}", **_PAGE)
 async def show_view_of_schema(
     request: Request,
     node: NodeDependency,
-    caller: CallerDependency,
+    reader: ReaderDependency,
     author: AuthorPath,
     log_id: LogPath,
     question: QuestionDependency,
     at_least: AtLeast = None,
 ) -> Response:
     """A page of the rows that the caller may see."""
-    return await show_view(request, node, caller, f"{author}/{log_id}", question, at_least)
+    return await show_view(request, node, reader, f"{author}/{log_id}", question, at_least)
 
 
 def _split(text: str | None) -> list[str]:
     return [] if not text else text.split(",")
 
 
-async def show_view_plainly(request: Request) -> Response | None:
-    """The same without the framework, for parameters that are certainly good; None for any other request."""
-    name = request.scope["path"].removeprefix("/views/")
-    author, slash, log_id = name.partition("/")
-    if slash and not (_SMALL_NUMBER.fullmatch(log_id) and author):
-        return None
-    question = _plain_question(request.scope["query_string"])
-    if question is None:
-        return None
-    node = get_node(request)
-    at_once = not node.views.database.is_postgresql
-    if question.expand:
-        return await make_large(request, _page, node, token_of(request, node), name, question, at_once)
-    return await read_in_thread(_page, node, token_of(request, node), name, question, at_once)
-
-
-def _plain_question(query: bytes) -> Question | None:
-    if len(query) > _PLAIN_BYTES:
-        return None
-    given: dict[str, list[str]] = {}
-    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        given.setdefault(key, []).append(value)
-    where, limit, count = given.pop("where", []), given.get("limit", ["50"])[0], given.get("count", ["false"])[0]
-    if not given.keys() <= _PLAIN or any(len(values) > 1 for values in given.values()) or len(where) > _MOST_WHERES:
-        return None
-    if not (_SMALL_NUMBER.fullmatch(limit) and 1 <= int(limit) <= MAX_PAGE) or count not in ("true", "false"):
-        return None
-    sort, cursor, fields, expand = (given[name][0] if name in given else None for name in _TEXTS)
-    return get_question(where, sort, int(limit), cursor, fields, expand, count == "true")
-
-
-def _page(node: Node, asking: Caller | str | None, name: str, question: Question, at_once: bool = False) -> Response:
-    answer = ask(node, asking, name, question, at_once=at_once)
+def _page(node: Node, reader: str | None, name: str, question: Question) -> Response:
+    answer = ask(node, reader, name, question, at_once=not node.views.database.is_postgresql)
     return json_answer(
         {
             "schema": _schema(answer.view.schema_id),
