@@ -23,8 +23,7 @@ from bench.harness import Row
 from bench.verification import signed_log, slothmails
 from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
-from inkgrove.api.garbage import settle_garbage
-from inkgrove.api.logs import configure_logs
+from inkgrove.api.http import configure_logs, settle_garbage
 from inkgrove.core.entry import hash_entry, sign_entry
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import SecretKey

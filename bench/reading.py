@@ -48,11 +48,12 @@ MINUTE = 60_000_000
 _SERVE = """
 import sys, uvicorn
 from pathlib import Path
-from inkgrove.api.serving import make_config, open_app
+from inkgrove.api.app import make_app
+from inkgrove.api.http import make_config, open_app
 from inkgrove.node.settings import NodeSettings
 home, port = Path(sys.argv[1]), int(sys.argv[2])
 settings = NodeSettings(port=port, log_level="warning")
-uvicorn.Server(make_config(open_app(home, settings, home), settings)).run()
+uvicorn.Server(make_config(open_app(home, settings, home, make_app), settings)).run()
 """
 _SERVE_NOTHING = """
 import sys, uvicorn

@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.connections import StallTimer
-from inkgrove.api.patience import LEAST_RATE
+from inkgrove.api.http import LEAST_RATE, StallTimer
 from tests.node.test_operation import OPEN, create_and_sign_in
 from tests.support.node_processes import Serving
 

@@ -19,14 +19,13 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from inkgrove.api.app import ROUTERS
-from inkgrove.api.auth import get_caller
-from inkgrove.api.large_answers import (
+from inkgrove.api.http import (
     MOST_OF_NETWORK,
     MOST_WAITING_OF_NETWORK,
     THREADS,
     LargeAnswers,
+    get_caller,
 )
-from inkgrove.api.views import get_question
 from inkgrove.node.errors import TooMuchAtOnce
 from inkgrove.node.settings import NodeSettings
 from tests.support.node_processes import Serving
@@ -164,11 +163,11 @@ def test_answers_that_nobody_reads_are_bounded_and_leave_room_for_small_ones(ser
     ("address", "work"),
     [
         ("/", "inkgrove.pages.home.list_views"),
-        ("/views?count=true", "inkgrove.api.views.list_views"),
-        ("/views/texts/outcomes", "inkgrove.api.views.read_outcomes"),
-        ("/views/{schema}/outcomes", "inkgrove.api.views.read_outcomes"),
-        ("/views/texts/summary", "inkgrove.api.rot.summarise"),
-        ("/views/{schema}/summary", "inkgrove.api.rot.summarise"),
+        ("/views?count=true", "inkgrove.api.routes.views.list_views"),
+        ("/views/texts/outcomes", "inkgrove.api.routes.views.read_outcomes"),
+        ("/views/{schema}/outcomes", "inkgrove.api.routes.views.read_outcomes"),
+        ("/views/texts/summary", "inkgrove.api.routes.rot.summarise"),
+        ("/views/{schema}/summary", "inkgrove.api.routes.rot.summarise"),
         ("/pages/schemas", "inkgrove.pages.schemas.names_of_authors"),
         ("/pages/schemas/{schema}", "inkgrove.pages.schemas.name_of_author"),
         ("/pages/views/texts", "inkgrove.pages.views.ask"),
@@ -213,8 +212,8 @@ def test_dependencies_that_only_look_at_the_request_take_no_thread() -> None:
 
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     in_threads = {call for route in routes for call in calls(route.dependant) if not iscoroutinefunction(call)}
-    # The first asks the database who it is; the other is for views alone.
-    assert in_threads == {get_caller, get_question}
+    # It asks the database who it is.
+    assert in_threads == {get_caller}
     me = next(route for route in routes if route.path == "/me" and "GET" in (route.methods or ()))
     assert [call for call in calls(me.dependant) if not iscoroutinefunction(call)] == [get_caller]
 
@@ -259,7 +258,7 @@ def test_network_with_less_under_way_comes_first_and_one_alone_does_not_fill_the
 
 
 def test_who_waits_too_long_is_refused_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inkgrove.api.large_answers.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("inkgrove.api.http.answers.WAIT_SECONDS", 0.05)
     gate = threading.Event()
 
     def work() -> Response:

@@ -8,7 +8,7 @@ import pytest
 _PROGRAM = """
 import sys
 import structlog
-from inkgrove.api.logs import configure_logs
+from inkgrove.api.http import configure_logs
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.node.settings import NodeSettings
 

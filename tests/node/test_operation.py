@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from examples.demo.ports import free_port
-from inkgrove.api.problems import problem_facts
+from inkgrove.api.http import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import InkgroveError, InvalidSetting, UnknownSetting
 from inkgrove.node.errors import VaultLocked

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.watch import Watch
+from inkgrove.api.routes import Watch
 from inkgrove.node.errors import TooManyListeners
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

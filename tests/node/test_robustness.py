@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from inkgrove.api.bodies import BodyLimits
-from inkgrove.api.strict_json import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, check_json
+from inkgrove.api.http import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, BodyLimits, check_json
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.errors import BadJson, TooComplex
 from inkgrove.node.settings import NodeSettings

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.api.large_answers import MOST_WAITING, MOST_WAITING_OF_NETWORK
-from inkgrove.api.threads import BoundedThreads
-from inkgrove.api.turns import Bounds, FairThreads
+from inkgrove.api.http import MOST_WAITING, MOST_WAITING_OF_NETWORK, BoundedThreads, Bounds, FairThreads
 from inkgrove.node.errors import Busy, TooMuchAtOnce
 
 FIRST, SECOND, THIRD = "192.0.2.1", "198.51.100.2", "203.0.113.3"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event, select
 
-from inkgrove.api.problems import status_of
+from inkgrove.api.http import status_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.discovery import Discovery

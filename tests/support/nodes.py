@@ -12,8 +12,7 @@ import httpx
 import uvicorn
 from sqlalchemy import Connection, select
 
-from inkgrove.api.logs import configure_logs
-from inkgrove.api.serving import make_config
+from inkgrove.api.http import configure_logs, make_config
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

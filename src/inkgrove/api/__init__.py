@@ -1,1 +1,1 @@
-"""HTTP routes over the use cases of the node."""
+"""A node over HTTP: `http` is what every request goes through, `oauth` is for services, `routes` has the rest."""

@@ -3,54 +3,29 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from fastapi import Depends, FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from inkgrove import __version__
-from inkgrove.api import (
-    blobs,
-    changes,
-    consent,
-    entries,
-    federation,
-    fork_proofs,
-    identities,
-    instances,
-    operation,
-    proofs,
-    recovery,
-    relations,
-    replication,
-    requests,
-    rot,
-    schemas,
-    services,
-    sharing,
-    usage,
-    views,
-)
-from inkgrove.api.auth import require_good_token
-from inkgrove.api.bodies import BodyLimits, check_media_type
-from inkgrove.api.cors import Cors
-from inkgrove.api.fast_lane import FastLane, Reader
-from inkgrove.api.large_answers import LargeAnswers
-from inkgrove.api.methods import HeadAndOptions
-from inkgrove.api.metrics import Metrics
-from inkgrove.api.observing import Observing
-from inkgrove.api.openapi import set_openapi
-from inkgrove.api.parameters import check_parameters
-from inkgrove.api.problems import on_error, on_http_error, on_validation_error
-from inkgrove.api.proxies import ProxyHeaders, TrustedProxies
-from inkgrove.api.recording import Recording
-from inkgrove.api.watch import Watch
+from inkgrove.api.http.answers import LargeAnswers
+from inkgrove.api.http.auth import require_good_token
+from inkgrove.api.http.bodies import BodyLimits
+from inkgrove.api.http.connections import ProxyHeaders, TrustedProxies
+from inkgrove.api.http.dispatch import Dispatcher
+from inkgrove.api.http.middleware import Cors, HeadAndOptions, Recording
+from inkgrove.api.http.openapi import set_openapi
+from inkgrove.api.http.problems import on_error, on_http_error
+from inkgrove.api.http.telemetry import Metrics, Observing
+from inkgrove.api.oauth import ROUTERS as OAUTH
+from inkgrove.api.routes import ROUTERS as ROUTES
+from inkgrove.api.routes.changes import Watch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.federation import Federation
@@ -61,34 +36,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
 from inkgrove.node.writer import Writer
 
-ROUTERS: Final = (
-    identities.router,
-    services.router,
-    consent.router,
-    relations.router,
-    schemas.router,
-    instances.router,
-    sharing.router,
-    requests.router,
-    federation.router,
-    replication.router,
-    recovery.router,
-    fork_proofs.router,
-    entries.router,
-    views.router,
-    changes.router,
-    proofs.router,
-    blobs.router,
-    usage.router,
-    rot.router,
-    operation.router,
-)
-FAST: Final = (instances.create_instance, entries.publish_entries)
-FAST_READERS: Final[Mapping[Callable[..., Any], Reader]] = {
-    proofs.show: proofs.show_plainly,
-    views.show_view: views.show_view_plainly,
-    views.show_view_of_schema: views.show_view_plainly,
-}
+ROUTERS: Final = (*OAUTH, *ROUTES)
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -125,7 +73,6 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
         redoc_url=None,
         redirect_slashes=False,  # an address is right or a 404
         telemetry={"tracing": False, "metrics": False, "logs": False},  # we log and count ourselves: see Observing
-        dependencies=[Depends(check_parameters), Depends(check_media_type)],
         lifespan=lifespan,
     )
     bind_administrators(node)
@@ -138,13 +85,12 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     app.state.metrics = Metrics(node)
     app.state.watch = Watch(node)
     app.add_exception_handler(InkgroveError, on_error)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
     for router in ROUTERS:
         app.include_router(router)
     set_openapi(app, ROUTERS)
     # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
-    app.add_middleware(FastLane, routers=ROUTERS, endpoints=FAST, readers=FAST_READERS)
+    app.add_middleware(Dispatcher, routers=ROUTERS)
     app.add_middleware(Recording, access_log=node.access_log)
     app.add_middleware(BodyLimits, settings=node.settings, admit=partial(require_good_token, node))
     app.add_middleware(HeadAndOptions, routes=app.router.routes)

@@ -75,7 +75,7 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.garbage import settle_garbage  # noqa: PLC0415
+    from inkgrove.api.http import settle_garbage  # noqa: PLC0415
     from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415

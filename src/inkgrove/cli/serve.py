@@ -41,7 +41,7 @@ def serve(
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
-    from inkgrove.api import serving  # noqa: PLC0415
+    from inkgrove.api.http import serve as serve_node  # noqa: PLC0415
     from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
     from inkgrove.pages.site import make_site  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def serve(
     settings = _settings(host, port, workers)
     rot_policy = json.loads(policy_in_effect().render())
     site = partial(make_site, importer=find_importer(current().spark), rot_policy=rot_policy)
-    serving.serve(options.store_location, settings, options.home.resolve(), site, tell_ready)
+    serve_node(options.store_location, settings, options.home.resolve(), site, tell_ready)
 
 
 def up(

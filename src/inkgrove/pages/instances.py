@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.api.large_answers import make_large
+from inkgrove.api.http import make_large
 from inkgrove.core.certificate import shortest_path
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import InkgroveError

@@ -6,10 +6,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api import relations as relation_routes
-from inkgrove.api.forms import FormDependency
-from inkgrove.api.relations import Follower, Following
-from inkgrove.api.requests import named_instance, sender_of, show_request, show_requests
+from inkgrove.api.http import FormDependency
+from inkgrove.api.routes import Follower, Following, named_instance, sender_of, show_request, show_requests
+from inkgrove.api.routes import relations as relation_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting

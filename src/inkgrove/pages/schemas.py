@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.api.large_answers import make_large
+from inkgrove.api.http import make_large
 from inkgrove.core.errors import QueryTooExpensive
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome

@@ -4,9 +4,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from inkgrove.api.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
-from inkgrove.api.forms import FormDependency
-from inkgrove.api.threads import PASSWORDS
+from inkgrove.api.http import (
+    PASSWORDS,
+    AddressDependency,
+    FormDependency,
+    HostDependency,
+    NodeDependency,
+    check_origin,
+    cookie_of,
+)
 from inkgrove.node import errors, sessions
 from inkgrove.node.identities import show_identity
 from inkgrove.node.node import Node

@@ -6,8 +6,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from inkgrove.api.large_answers import make_large
-from inkgrove.api.problems import status_of
+from inkgrove.api.http import make_large, status_of
 from inkgrove.core.errors import BadFilter, QueryTooExpensive
 from inkgrove.node.errors import BadCursor
 from inkgrove.node.names import names_of_authors

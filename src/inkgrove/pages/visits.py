@@ -14,8 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from inkgrove.api.auth import check_origin, cookie_name, cookie_of, get_node, is_https
-from inkgrove.api.problems import note_internal, status_of
+from inkgrove.api.http import check_origin, cookie_name, cookie_of, get_node, is_https, note_internal, status_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
 from inkgrove.node import errors

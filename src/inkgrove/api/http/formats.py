@@ -1,0 +1,221 @@
+"""JSON bodies as RFC 8259 has them, and no others: what every route may rely on.
+
+Python's own reader takes NaN, lets the last of two keys win, makes infinity of 1e999 and hands on half surrogates,
+which nothing behind can store.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, NoReturn
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from starlette.types import Scope
+
+from inkgrove.node.errors import (
+    BadJson,
+    BadRequest,
+    OAuthInvalidRequest,
+    RequestTooLarge,
+    TooComplex,
+    UnsupportedMediaType,
+)
+
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 250_000
+"""More than any request needs; as empty lists they would take twenty times the memory of the body."""
+MAX_MEMBERS: Final = 1024
+"""Of one object: a message has 256 fields at most. Each unknown one would be an error of its own to the framework."""
+MAX_DIGITS: Final = 40
+"""Of an integer: no field holds one of more than 20, and to read a long one takes the square of its length."""
+FEW_VALUES: Final = 4096
+"""More than any body needs whose form the framework checks; see `check_media_type`."""
+
+
+def check_json(body: bytes) -> int:
+    """Raise unless the body is one strict JSON value, bounded in depth, values and members; how many values, about.
+
+    The number is exact if it is above `FEW_VALUES`.
+    """
+    values = body.count(b",") + body.count(b"[") + body.count(b"{")  # more than there are, if texts have such signs
+    if values > MAX_VALUES:
+        raise TooComplex(f"the body has more than {MAX_VALUES:,} values")
+    try:
+        value = _decoder.decode(body.decode())
+    except UnicodeDecodeError as err:
+        raise BadJson(f"the body is not UTF-8 at byte {err.start}") from err
+    except json.JSONDecodeError as err:
+        raise BadJson(f"the body is not JSON: {err.msg} at line {err.lineno}, column {err.colno}") from err
+    except RecursionError:
+        raise _too_deep() from None
+    # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
+        _walk(value)
+    return values if values <= FEW_VALUES else _count(value)
+
+
+def read_json(body: bytes) -> Any:
+    """Any JSON value."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    except ValueError as err:
+        raise BadRequest("the body is not JSON") from err
+
+
+def _count(value: Any) -> int:
+    level, count = [value], 0
+    while level:
+        count += len(level)
+        level = [below for item in level if isinstance(item, dict | list) for below in _parts(item)]
+    return count
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _walk(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.keys()
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, str):
+                _check_text(item)
+        if depth > MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
+            raise _too_deep()
+        level = below
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise BadJson("a text in the body contains U+0000")
+    try:
+        text.encode()
+    except UnicodeEncodeError as err:
+        raise BadJson("a text in the body contains half of a surrogate pair") from err
+
+
+def _too_deep() -> TooComplex:
+    return TooComplex(f"the body is nested more than {MAX_DEPTH} deep")
+
+
+def _make_map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_MEMBERS:
+        raise TooComplex(f"an object in the body has more than {MAX_MEMBERS:,} members")
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        # Counted in one pass: who sends the body is not known yet.
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise BadJson(f"the key {twice[:80]!r} stands twice in one object")
+    return made
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadJson(f"{name} is not JSON")
+
+
+def _make_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadJson(f"the number {text[:40]} is out of range")
+    return value
+
+
+def _make_integer(text: str) -> int:
+    if len(text) > MAX_DIGITS and len(text.lstrip("-")) > MAX_DIGITS:
+        raise TooComplex(f"an integer in the body has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_make_map, parse_constant=_refuse_constant, parse_float=_make_float, parse_int=_make_integer
+)
+
+
+FORM: Final = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES: Final = 32 * 1024
+_MAX_FIELDS: Final = 40
+
+Form = dict[str, str]
+
+
+def parse_form(encoded: bytes) -> Form:
+    """The fields of a form or query; one that is given twice is refused, as RFC 6749 wants."""
+    try:
+        pairs = parse_qsl(
+            encoded.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MAX_FIELDS,
+            encoding="utf-8",
+        )
+    except ValueError as err:  # also what is not UTF-8
+        raise OAuthInvalidRequest("the fields cannot be read") from err
+    form = dict(pairs)
+    if len(form) != len(pairs):
+        raise OAuthInvalidRequest("a parameter is given twice")
+    if any("\0" in value for value in form.values()):
+        raise OAuthInvalidRequest("a parameter holds a zero character")
+    return form
+
+
+async def read_form(request: Request) -> Form:
+    """The form in the body of a request."""
+    if media_type_of(request) != FORM:
+        raise UnsupportedMediaType(f"the body must be {FORM}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
+            raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes")
+    return parse_form(bytes(body))
+
+
+FormDependency = Annotated[Form, Depends(read_form)]
+
+
+def read_query(request: Request) -> Form:
+    """The query of a request."""
+    query: bytes = request.scope["query_string"]
+    if len(query) > MAX_FORM_BYTES:
+        raise RequestTooLarge(f"a query has at most {MAX_FORM_BYTES} bytes")
+    return parse_form(query)
+
+
+def form_body(needed: dict[str, str], optional: dict[str, str]) -> dict[str, object]:
+    """What the OpenAPI document says about a form: each field with a sentence."""
+    fields = {name: {"type": "string", "description": about} for name, about in (needed | optional).items()}
+    # A value that a sentence gives first, in backquotes, is an example of it.
+    example = {name: about.split("`")[1] if about.startswith("`") else "..." for name, about in needed.items()}
+    schema = {"type": "object", "properties": fields, "required": list(needed), "examples": [example]}
+    return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
+
+
+def first_headers(scope: Scope) -> dict[bytes, bytes]:
+    """The headers of a request as they came; of several with one name the first, as for the routes behind."""
+    return dict(reversed(scope["headers"]))
+
+
+def media_type_of(request: Request) -> str:
+    """The media type of a body without its parameters; empty if there is none."""
+    return media_type_in(first_headers(request.scope))
+
+
+def media_type_in(headers: Mapping[bytes, bytes]) -> str:
+    """The media type that headers name, without its parameters; empty if there is none."""
+    return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+
+
+def is_json(media_type: str) -> bool:
+    """Whether a body of this type is JSON."""
+    return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))

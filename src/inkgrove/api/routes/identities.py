@@ -1,0 +1,503 @@
+"""Routes of identities and sign-ins."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Request, Response
+from pydantic import BaseModel, Field, model_validator
+from starlette.concurrency import run_in_threadpool
+
+from inkgrove.api.http.auth import AddressDependency, CallerDependency, HostDependency, NodeDependency, TokenDependency
+from inkgrove.api.http.limits import PASSWORDS
+from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.federation import federation_of
+from inkgrove.api.routes.models import Fqdn, Password, SignedEntry, Strict
+from inkgrove.core.errors import BadKey, StaleEntry
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
+from inkgrove.federation.errors import FederationError, QuotaUsedUp
+from inkgrove.federation.serving import host_document, well_known_of
+from inkgrove.federation.well_known import FORMAT, NODE_PATH, PATH, render_well_known
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.reading import UNSET
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node import adoption, errors, identities, sessions
+from inkgrove.node.attempts import count_identity
+from inkgrove.node.entries import render_place
+from inkgrove.node.errors import NotAllowed, SignInRequired
+from inkgrove.node.name_rules import must_lead_here
+from inkgrove.node.node import Node
+from inkgrove.node.quotas import show_quota
+from inkgrove.node.scopes import find_schema_by_fqdn
+
+router = APIRouter(tags=["identities"])
+
+Name = Annotated[str, Field(max_length=255, examples=["Jane"])]
+Profile = Annotated[dict[str, Annotated[str, Field(max_length=10_000)]], Field(max_length=100)]
+
+
+LivesAt = Annotated[
+    str | None,
+    Field(
+        max_length=255,
+        examples=["joan.poem.ink"],
+        description="The name under which the identity lives now: what is held of its log 0 there is fetched first.",
+    ),
+]
+
+
+class WantedChallenge(Strict):
+    """The first key of an identity that is to be hosted, as 64 hex characters."""
+
+    lives_at: LivesAt = None
+
+    key: Annotated[
+        str,
+        Field(pattern="^[0-9a-f]{64}$", examples=["d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"]),
+    ]
+
+
+class LogPlace(BaseModel):
+    """What the next entry of log 0 must carry."""
+
+    author: str
+    log_id: int
+    seq_num: int
+    lipmaa_link: str | None
+    backlink: str | None
+    hash: str
+
+
+class ChallengeAnswer(BaseModel):
+    """What the key signs to prove itself, and until when that counts.
+
+    With `lives_at` also where log 0 goes on, and the payload of the newest document, in base64.
+    """
+
+    challenge: str
+    expires: str
+    next: LogPlace | None = None
+    document: str | None = None
+
+
+class Proof(Strict):
+    """A challenge of this node and the signature over it by the first key, as 128 hex characters."""
+
+    challenge: Annotated[str, Field(max_length=2000)]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$", examples=["00" * 64])]
+
+    def read(self) -> adoption.KeyProof:
+        """The same with the bytes of the signature."""
+        return adoption.KeyProof(self.challenge, bytes.fromhex(self.signature))
+
+
+class NewIdentity(Strict):
+    """An identity to be hosted; with `signed` (an entry of log 0) and `proof` the key stays with the client.
+
+    Entry 1 is only for a key that has never signed one; whoever lives elsewhere signs the next one and says `lives_at`.
+    """
+
+    fqdn: Fqdn
+    password: Password
+    name: Name | None = None
+    profile: Profile = Field(default_factory=dict)
+    signed: SignedEntry | None = None
+    proof: Proof | None = None
+    lives_at: LivesAt = None
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> "NewIdentity":
+        if self.signed is not None and (self.name is not None or self.profile):
+            raise ValueError("name and profile stand in the signed document")
+        if self.signed is None and (self.proof is not None or self.lives_at is not None):
+            raise ValueError("a proof, or where an identity lives, comes with a signed document")
+        return self
+
+
+class ChangedIdentity(Strict):
+    """What is to change; null removes name or profile. With `signed`, the next entry of log 0, the client says all."""
+
+    fqdn: Fqdn | None = None
+    name: Name | None = None
+    profile: Profile | None = None
+    signed: SignedEntry | None = None
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> "ChangedIdentity":
+        if self.signed is not None and self.model_fields_set != {"signed"}:
+            raise ValueError("everything stands in the signed document")
+        if "fqdn" in self.model_fields_set and self.fqdn is None:
+            raise ValueError("an identity has a name on its node: give another one, or leave `fqdn` out")
+        return self
+
+
+class SignIn(Strict):
+    """Name and password."""
+
+    fqdn: Fqdn
+    password: Password
+
+
+class NewPassword(Strict):
+    """The password so far, and the new one."""
+
+    old: Password
+    new: Password
+
+
+class KeyAnswer(BaseModel):
+    """A further key of an identity."""
+
+    key: str
+    revoked: list[tuple[int, int]] | None = None
+
+
+class IdentityAnswer(BaseModel):
+    """An identity and what its document says."""
+
+    id: str
+    fqdn: str
+    endpoint: str
+    name: str | None
+    profile: dict[str, str]
+    key: str
+    keys: list[KeyAnswer]
+    revision: int
+
+
+class MeAnswer(IdentityAnswer):
+    """The identity that asks, and for a service what it may do."""
+
+    scopes: list[str] | None
+
+
+class Session(BaseModel):
+    """A sign-in."""
+
+    token: str
+    expires: str
+
+
+class SchemaName(BaseModel):
+    """The schema that an FQDN stands for."""
+
+    author: str
+    log_id: int
+
+
+class NodeAnswer(BaseModel):
+    """Where an identity's node is reached, its own key, and that key's word that it serves the identity there."""
+
+    endpoint: str
+    key: str
+    proof: str
+
+
+class OfferedEntry(BaseModel):
+    """An entry of log 0, in base64."""
+
+    entry: str
+    payload: str | None = None
+
+
+class Discovery(BaseModel):
+    """Who is behind a name of this node: an identity with what proves it, a schema, or both."""
+
+    inkgrove: int
+    fqdn: str | None = None
+    id: str | None = None
+    node: NodeAnswer | None = None
+    log: list[OfferedEntry] | None = None
+    keys: list[OfferedEntry] | None = None
+    schema_: Annotated[SchemaName | None, Field(alias="schema")] = None
+
+
+def _render(identity: identities.Identity) -> dict[str, Any]:
+    document = identity.document
+    return {
+        "id": identity.id.hex(),
+        "fqdn": document.fqdn,
+        "endpoint": document.endpoint,
+        "name": document.name,
+        "profile": dict(document.profile),
+        "key": identity.key.hex(),
+        "keys": [{"key": item.key.hex(), "revoked": item.revoked} for item in document.keys],
+        "revision": identity.revision,
+    }
+
+
+_OWN = (errors.SignInRequired, errors.NotAllowed)
+
+
+_NAMES = (
+    errors.IdentityExists,
+    errors.BadName,
+    errors.ForeignName,
+    errors.NameElsewhere,
+    errors.ReservedName,
+    errors.NameLeft,
+    errors.BadDocument,
+    QuotaUsedUp,
+)
+
+
+async def _leads_here(request: Request, node: Node, fqdn: str, identity: IdentityId | None) -> bool:
+    """Whether the world leads to this node under a name that is taken only then; False for every other name."""
+    plain = identities.parse_fqdn(fqdn)
+    if not await run_in_threadpool(must_lead_here, node, plain, identity):
+        return False
+    return await federation_of(request).discovery.leads_here(plain)
+
+
+@contextmanager
+def _finding(lives_at: str) -> Iterator[None]:
+    """Say that an identity was not found where it is said to live, whatever the reason."""
+    try:
+        yield
+    except QuotaUsedUp:
+        raise
+    except FederationError as error:
+        text = f"the identity was not found at {lives_at[:253]}: {error.public_message}"
+        raise errors.UnknownHome(text, reason=error.code) from error
+
+
+@router.post(
+    "/identities/challenges",
+    status_code=201,
+    response_model=ChallengeAnswer,
+    responses=responses(*_OWN, errors.BadName, errors.UnknownHome, QuotaUsedUp),
+)
+async def make_challenge(
+    request: Request, node: NodeDependency, token: TokenDependency, body: WantedChallenge
+) -> dict[str, Any]:
+    """A challenge for whoever brings an identity: its first key signs it, within minutes, for one use."""
+    key = parse_public_key(body.key)
+    made = adoption.new_challenge(node, key)
+    answer: dict[str, Any] = {"challenge": made.text, "expires": str(Timestamp(made.expires))}
+    if body.lives_at is not None:
+        if node.settings.registration != "open":
+            (await run_in_threadpool(sessions.authenticate, node, token)).require_administrator()
+        with _finding(body.lives_at):
+            place, document = await federation_of(request).discovery.find_end(key, body.lives_at)
+        payload = b64encode(encode_message(document)).decode()
+        answer |= {"next": render_place(place), "document": payload}
+    return answer
+
+
+@router.post(
+    "/identities",
+    status_code=201,
+    response_model=IdentityAnswer,
+    responses=responses(
+        *_OWN,
+        *_NAMES,
+        errors.WeakPassword,
+        errors.UnprovedKey,
+        errors.LivesElsewhere,
+        errors.UnknownHome,
+        errors.TooManyAttempts,
+        StaleEntry,
+        errors.Busy,
+    ),
+)
+async def create_identity(
+    request: Request, node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewIdentity
+) -> dict[str, Any]:
+    """Host a new identity; the node keeps its key unless the client signs for itself."""
+    if node.settings.registration != "open":
+        caller.require_administrator()
+    elif not caller.is_administrator:
+        await run_in_threadpool(count_identity, node, address)
+    if body.signed is not None:
+        return await _adopt(request, node, address, body, body.signed.read())
+    leads_here = await _leads_here(request, node, body.fqdn, None)
+    register = partial(
+        identities.register_identity,
+        node,
+        body.fqdn,
+        body.password,
+        name=body.name,
+        profile=body.profile,
+        leads_here=leads_here,
+    )
+    return _render(await PASSWORDS.run(address, register))
+
+
+async def _adopt(
+    request: Request, node: Node, address: str, body: NewIdentity, signed: identities.SignedMessage
+) -> dict[str, Any]:
+    entry, document = identities.read_adoption(body.fqdn, signed)
+    proof = None if body.proof is None else body.proof.read()
+    await run_in_threadpool(adoption.check_key_proof, node, entry.author, document, signed.entry, proof)
+    discovery = federation_of(request).discovery
+    if body.lives_at is not None:
+        with _finding(body.lives_at):
+            await discovery.take_from(entry.author, body.lives_at)
+    else:
+        await discovery.look_again(entry.author)
+    leads_here = await _leads_here(request, node, body.fqdn, identity_of(entry.author))
+    adopt = partial(identities.adopt_proved, node, body.password, signed, entry, document, leads_here=leads_here)
+    return _render(await PASSWORDS.run(address, adopt))
+
+
+@router.get("/identities/{name}", response_model=IdentityAnswer, responses=responses(errors.UnknownIdentity))
+def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
+    """The document of a hosted identity, by name or id."""
+    return _render(identities.show_identity(node, identities.parse_identity_name(name)))
+
+
+@router.get("/me", response_model=MeAnswer, responses=responses(errors.SignInRequired))
+def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
+    """The identity that asks, or on whose behalf a service does."""
+    if caller.identity is None:
+        raise errors.SignInRequired("sign in first: POST /sessions with name and password")
+    scopes = None if caller.grant is None else sorted(map(str, caller.scopes))
+    return {**_render(identities.show_identity(node, caller.identity)), "scopes": scopes}
+
+
+@router.patch(
+    "/me",
+    response_model=IdentityAnswer,
+    responses=responses(*_OWN, *_NAMES, errors.TooManyNames, StaleEntry, errors.NoKeyHere),
+)
+async def change_me(
+    request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentity
+) -> dict[str, Any]:
+    """Publish a new document, if it says something new; a client that holds the key sends it signed."""
+    identity = caller.require_identity()
+    if body.signed is not None:
+        signed = body.signed.read()
+        wanted = identities.read_document(signed).fqdn
+        leads_here = await _leads_here(request, node, wanted, identity)
+        taken = await run_in_threadpool(identities.take_document, node, identity, signed, leads_here=leads_here)
+        return _render(taken)
+    leads_here = body.fqdn is not None and await _leads_here(request, node, body.fqdn, identity)
+    changed = await run_in_threadpool(
+        identities.change_identity,
+        node,
+        identity,
+        fqdn=UNSET if body.fqdn is None else body.fqdn,
+        name=body.name if "name" in body.model_fields_set else UNSET,
+        profile=(body.profile or {}) if "profile" in body.model_fields_set else UNSET,
+        leads_here=leads_here,
+    )
+    return _render(changed)
+
+
+@router.post(
+    "/me/keys",
+    status_code=201,
+    response_model=IdentityAnswer,
+    responses=responses(*_OWN, StaleEntry, errors.BadDocument, errors.NoKeyHere),
+)
+def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntry) -> dict[str, Any]:
+    """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
+    return _render(identities.add_key(node, caller.require_identity(), body.read()))
+
+
+@router.delete(
+    "/me/keys/{key}", response_model=IdentityAnswer, responses=responses(*_OWN, errors.UnknownIdentity, BadKey)
+)
+def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
+    """Revoke a further key; what is held of its logs now still counts."""
+    identity = caller.require_identity()
+    return _render(identities.revoke_key(node, identity, parse_public_key(key)))
+
+
+@router.post(
+    "/me/password",
+    status_code=204,
+    responses=responses(*_OWN, errors.WeakPassword, errors.TooManyAttempts, errors.Busy),
+)
+async def change_password(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPassword
+) -> Response:
+    """Set a new password; every sign-in ends."""
+    await PASSWORDS.run(address, _change_password, node, caller.require_identity(), address, body)
+    return Response(status_code=204)
+
+
+def _change_password(node: Node, identity: IdentityId, address: str, body: NewPassword) -> None:
+    # By the name that it signs in with: a document from elsewhere may name somebody else's.
+    sessions.check_own_password(node, identity, body.old, address)
+    sessions.change_password(node, identity, body.new)
+
+
+@router.post(
+    "/sessions",
+    status_code=201,
+    response_model=Session,
+    responses=responses(errors.BadPassword, errors.TooManyAttempts, errors.Busy),
+)
+async def sign_in(node: NodeDependency, address: AddressDependency, body: Annotated[SignIn, Body()]) -> dict[str, Any]:
+    """Sign in with a password; the token is that of the identity itself."""
+    token, expires = await PASSWORDS.run(address, sessions.sign_in, node, body.fqdn, body.password, address)
+    return {"token": token, "expires": str(Timestamp(expires))}
+
+
+@router.delete("/sessions/current", status_code=204, responses=responses(*_OWN))
+def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDependency) -> Response:
+    """End this sign-in."""
+    caller.require_identity()
+    if token is not None:
+        sessions.sign_out(node, token)
+    return Response(status_code=204)
+
+
+@router.get(
+    PATH,
+    response_model=Discovery,
+    response_model_exclude_none=True,
+    responses=responses(errors.UnknownIdentity),
+)
+def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
+    """Who is behind the name that the request was sent to: an identity with what proves it, a schema, or both."""
+    try:
+        schema: SchemaId | None = find_schema_by_fqdn(node, host)
+    except errors.OAuthInvalidScope:
+        schema = None
+    named = {"schema": {"author": schema.author.hex(), "log_id": schema.log_id}} if schema is not None else {}
+    try:
+        return {**render_well_known(well_known_of(node, host)), **named}
+    except errors.UnknownIdentity:
+        if not named:
+            raise
+    return {"inkgrove": FORMAT, **named}
+
+
+class HostDiscovery(BaseModel):
+    """Which node answers at a name, whether somebody lives there or not."""
+
+    inkgrove: int
+    fqdn: str
+    node: NodeAnswer
+
+
+@router.get(NODE_PATH, response_model=HostDiscovery, responses=responses(errors.BadName))
+def discover_node(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
+    """That this node answers at the name that the request was sent to; whoever wants that name here is asked for it."""
+    return host_document(node, host)
+
+
+class Measure(BaseModel):
+    """How much is used, and how much may be."""
+
+    used: int
+    limit: int
+
+
+class UsageAnswer(BaseModel):
+    """What an identity has stored on this node."""
+
+    entries: Measure
+    payload_bytes: Measure
+    blob_bytes: Measure
+
+
+@router.get("/me/usage", response_model=UsageAnswer, responses=responses(SignInRequired, NotAllowed))
+def show_usage(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
+    """How many entries, bytes of messages and bytes of blobs the identity has stored, and its quota of each."""
+    return show_quota(node, caller.require_identity()).render()

@@ -1,0 +1,144 @@
+"""Routes that read single instances: as they are, as they were, their history and their proof."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.responses import JSONResponse
+
+from inkgrove.api.http.answers import json_answer, make_large
+from inkgrove.api.http.auth import CallerDependency, NodeDependency, ReaderDependency
+from inkgrove.api.http.limits import read_in_thread
+from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.changes import catch_up
+from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocument
+from inkgrove.core.hashing import Hash
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages.instance import Delete
+from inkgrove.messages.proof import MEDIA_TYPE, encode_proof, render_proof
+from inkgrove.node.caller import Caller
+from inkgrove.node.documents import access_document, plain, row_document
+from inkgrove.node.errors import Behind, OutOfScope, PastTooLong, TooMuchAtOnce, UnknownInstance
+from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
+from inkgrove.node.node import Node
+from inkgrove.node.prove import prove_instance
+from inkgrove.node.query import parse_instance, show_instance
+from inkgrove.node.sessions import authenticate
+from inkgrove.store.owners import Owner
+from inkgrove.store.query import ViewRow
+from inkgrove.store.view_store import View
+
+router = APIRouter(tags=["instances"])
+
+InstancePath = Annotated[str, PathParameter(description="The instance's id in hex.", examples=["0040" + "7ac3" * 32])]
+_REFUSALS: Final = responses(UnknownInstance, OutOfScope, PastTooLong, TooMuchAtOnce)
+
+
+@router.get(
+    "/instances/{instance}",
+    response_class=JSONResponse,
+    responses={200: {"model": InstanceDocument}, **_REFUSALS, **responses(Behind)},
+)
+async def show(
+    request: Request,
+    node: NodeDependency,
+    reader: ReaderDependency,
+    instance: InstancePath,
+    as_of: Annotated[
+        int | None,
+        Query(description="As it was after this entry of its log.", ge=1, le=MAX_STORED_INTEGER, examples=[7]),
+    ] = None,
+    at_least: AtLeast = None,
+) -> Response:
+    """An instance with the entry behind each of its values."""
+    await catch_up(request, node, reader, at_least)
+    if as_of is not None:
+        return await make_large(request, _show_then, node, reader, instance, as_of)
+    if node.views.database.is_postgresql:
+        return await read_in_thread(_show_now, node, reader, instance)
+    # A look into some indexes of a file: a thread takes longer to wake up.
+    return _answer(*show_instance(node, reader, parse_instance(instance), at_once=True))
+
+
+def _show_then(node: Node, token: str | None, instance: str, as_of: int) -> Response:
+    return _answer(*show_instance_at(node, authenticate(node, token), parse_instance(instance), as_of))
+
+
+def _show_now(node: Node, token: str | None, instance: str) -> Response:
+    return _answer(*show_instance(node, token, parse_instance(instance)))
+
+
+def _answer(view: View, row: ViewRow, owner: Owner) -> Response:
+    return json_answer(
+        {
+            "schema": {"author": view.schema_id.author.hex(), "log_id": view.schema_id.log_id},
+            "version": view.version,
+            **row_document(row, owner),
+            "provenance": row.field_seq_nums,
+        }
+    )
+
+
+@router.get(
+    "/instances/{instance}/history",
+    response_class=JSONResponse,
+    responses={200: {"model": HistoryDocument}, **_REFUSALS},
+)
+async def show_history(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> Response:
+    """Every message of an instance in the order of its log, in the words of its own version, and its outcome."""
+    return await make_large(request, _history, node, caller, parse_instance(instance))
+
+
+def _history(node: Node, caller: Caller, instance: Hash) -> Response:
+    events = [_event(event) for event in read_history(node, caller, instance)]
+    return json_answer({"instance": instance.hex(), "history": events})
+
+
+def _event(event: Event) -> dict[str, Any]:
+    message, ruling = event.message, event.ruling
+    return {
+        "seq_num": event.seq_num,
+        "hash": event.hash.hex(),
+        "kind": None if message is None else type(message).__name__.lower(),
+        "version": None if message is None or message.schema is None else message.schema.version,
+        "fields": {} if message is None else plain(written_fields(message)),
+        "access": None if message is None or isinstance(message, Delete) else access_document(message.access),
+        "outcome": None if ruling is None else ruling.outcome.value,
+        "code": None if ruling is None else ruling.code,
+        "reason": None if ruling is None else ruling.reason,
+    }
+
+
+@router.get(
+    "/instances/{instance}/proof",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A file for `inkgrove proof verify`",
+            "content": {
+                MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+                "application/json": {"schema": {"type": "object"}},
+            },
+        },
+        **_REFUSALS,
+    },
+)
+async def show_proof(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> Response:
+    """The entries of an instance with payloads, and without payloads those that prove them; CBOR, or JSON if asked."""
+    is_json = "application/json" in request.headers.get("accept", "")
+    return await make_large(request, _proof, node, caller, parse_instance(instance), is_json)
+
+
+def _proof(node: Node, caller: Caller, name: Hash, is_json: bool) -> Response:
+    proof = prove_instance(node, caller, name)
+    suffix = "json" if is_json else "proof"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name.hex()[4:20]}.{suffix}"',
+        "Vary": "Accept, Authorization, Cookie",
+    }
+    data = render_proof(proof) if is_json else encode_proof(proof)
+    return Response(data, 200, headers, "application/json" if is_json else MEDIA_TYPE)

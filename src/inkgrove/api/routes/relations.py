@@ -1,0 +1,252 @@
+"""Routes of relations: who follows whom."""
+
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import AfterValidator, BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from inkgrove.api.http.auth import CallerDependency, NodeDependency
+from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.federation import federation_of
+from inkgrove.api.routes.models import Strict
+from inkgrove.core.keys import IdentityId
+from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
+from inkgrove.federation.federation import Federation
+from inkgrove.federation.relating import found_nowhere
+from inkgrove.federation.relations import is_final, tell_waiting
+from inkgrove.federation.requests import release_related
+from inkgrove.messages.reading import UNSET, Unset
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.node import errors, relations
+from inkgrove.node.accesses import record
+from inkgrove.node.caller import RELATIONS_READ, Caller
+from inkgrove.node.identities import parse_identity_name
+from inkgrove.node.name_rules import require_here
+from inkgrove.node.node import Node
+from inkgrove.store.peers import KnownIdentity, find_known
+from inkgrove.store.relations import Side, State, find_state
+
+router = APIRouter(tags=["relations"])
+
+
+def _is_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a group has printable characters only")
+    return text
+
+
+Group = Annotated[str, Field(min_length=1, max_length=64, examples=["friends"]), AfterValidator(_is_printable)]
+
+
+class Following(Strict):
+    """How to follow: the group that the follower puts it in, if any."""
+
+    group: Group | None = None
+
+
+class Follower(Strict):
+    """What becomes of a follower."""
+
+    state: Literal["accepted", "refused", "blocked"]
+    group: Group | None = None
+
+
+class Relation(BaseModel):
+    """A relation as one of its two identities sees it."""
+
+    side: Side
+    identity: str
+    fqdn: str | None
+    state: State
+    group: str | None
+    changed: str
+
+
+class Relations(BaseModel):
+    """Relations, ordered by side and id; `next` is the `after` of the next page."""
+
+    relations: list[Relation]
+    next: str | None
+
+
+class StateAnswer(BaseModel):
+    """How a relation stands now."""
+
+    state: State
+
+
+_MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
+_REFUSALS = responses(
+    errors.SignInRequired,
+    errors.NotAllowed,
+    errors.UnknownIdentity,
+    errors.NotRequested,
+    errors.OwnRelation,
+    BadAnswer,
+    PeerTimeout,
+)
+
+
+class Other:
+    """The other side of a relation, on this node or elsewhere; other nodes are waited for on the loop."""
+
+    def __init__(self, node: Node, federation: Federation, identity: IdentityId, known: KnownIdentity | None) -> None:
+        self._node, self._federation = node, federation
+        self.id, self._known = identity, known
+
+    async def tell(self, me: IdentityId) -> None:
+        """Let the other node know at once if it can be reached; if not, the outbox tells it later."""
+        if self._known is None:
+            return
+        try:
+            await tell_waiting(self._node, self._federation.transport, me, self._known)
+        except FederationError as error:
+            if is_final(error):
+                raise
+            self._federation.outbox.wake()
+
+    async def try_to_tell(self, me: IdentityId) -> None:
+        """The same where the move counts whatever the other says."""
+        with suppress(FederationError):
+            await self.tell(me)
+
+
+async def find_other(request: Request, node: Node, name: str, *, must_answer: bool) -> Other:
+    """Somebody by name or id; one elsewhere is asked for there if nothing is known of them, or if they must answer."""
+    federation = federation_of(request)
+    wanted = parse_identity_name(name)
+    try:
+        return Other(node, federation, await run_in_threadpool(require_here, node, wanted), None)
+    except errors.UnknownIdentity:
+        known = await _find_elsewhere(node, federation, wanted, must_answer=must_answer)
+        return Other(node, federation, known.id, known)
+
+
+async def _find_elsewhere(
+    node: Node, federation: Federation, name: str | IdentityId, *, must_answer: bool
+) -> KnownIdentity:
+    known = await run_in_threadpool(node.database.read, lambda connection: find_known(connection, name))
+    if known is not None and not must_answer:
+        return known
+    discovery = federation.discovery
+    try:
+        return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))
+    except FederationError as err:
+        if known is not None:
+            return known  # it hears of it when it is back
+        raise found_nowhere(name, err) from err
+
+
+async def _move(
+    node: Node, follower: IdentityId, followee: IdentityId, move: relations.Move, **facts: Any
+) -> State | None:
+    return await run_in_threadpool(
+        partial(relations.move_relation, node, follower, followee, move, tells=True, **facts)
+    )
+
+
+def _group(body: Strict | None, group: str | None) -> str | Unset | None:
+    return group if body is not None and "group" in body.model_fields_set else UNSET
+
+
+@router.get("/me/relations", response_model=Relations, responses=responses(errors.SignInRequired, errors.OutOfScope))
+def list_relations(
+    node: NodeDependency,
+    caller: CallerDependency,
+    after: Annotated[str | None, Query(pattern="^(followers|following):[0-9a-f]{64}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """Whom the identity follows, and who follows it; a service needs the scope `relations:read`."""
+    identity = _reader(caller)
+    start: tuple[Side, IdentityId] | None = None
+    if after is not None:
+        side, _, text = after.partition(":")
+        start = ("followers" if side == "followers" else "following"), IdentityId.fromhex(text)
+    found = relations.list_relations(node, identity, after=start, limit=limit)
+    record(node, caller, RELATIONS_READ, None)
+    rows = [
+        {
+            "side": item.side,
+            "identity": item.identity.hex(),
+            "fqdn": item.fqdn,
+            "state": relations.shown_state(item.side, item.state),
+            "group": item.group,
+            "changed": str(Timestamp(item.changed)),
+        }
+        for item in found
+    ]
+    return {"relations": rows, "next": f"{found[-1].side}:{found[-1].identity.hex()}" if len(found) == limit else None}
+
+
+def _reader(caller: Caller) -> IdentityId:
+    if caller.identity is None:
+        raise errors.SignInRequired(f"this needs the scope {RELATIONS_READ}")
+    if caller.grant is not None and RELATIONS_READ not in caller.scopes:
+        raise errors.OutOfScope(f"the service was not granted {RELATIONS_READ}")
+    return caller.identity
+
+
+@router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
+async def follow(
+    request: Request,
+    node: NodeDependency,
+    caller: CallerDependency,
+    name: str,
+    body: Annotated[Following | None, Body(examples=[{"group": "friends"}])] = None,
+) -> dict[str, Any]:
+    """Ask to follow somebody, by name or id, wherever they are; asking again brings both nodes in line."""
+    me = caller.require_identity()
+    group = _group(body, body.group if body is not None else None)
+    other = await find_other(request, node, name, must_answer=True)
+    state = await _move(node, me, other.id, "request", group=group)
+    await other.tell(me)
+    found = await run_in_threadpool(node.database.read, lambda connection: find_state(connection, me, other.id))
+    state = found or state
+    assert state is not None
+    return {"state": relations.shown_state("following", state)}
+
+
+@router.delete(
+    "/me/following/{name}",
+    status_code=204,
+    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+)
+async def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+    """Follow somebody no longer."""
+    me = caller.require_identity()
+    other = await find_other(request, node, name, must_answer=False)
+    await _move(node, me, other.id, "end")
+    await other.try_to_tell(me)
+    return Response(status_code=204)
+
+
+@router.put("/me/followers/{name}", response_model=StateAnswer, responses=_REFUSALS)
+async def answer_follower(
+    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Follower
+) -> dict[str, Any]:
+    """Accept, refuse or block somebody who asked to follow; put them into a group."""
+    me = caller.require_identity()
+    move = _MOVES[body.state]
+    other = await find_other(request, node, name, must_answer=False)
+    state = await _move(node, other.id, me, move, group=_group(body, body.group))
+    await other.try_to_tell(me)
+    if state == "accepted":
+        await run_in_threadpool(release_related, node, me, other.id)
+    return {"state": state}
+
+
+@router.delete(
+    "/me/followers/{name}",
+    status_code=204,
+    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+)
+async def remove_follower(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
+    """Let somebody follow no longer, or lift a block: they can ask again."""
+    me = caller.require_identity()
+    other = await find_other(request, node, name, must_answer=False)
+    await _move(node, other.id, me, "remove")
+    await other.try_to_tell(me)
+    return Response(status_code=204)

@@ -1,0 +1,190 @@
+"""Routes of rot: summaries of views, keeping a copy, fetching one again; and the other side of that between nodes."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from inkgrove.api.http.answers import make_large
+from inkgrove.api.http.auth import CallerDependency, NodeDependency
+from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
+from inkgrove.api.routes.instance_reads import InstancePath
+from inkgrove.api.routes.models import EXPENSIVE, READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
+from inkgrove.core.hashing import Hash
+from inkgrove.federation import errors as federation_errors
+from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
+from inkgrove.messages.delivery import MEDIA_TYPE
+from inkgrove.node.caller import Caller
+from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, TooMuchAtOnce, UnknownInstance
+from inkgrove.node.keeping import keep, let_go
+from inkgrove.node.node import Node
+from inkgrove.node.position import render_position
+from inkgrove.node.query import parse_instance
+from inkgrove.node.summary import summarise
+from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.summaries import summary_document, together
+
+router = APIRouter(tags=["rot"])
+
+
+class FieldSummaryDocument(BaseModel):
+    """What is known of the values of a field."""
+
+    count: Annotated[int, Field(description="Values that are not null.", examples=[12])]
+    sum: float | None = None
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    quantiles: Annotated[dict[str, float] | None, Field(examples=[{"0.25": 1.0, "0.50": 3.0, "0.75": 4.0}])] = None
+    rank_error: Annotated[float | None, Field(description="Quantiles are off by at most this share of ranks.")] = None
+    distinct: Annotated[int | None, Field(description="Different values; of numbers not counted.")] = None
+    distinct_error: Annotated[float | None, Field(description="By which share `distinct` may be off.")] = None
+
+
+class PartDocument(BaseModel):
+    """A summary of some rows."""
+
+    count: Annotated[int, Field(examples=[12])]
+    fields: dict[str, FieldSummaryDocument]
+
+
+class CookedDocument(PartDocument):
+    """A summary of rows that are no longer here."""
+
+    bytes: Annotated[int, Field(description="That they took.", examples=[20480])]
+    months: Annotated[list[str], Field(description="In which they came.", examples=[["2026-10"]])]
+
+
+class SummaryDocument(BaseModel):
+    """A view in numbers."""
+
+    name: Annotated[str | None, Field(examples=["slothmail"])]
+    version: Annotated[int, Field(examples=[4])]
+    exact: Annotated[PartDocument, Field(description="Over the rows that the caller may see.")]
+    cooked: Annotated[CookedDocument, Field(description="Over what has rotted and the caller could see then.")]
+    together: Annotated[PartDocument, Field(description="What can be added up of both.")]
+
+
+class FetchedDocument(BaseModel):
+    """A copy that is whole again."""
+
+    instance: Annotated[str, Field(examples=["0040" + "7ac3" * 32])]
+    position: Annotated[str, Field(description="For `at_least`: when the view has seen it.", examples=["pVxH0Zr7c1"])]
+
+
+_SUMMARY: Final[dict[str, Any]] = {
+    "response_class": JSONResponse,
+    "responses": {200: {"model": SummaryDocument}, **READING, **responses(*EXPENSIVE, TooMuchAtOnce)},
+}
+
+
+@router.get("/views/{schema}/summary", **_SUMMARY)
+async def show_summary(
+    request: Request, node: NodeDependency, caller: CallerDependency, schema: SchemaPath
+) -> Response:
+    """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
+    return await make_large(request, _summary, node, caller, schema)
+
+
+@router.get("/views/{author}/{log_id:int}/summary", **_SUMMARY)
+async def show_summary_of_schema(
+    request: Request, node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath
+) -> Response:
+    """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
+    return await make_large(request, _summary, node, caller, f"{author}/{log_id}")
+
+
+def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
+    found = summarise(node, caller, name)
+    cooked = {
+        **summary_document(found.cooked),
+        "bytes": found.cooked.bytes,
+        "months": list(found.cooked.months),
+    }
+    return JSONResponse(
+        {
+            "name": found.view.name,
+            "version": found.view.version,
+            "exact": summary_document(found.exact),
+            "cooked": cooked,
+            "together": summary_document(together(found.exact, found.cooked)),
+        }
+    )
+
+
+@router.put(
+    "/instances/{instance}/keep",
+    status_code=204,
+    responses=responses(SignInRequired, NotAllowed, UnknownInstance, OutOfScope),
+)
+def keep_copy(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
+    """Keep an instance that the caller may see: rot does not touch it, unless its owner lets it expire."""
+    keep(node, caller, parse_instance(instance))
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/instances/{instance}/keep", status_code=204, responses=responses(SignInRequired, NotAllowed, UnknownInstance)
+)
+def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
+    """Keep it no longer."""
+    let_go(node, caller, parse_instance(instance))
+    return Response(status_code=204)
+
+
+def fetching_of(request: Request, node: Node) -> Fetching:
+    """What this node asks others with."""
+    federation = federation_of(request)
+    return Fetching(node, federation.transport, federation.discovery)
+
+
+@router.post(
+    "/instances/{instance}/fetch",
+    response_class=JSONResponse,
+    responses={
+        200: {"model": FetchedDocument},
+        **responses(
+            SignInRequired,
+            NotAllowed,
+            UnknownInstance,
+            NoSuchCopy,
+            NotRotted,
+            BadParcel,
+            federation_errors.NotGivenAgain,
+            federation_errors.NoIdentityThere,
+            federation_errors.BadAnswer,
+            federation_errors.PeerTimeout,
+        ),
+    },
+)
+async def fetch_copy(
+    request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
+) -> JSONResponse:
+    """Bring back a copy that has rotted, whole, from the node of its owner, which decides whether it gives it."""
+    identity = caller.require_identity()
+    name = parse_instance(instance)
+    await fetch_again(fetching_of(request, node), identity, name)
+    offset = await run_in_threadpool(node.store.newest_offset)
+    return JSONResponse({"instance": name.hex(), "position": render_position(node.vault, offset)})
+
+
+@router.get(
+    PATH + "/{instance}",
+    response_class=Response,
+    responses={
+        200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: BINARY}},
+        **responses(*SIGNED, UnknownInstance, TooMuchAtOnce),
+    },
+)
+async def give_copy(request: Request, node: NodeDependency, instance: InstancePath) -> Response:
+    """Give another node an instance again, whole, in the name of an identity that may have it."""
+    sender = await admit(request, b"")
+    return await make_within_quota(request, sender.node_key, _copy, node, sender, parse_instance(instance))
+
+
+def _copy(node: Node, sender: KnownIdentity, instance: Hash) -> Response:
+    return Response(offer(node, sender, instance), media_type=MEDIA_TYPE)
