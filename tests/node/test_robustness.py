@@ -386,7 +386,7 @@ def test_more_names_than_recipients_are_not_looked_up(serving: Serving) -> None:
     signed_in, address = sign_in(serving, "names.haiku.ink"), "/instances/0040" + "ab" * 64
     names = [f"a{number}.nowhere.example" for number in range(1025)]
     merge = {"access": {"mode": "closed", "to": names}}
-    steps = [{"op": "add", "path": "/access/to/-", "value": name} for name in names]
+    steps = [{"op": "add", "path": "/access/to/-", "value": names[half::2]} for half in range(2)]
     for kind, patch in {"merge-patch": merge, "json-patch": steps}.items():
         headers = {**signed_in, "Content-Type": f"application/{kind}+json"}
         answer = serving.client.patch(address, content=json.dumps(patch), headers=headers)

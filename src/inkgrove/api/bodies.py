@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from fastapi import params
 from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.memory import MemoryBudget
 from inkgrove.api.patience import Patience
 from inkgrove.api.problems import RequestProblem, problem
-from inkgrove.api.strict_json import FEW_VALUES, MAX_VALUES, check_json
+from inkgrove.api.strict_json import FEW_VALUES, MAX_VALUES, parse_json
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.fork_proofs import PATH as FORKS
 from inkgrove.federation.offering import ENTRIES_PATH
@@ -41,7 +41,7 @@ _LARGER: Final = {ENTRIES_PATH: _MIB, OWN_ENTRIES_PATH: _MIB}
 _SMALL: Final = 64 * 1024
 """Up to this size a body is read for anybody, and JSON checked where we are: a thread costs more."""
 _MOST_ADMITTED: Final = 256 * _MIB
-_MOST_ADMITTED_OF_NETWORK: Final = 128 * _MIB
+_MOST_ADMITTED_OF_NETWORK: Final = 96 * _MIB
 _MOST_OF_NODES: Final = 192 * _MIB
 _MOST_OF_NODES_OF_NETWORK: Final = 64 * _MIB
 _VALUE_BYTES: Final = 128
@@ -49,7 +49,10 @@ _VALUE_BYTES: Final = 128
 _CHARACTER_BYTES: Final = 4
 """What a character takes if one of its text is beyond U+FFFF."""
 _VALUES: Final = "inkgrove.json_values"
+_PARSED: Final = "inkgrove.json"
 _BODY: Final = "inkgrove.body"
+_PARSERS: Final = ThreadPoolExecutor(1, "parsing")
+"""Reads large JSON bodies one after another: several at once take no less time, and the interpreter from all others."""
 
 
 class BodyLimits:
@@ -120,10 +123,14 @@ class BodyLimits:
             return body.receive
         content = await body.read()
         if content:
-            is_small = len(content) <= _SMALL
-            if not is_small:
+            if len(content) <= _SMALL:
+                parsed, scope[_VALUES] = parse_json(content)
+            else:
                 body.hold_parsed(content)
-            scope[_VALUES] = check_json(content) if is_small else await run_in_threadpool(check_json, content)
+                loop = asyncio.get_running_loop()
+                parsed, scope[_VALUES] = await loop.run_in_executor(_PARSERS, parse_json, content)
+            if media_type.endswith("+json"):  # a patch; what is of another type is read by a model
+                scope[_PARSED] = parsed
         return _Replay(content, receive).receive
 
     def _limit(self, path: str) -> "_Limit":
@@ -221,6 +228,14 @@ class _Replay:
         message = {"type": "http.request", "body": self._content, "more_body": False}
         self._content = None
         return message
+
+
+def parsed_body(request: Request) -> Any:
+    """Return the JSON value of a body whose media type ends with `+json`, which was read already; None if it is empty.
+
+    It can be taken once: whoever does not need it any longer lets go of it.
+    """
+    return request.scope.pop(_PARSED, None)
 
 
 def first_headers(scope: Scope) -> dict[bytes, bytes]:

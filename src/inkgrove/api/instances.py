@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from inkgrove.api.bodies import media_type_of
+from inkgrove.api.bodies import media_type_of, parsed_body
 from inkgrove.api.problems import responses
-from inkgrove.api.publishing import DRY_RUN, TRIED, Strict, Trial, body_of, instance_of, publish, read_body, read_json
+from inkgrove.api.publishing import DRY_RUN, TRIED, Strict, Trial, body_of, instance_of, publish, read_body
 from inkgrove.api.recipients import find_elsewhere, find_or_wait, names_in, without
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
@@ -211,10 +211,12 @@ async def patch_instance(request: Request, instance: str, history: History = Non
     media_type = media_type_of(request)
     if media_type not in (JSON_PATCH, MERGE_PATCH):
         raise UnsupportedMediaType(f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
-    patch = read_json(await request.body())
-    await find_elsewhere(request, _named_in_patch(patch))
+    if not await request.body():
+        raise BadRequest("the body is not JSON")
+    patch = parsed_body(request)
     if media_type == JSON_PATCH:
-        check_operations(patch)  # it would take memory while it waits for its turn
+        check_operations(patch)  # before anything is done for each of them
+    await find_elsewhere(request, _named_in_patch(patch))
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
     work = ChangeInstance(instance_of(instance), lambda document: apply(document, patch), history)
     return await publish(request, work)

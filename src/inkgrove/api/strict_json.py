@@ -28,6 +28,11 @@ def check_json(body: bytes) -> int:
 
     The number is exact if it is above `FEW_VALUES`.
     """
+    return parse_json(body)[1]
+
+
+def parse_json(body: bytes) -> tuple[Any, int]:
+    """Return the value of a body that `check_json` takes, and how many values it has; raises what that raises."""
     values = body.count(b",") + body.count(b"[") + body.count(b"{")  # more than there are, if texts have such signs
     if values > MAX_VALUES:
         raise TooComplex(f"the body has more than {MAX_VALUES:,} values")
@@ -42,7 +47,7 @@ def check_json(body: bytes) -> int:
     # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
         _walk(value)
-    return values if values <= FEW_VALUES else _count(value)
+    return value, values if values <= FEW_VALUES else _count(value)
 
 
 def _count(value: Any) -> int:

@@ -54,6 +54,7 @@ AtLeast = Annotated[
     str | None, Query(description="A position token: wait until the view has seen that write.", max_length=MAX_TOKEN)
 ]
 _MOST_WHERES: Final = 50
+_MANY_ROWS: Final = 200
 _TEXTS: Final = ("sort", "cursor", "fields", "expand")
 _PLAIN: Final = frozenset({"limit", "count", *_TEXTS})
 _PLAIN_BYTES: Final = 4_000
@@ -161,7 +162,7 @@ async def show_view(
 ) -> Response:
     """A page of the rows that the caller may see, of the one schema that has this name."""
     await get_watch(request).catch_up(at_least)
-    if question.expand:
+    if _is_large(question):
         return await make_large(request, _page, node, caller, schema, question)
     return await run_in_threadpool(_page, node, caller, schema, question)
 
@@ -180,6 +181,11 @@ async def show_view_of_schema(
     return await show_view(request, node, caller, f"{author}/{log_id}", question, at_least)
 
 
+def _is_large(question: Question) -> bool:
+    """Whether a page may take long to make: then few are made at a time."""
+    return bool(question.expand) or question.limit > _MANY_ROWS
+
+
 def _split(text: str | None) -> list[str]:
     return [] if not text else text.split(",")
 
@@ -195,7 +201,7 @@ async def show_view_plainly(request: Request) -> Response | None:
         return None
     node = get_node(request)
     at_once = not node.views.database.is_postgresql
-    if question.expand:
+    if _is_large(question):
         return await make_large(request, _page, node, token_of(request, node), name, question, at_once)
     return await read_in_thread(_page, node, token_of(request, node), name, question, at_once)
 
