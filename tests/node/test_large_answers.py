@@ -3,15 +3,17 @@
 import asyncio
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi import Request, Response
@@ -219,6 +221,40 @@ def test_dependencies_that_only_look_at_the_request_take_no_thread() -> None:
 
 
 # Whose turn it is
+
+
+class _Full(LargeAnswers):
+    """Has no room for anything."""
+
+    async def make(self, request: Request, work: Callable[..., Response], *arguments: Any) -> Response:
+        raise TooMuchAtOnce("full", retry_after=5)
+
+
+def test_large_pages_and_schemas_are_large_answers_and_small_pages_are_not(tmp_path: Path) -> None:
+    with RunningNode(tmp_path, tmp_path) as running, Person(running, "jane.haiku.ink") as jane:
+        schema = make_schema(jane, "texts", [{"text": {"action": "create", "type": "text"}}])
+        assert running.node.store.register(schema_id(schema))
+        build_views(running.node)
+        cast(Any, running.server.config.app).state.large_answers = _Full()
+        for target, status in (
+            (f"/schemas/{schema}", 503),
+            (f"/views/{schema}?limit=200", 200),
+            (f"/views/{schema}?limit=201", 503),
+            (f"/views/{schema}?limit=201&at_least={jane.get('/publish/next').json()['position']}", 503),
+        ):
+            assert running.anybody.get(target).status_code == status, target
+
+
+def test_serving_process_lets_the_event_loop_interrupt_what_computes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from inkgrove.api.app import make_app;"
+        "from inkgrove.api.http import open_app;"
+        "from inkgrove.node.settings import NodeSettings;"
+        f"app = open_app(Path({str(tmp_path)!r}), NodeSettings(), Path({str(tmp_path)!r}), make_app);"
+        "app.state.node.close(); print(sys.getswitchinterval())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(told) == 0.001
 
 
 def request_from(address: str) -> Request:

@@ -187,6 +187,12 @@ def test_patch_that_changes_nothing_makes_no_entry(shared: RunningNode, jane: Pe
         ([{"op": "replace", "path": "/fields/none", "value": 4}], 409, "publish.patch-failed"),
         ([{"op": "jump", "path": "/fields"}], 400, "publish.bad-patch"),
         ({"op": "add"}, 400, "publish.bad-patch"),
+        # Counted before anything is done for each step: nobody looks for these people.
+        (
+            [{"op": "add", "path": "/access/to/-", "value": f"n{n}.nowhere.example"} for n in range(1_001)],
+            400,
+            "publish.bad-patch",
+        ),
         ([{"op": "add", "path": "/fields/none", "value": 1}], 422, "instance.unknown-field"),
         ([{"op": "replace", "path": "/fields/stars", "value": "x"}], 422, "instance.wrong-type"),
         ([{"op": "add", "path": "/instance", "value": "x"}], 422, "publish.bad-document"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from inkgrove.api.http import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, BodyLimits, check_json
+from inkgrove.api.http import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, BodyLimits, parse_json
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.errors import BadJson, TooComplex
 from inkgrove.node.settings import NodeSettings
@@ -75,7 +75,7 @@ def sign_in(serving: Serving, fqdn: str) -> dict[str, str]:
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadJson):
-        check_json(body)
+        parse_json(body)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
     ],
 )
 def test_json_is_taken(body: bytes) -> None:
-    check_json(body)
+    parse_json(body)
 
 
 @pytest.mark.parametrize(
@@ -107,26 +107,26 @@ def test_json_is_taken(body: bytes) -> None:
 )
 def test_nesting_number_of_values_and_length_of_integers_are_bounded(body: bytes) -> None:
     with pytest.raises(TooComplex):
-        check_json(body)
+        parse_json(body)
 
 
 def test_duplicate_behind_many_keys_is_found_in_one_pass() -> None:
     keys = ",".join(f'"k{number}":0' for number in range(MAX_MEMBERS - 1))
     with pytest.raises(BadJson, match="'k1022' stands twice"):
-        check_json(f'{{{keys},"k1022":0}}'.encode())
+        parse_json(f'{{{keys},"k1022":0}}'.encode())
 
 
 def test_object_has_so_many_members() -> None:
     keys = ",".join(f'"k{number}":0' for number in range(MAX_MEMBERS))
-    check_json(f'{{"a":{{{keys}}}}}'.encode())
+    parse_json(f'{{"a":{{{keys}}}}}'.encode())
     for body in (f'{{{keys},"a":0}}', f'{{"a":[{{{keys},"a":0}}]}}', f'{{{keys},"k0":0}}'):
         with pytest.raises(TooComplex, match="1,024 members"):
-            check_json(body.encode())
+            parse_json(body.encode())
 
 
 def test_commas_in_texts_are_no_values() -> None:
-    assert check_json(json.dumps({"a": "," * 100_000, "b": [1, 2]}).encode()) == 5
-    assert check_json(b"[" + b"0," * 9999 + b"0]") == 10_001
+    assert parse_json(json.dumps({"a": "," * 100_000, "b": [1, 2]}).encode())[1] == 5
+    assert parse_json(b"[" + b"0," * 9999 + b"0]")[1] == 10_001
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_more_names_than_recipients_are_not_looked_up(serving: Serving) -> None:
     signed_in, address = sign_in(serving, "names.haiku.ink"), "/instances/0040" + "ab" * 64
     names = [f"a{number}.nowhere.example" for number in range(1025)]
     merge = {"access": {"mode": "closed", "to": names}}
-    steps = [{"op": "add", "path": "/access/to/-", "value": name} for name in names]
+    steps = [{"op": "add", "path": "/access/to/-", "value": names[half::2]} for half in range(2)]
     for kind, patch in {"merge-patch": merge, "json-patch": steps}.items():
         headers = {**signed_in, "Content-Type": f"application/{kind}+json"}
         answer = serving.client.patch(address, content=json.dumps(patch), headers=headers)

@@ -26,7 +26,7 @@ from inkgrove.api.http.auth import (
 )
 from inkgrove.api.http.bodies import BodyLimits
 from inkgrove.api.http.connections import StallTimer, TrustedProxies
-from inkgrove.api.http.formats import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, FormDependency, check_json
+from inkgrove.api.http.formats import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, FormDependency, parse_json
 from inkgrove.api.http.limits import LEAST_RATE, PASSWORDS, BoundedThreads, Bounds, FairThreads
 from inkgrove.api.http.problems import (
     MEDIA_TYPE,
@@ -63,7 +63,6 @@ __all__ = [
     "RequestProblem",
     "StallTimer",
     "TrustedProxies",
-    "check_json",
     "check_origin",
     "configure_logs",
     "cookie_name",
@@ -76,6 +75,7 @@ __all__ = [
     "note_internal",
     "on_http_error",
     "open_app",
+    "parse_json",
     "problem_facts",
     "serve",
     "settle_garbage",

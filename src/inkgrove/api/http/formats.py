@@ -34,10 +34,10 @@ FEW_VALUES: Final = 4096
 """More than any body needs whose form the framework checks; see `check_media_type`."""
 
 
-def check_json(body: bytes) -> int:
-    """Raise unless the body is one strict JSON value, bounded in depth, values and members; how many values, about.
+def parse_json(body: bytes) -> tuple[Any, int]:
+    """Return the value of a body, and about how many values are in it: exactly, if there are more than `FEW_VALUES`.
 
-    The number is exact if it is above `FEW_VALUES`.
+    Raises `BadJson` unless it is one strict JSON value, `TooComplex` beyond the bounds of depth, values and members.
     """
     values = body.count(b",") + body.count(b"[") + body.count(b"{")  # more than there are, if texts have such signs
     if values > MAX_VALUES:
@@ -53,7 +53,7 @@ def check_json(body: bytes) -> int:
     # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
         _walk(value)
-    return values if values <= FEW_VALUES else _count(value)
+    return value, values if values <= FEW_VALUES else _count(value)
 
 
 def read_json(body: bytes) -> Any:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -67,6 +68,7 @@ def open_app(place: Path | str, settings: NodeSettings, home: Path, make: MakeAp
     configure_logs(settings)
     app = make(Node(place, settings, home=home), closes_node=True)
     settle_garbage()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     return app
 
 
@@ -94,6 +96,11 @@ def make_config(app: FastAPI | Callable[[], FastAPI], settings: NodeSettings) ->
 
 _START_SECONDS: Final = 60
 """How long a process may take to start or to answer its parent; a busy machine takes more than uvicorn's five."""
+_SWITCH_SECONDS: Final = 0.001
+"""How long a thread that computes keeps the interpreter when another one wants it; Python's default is five times that.
+
+The event loop gives it away with every piece that it reads from a connection, and waits that long to get it back.
+"""
 _GATHERED_BYTES: Final = 16 * 1024
 _LAST_SECONDS: Final = 30.0
 """How long the end of an answer may wait to be read once the connection is to be closed."""

@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field
 
 from inkgrove.api.http.answers import json_answer, make_large
 from inkgrove.api.http.auth import CallerDependency, NodeDependency
-from inkgrove.api.http.formats import media_type_of, read_json
+from inkgrove.api.http.bodies import parsed_body
+from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import Strict
 from inkgrove.api.routes.publishing import (
@@ -231,10 +232,12 @@ async def patch_instance(
     media_type = media_type_of(request)
     if media_type not in (JSON_PATCH, MERGE_PATCH):
         raise UnsupportedMediaType(f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
-    patch = read_json(await request.body())
-    await find_elsewhere(request, _named_in_patch(patch))
+    if not await request.body():
+        raise BadRequest("the body is not JSON")
+    patch = parsed_body(request)
     if media_type == JSON_PATCH:
-        check_operations(patch)  # it would take memory while it waits for its turn
+        check_operations(patch)  # before anything is done for each of them
+    await find_elsewhere(request, _named_in_patch(patch))
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
     work = ChangeInstance(parse_instance(instance), lambda document: apply(document, patch), history)
     return await publisher.publish(work)

@@ -1,12 +1,13 @@
 """Routes of schemas: published by content, shown with their versions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from inkgrove.api.http.answers import make_large
-from inkgrove.api.http.auth import NodeDependency, get_node
+from inkgrove.api.http.answers import json_answer, make_large
+from inkgrove.api.http.auth import get_node
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import Strict
 from inkgrove.api.routes.publishing import TRIED, TryingPublisherDependency, body_of, read_body, require_token
@@ -144,16 +145,20 @@ def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -
 
 
 @router.get(
-    "/schemas/{author}/{log_id}", response_model=None, responses=responses(errors.UnknownSchemaLog, errors.BadRequest)
+    "/schemas/{author}/{log_id}",
+    response_class=JSONResponse,
+    responses=responses(errors.UnknownSchemaLog, errors.BadRequest, errors.TooMuchAtOnce),
 )
-def show_schema(
-    request: Request, node: NodeDependency, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]
-) -> dict[str, Any]:
+async def show_schema(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
     """A schema with its known versions and their fields."""
-    schema = request.app.state.schemas.read(_schema_id(author, log_id))
+    return await make_large(request, _show_schema, request.app.state.schemas, _schema_id(author, log_id))
+
+
+def _show_schema(schemas: Schemas, schema_id: SchemaId) -> Response:
+    schema = schemas.read(schema_id)
     if not schema.versions:
         raise UnknownSchemaLog(f"no schema is held at {schema.id}", schema=str(schema.id))
-    return render_schema(schema)
+    return json_answer(render_schema(schema))
 
 
 def _schema_id(author: str, log_id: int) -> SchemaId:

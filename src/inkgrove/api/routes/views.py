@@ -46,6 +46,7 @@ from inkgrove.store.query import ViewRow
 router = APIRouter(tags=["views"])
 
 _MOST_WHERES: Final = 50
+_MANY_ROWS: Final = 200
 Where = Annotated[
     list[str],
     Query(
@@ -140,7 +141,7 @@ async def show_view(
 ) -> Response:
     """A page of the rows that the caller may see, of the one schema that has this name."""
     await catch_up(request, node, reader, at_least)
-    if question.expand:
+    if question.expand or question.limit > _MANY_ROWS:
         return await make_large(request, _page, node, reader, schema, question)
     return await read_in_thread(_page, node, reader, schema, question)
 
