@@ -22,6 +22,12 @@ MAX_LARGE_PATTERNS: Final = 24
 """How many of them are large."""
 MAX_UNICODE_CLASSES: Final = 128
 """How often `\\p` and `\\P` stand in the different patterns of a version."""
+MAX_MATCHING: Final = 512 * 1024
+"""How much matching one message may ask for: bytes of text, times the weight of the pattern."""
+SMALL_PATTERN_WEIGHT: Final = 4
+LARGE_PATTERN_WEIGHT: Final = 16
+MAX_LIGHT_PATTERN_CHARACTERS: Final = 64
+"""A pattern of at most so many characters, without `{` and not large, has the weight 1."""
 MAX_ARRAY_ELEMENTS: Final = 1024
 MAX_SALT_BYTES: Final = 512
 MIN_SALT_BYTES: Final = 16

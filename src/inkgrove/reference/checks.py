@@ -10,10 +10,10 @@ from inkgrove.messages.cbor import Value
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.outcomes import Outcome, OutcomeCode
 from inkgrove.messages.reading import Unset
-from inkgrove.reference.live_path import LiveSchema, Values, ending_migration, migrate, read_version
+from inkgrove.reference.live_path import LiveSchema, Values, carry_defaults, ending_migration, migrate, read_version
 from inkgrove.reference.logs import HeldMessage, Log, find_named, schema_named_by
 from inkgrove.reference.schemas import Version
-from inkgrove.reference.values import Unfit, fit, matches
+from inkgrove.reference.values import Allowance, Unfit, fit, matches
 from inkgrove.reference.verdict import Verdict, quote_instance, quote_schema, verdict
 
 
@@ -22,7 +22,8 @@ def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
     version = read_version(create.schema, schema)
     if isinstance(version, Verdict):
         return version
-    given = _check_fields(create.fields, version)
+    allowance = Allowance()
+    given = _check_fields(create.fields, version, allowance)
     if isinstance(given, Verdict):
         return given
     ended = ending_migration(version, schema)
@@ -31,8 +32,8 @@ def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
             OutcomeCode.ENDED_BY_MIGRATION,
             f"Version {ended.number} removed the last field, and with it all rows created at version {version.number}.",
         )
-    values: Values = {field.id: given.get(field.id) for field in version.fields}
-    return migrate(values, version, schema, is_create=True)
+    absent: Values = {field.id: None for field in version.fields if field.id not in given}
+    return migrate(given | absent, version, schema, allowance) | carry_defaults(version, schema)
 
 
 def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
@@ -40,13 +41,14 @@ def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
     version = read_version(update.schema, schema)
     if isinstance(version, Verdict):
         return version
-    given = _check_fields({} if isinstance(update.fields, Unset) else update.fields, version)
+    allowance = Allowance()
+    given = _check_fields({} if isinstance(update.fields, Unset) else update.fields, version, allowance)
     if isinstance(given, Verdict):
         return given
-    return migrate(given, version, schema, is_create=False)
+    return migrate(given, version, schema, allowance)
 
 
-def _check_fields(fields: Mapping[str, Value], version: Version) -> Values | Verdict:
+def _check_fields(fields: Mapping[str, Value], version: Version, allowance: Allowance) -> Values | Verdict:
     """The values in the form their types have for them, or the first fault in the order of the message."""
     values: Values = {}
     for name, value in fields.items():
@@ -62,7 +64,7 @@ def _check_fields(fields: Mapping[str, Value], version: Version) -> Values | Ver
                 OutcomeCode.WRONG_TYPE,
                 f"The value of {name!r} is no {field.type}, which the field is at version {version.number}.",
             )
-        if not matches(fitting, field.validation):
+        if not matches(fitting, field.validation, allowance):
             return verdict(
                 OutcomeCode.FAILED_VALIDATION,
                 f"The value of {name!r} does not match {field.validation!r}, as version {version.number} demands.",

@@ -11,7 +11,7 @@ from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.reference.schemas import Field, FieldId, KnownSchema, Version
-from inkgrove.reference.values import Unfit, convert, matches
+from inkgrove.reference.values import Allowance, Unfit, convert, matches
 from inkgrove.reference.verdict import Verdict, quote_schema, verdict
 
 Values = dict[FieldId, Value]
@@ -86,30 +86,46 @@ def ending_migration(version: Version, schema: LiveSchema) -> Version | None:
     return None
 
 
-def migrate(values: Values, version: Version, schema: LiveSchema, *, is_create: bool) -> Values:
-    """The values of a message of one version, as they are at the newest."""
-    for before, after in pairwise(schema.path):
-        if before.number >= version.number:
-            values = _migrate_step(values, before, after, is_create=is_create)
-    return values
-
-
-def _migrate_step(values: Values, before: Version, after: Version, *, is_create: bool) -> Values:
+def migrate(values: Values, version: Version, schema: LiveSchema, allowance: Allowance) -> Values:
+    """The values of a message of one version, as they are at the newest; one goes all the way before the next."""
+    left = {field.id for field in schema.path[-1].fields}
     migrated: Values = {}
-    for field in after.fields:
-        earlier = [old for old in before.fields if old.id == field.id]
-        if not earlier:
-            if is_create:
-                migrated[field.id] = after.defaults[field.id]
-        elif field.id in values:
-            migrated[field.id] = _migrate_value(values[field.id], earlier[0], field, after)
+    for field_id, value in values.items():
+        if field_id not in left:
+            continue
+        migrated[field_id] = value
+        for before, after in pairwise(schema.path):
+            if before.number >= version.number:
+                migrated[field_id] = _migrate_value(migrated[field_id], field_id, before, after, allowance)
     return migrated
 
 
-def _migrate_value(value: Value, old: Field, new: Field, after: Version) -> Value:
+def carry_defaults(version: Version, schema: LiveSchema) -> Values:
+    """The defaults of the fields that were created after a version, as they are at the newest."""
+    values: Values = {}
+    for before, after in pairwise(schema.path):
+        if before.number < version.number:
+            continue
+        known = {field.id for field in before.fields}
+        values = {
+            field.id: _migrate_value(values[field.id], field.id, before, after, Allowance())
+            if field.id in known
+            else after.defaults[field.id]
+            for field in after.fields
+            if field.id in values or field.id not in known
+        }
+    return values
+
+
+def _migrate_value(value: Value, field_id: FieldId, before: Version, after: Version, allowance: Allowance) -> Value:
+    old, new = _field(before, field_id), _field(after, field_id)
     if (old.type, old.validation) == (new.type, new.validation):
         return value
     converted = convert(value, old.type, new.type)
-    if isinstance(converted, Unfit) or not matches(converted, new.validation):
+    if isinstance(converted, Unfit) or not matches(converted, new.validation, allowance):
         return after.defaults[new.id]
     return converted
+
+
+def _field(version: Version, field_id: FieldId) -> Field:
+    return next(field for field in version.fields if field.id == field_id)

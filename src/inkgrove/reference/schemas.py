@@ -18,6 +18,7 @@ from inkgrove.reference.values import (
     FIELD_TYPES,
     RELATION_TYPES,
     TYPES_WITH_VALIDATION,
+    Allowance,
     Unfit,
     fit,
     is_large_pattern,
@@ -122,12 +123,13 @@ def _migrate_fields(
         if names.count(name) > 1:
             raise _DoesNotFit(f"names the field {name!r} twice, letter case aside")
     fields = list(before)
+    allowance = Allowance()
     defaults: dict[FieldId, Value] = {}
     for change in migration.changes:
         if change.action == "create":
             field = _create_field(number, fields, change)
             fields.append(field)
-            defaults[field.id] = _read_default(field, change)
+            defaults[field.id] = _read_default(field, change, allowance)
             continue
         places = [place for place, field in enumerate(fields) if field.name == change.name]
         if not places:
@@ -137,7 +139,7 @@ def _migrate_fields(
         else:
             field = _update_field(fields[places[0]], change)
             fields[places[0]] = field
-            defaults[field.id] = _read_default(field, change)
+            defaults[field.id] = _read_default(field, change, allowance)
     if len(fields) > MAX_FIELDS:
         raise _DoesNotFit(f"leaves {len(fields)} fields; a schema has at most {MAX_FIELDS}")
     _check_patterns(fields)
@@ -213,10 +215,10 @@ def _check_settings(field_type: str, change: FieldChange) -> None:
         raise _DoesNotFit(f"gives a cascade to the field {change.name!r} of type {field_type}")
 
 
-def _read_default(field: Field, change: FieldChange) -> Value:
+def _read_default(field: Field, change: FieldChange, allowance: Allowance) -> Value:
     default = None if isinstance(change.default, Unset) else fit(change.default, field.type)
     if isinstance(default, Unfit):
         raise _DoesNotFit(f"has a default for {field.name!r} that is no {field.type}")
-    if not matches(default, field.validation):
+    if not matches(default, field.validation, allowance):
         raise _DoesNotFit(f"has a default for {field.name!r} that fails the field's own validation")
     return default

@@ -5,6 +5,7 @@ docs/protocol.md section 4, "Values" and "Conversion"; the limits are those of s
 
 import re
 import sys
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -13,12 +14,16 @@ import re2
 from inkgrove.core.errors import BadTimestamp, BadValue
 from inkgrove.core.hashing import Hash, is_hash
 from inkgrove.core.limits import (
+    LARGE_PATTERN_WEIGHT,
     MAX_ARRAY_ELEMENTS,
     MAX_INSTANCE_ID_BYTES,
+    MAX_LIGHT_PATTERN_CHARACTERS,
+    MAX_MATCHING,
     MAX_STORED_INTEGER,
     MAX_VARCHAR_CHARACTERS,
     PATTERN_MEMORY_BYTES,
     SMALL_PATTERN_MEMORY_BYTES,
+    SMALL_PATTERN_WEIGHT,
 )
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.reading import read_bytes_or_hex
@@ -145,13 +150,35 @@ def _is_taken(validation: str, memory: int) -> bool:
     return True
 
 
-def matches(value: Value, validation: str | None) -> bool:
-    """Whether the whole text, or each text of an array, matches; null is not matched at all."""
+@dataclass(slots=True)
+class Allowance:
+    """What the values of one message may still cost to match."""
+
+    left: int = MAX_MATCHING
+
+
+def matches(value: Value, validation: str | None, allowance: Allowance) -> bool:
+    """Whether the whole text, or each text of an array, matches; null is not matched at all.
+
+    What matching costs is taken from the allowance; if it costs more than is left, the value does not match.
+    """
     if value is None or validation is None:
         return True
     pattern = re2.compile(validation, _re2_options(PATTERN_MEMORY_BYTES))
     texts = value if isinstance(value, list) else [value]
+    cost = sum(len(str(text).encode()) for text in texts) * _weight(validation)
+    if cost > allowance.left:
+        return False
+    allowance.left -= cost
     return all(pattern.fullmatch(text) is not None for text in texts)
+
+
+def _weight(validation: str) -> int:
+    if is_large_pattern(validation):
+        return LARGE_PATTERN_WEIGHT
+    if len(validation) > MAX_LIGHT_PATTERN_CHARACTERS or "{" in validation:
+        return SMALL_PATTERN_WEIGHT
+    return 1
 
 
 def _re2_options(memory: int) -> re2.Options:

@@ -7,7 +7,7 @@ from inkgrove.core.errors import FailedValidation, WrongType
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.conversion import conversion
 from inkgrove.schema.types import CHECKS, MISFIT
-from inkgrove.schema.validation import validator
+from inkgrove.schema.validation import Allowance, validator
 
 
 class FieldId(NamedTuple):
@@ -29,14 +29,17 @@ class Field:
     validation: str | None = None
 
 
-def check_value(field: Field, value: Any) -> Any:
-    """The value in its kept form; raises `WrongType` or `FailedValidation`."""
+def check_value(field: Field, value: Any, allowance: Allowance | None = None) -> Any:
+    """Return the value in its kept form; raises `WrongType` or `FailedValidation`.
+
+    `allowance`: what the message that holds the value has left for matching; without one, as much as a message has.
+    """
     if value is None:
         return None
     kept = CHECKS[field.type](value)
     if kept is MISFIT:
         raise WrongType(f"the value of {field.name!r} is not of the type {field.type}", field=field.name)
-    if field.validation is not None and not validator(field.validation, field.type)(kept):
+    if field.validation is not None and not validator(field.validation, field.type)(kept, allowance):
         raise FailedValidation(
             f"the value of {field.name!r} does not match {field.validation}", field=field.name, pattern=field.validation
         )
@@ -44,7 +47,10 @@ def check_value(field: Field, value: Any) -> Any:
 
 
 def carry_value(before: Field, after: Field, value: Any) -> Any:
-    """A value carried over a change of its field, or `MISFIT` where the default must stand in. Null stays null."""
+    """A value carried over a change of its field, or `MISFIT` where the default must stand in. Null stays null.
+
+    It is matched with an allowance of its own, as a default is that is carried on.
+    """
     if value is None:
         return None
     carried = conversion(before.type, after.type)(value)

@@ -4,7 +4,7 @@ Reading a message checks it against its own version and carries its values along
 steps are gathered once; fields that only appear on the way, with their defaults, are computed once and not per message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,9 +12,11 @@ from inkgrove.core.errors import FailedValidation, UnknownField, WrongType
 from inkgrove.schema.conversion import conversion
 from inkgrove.schema.field import Field, FieldId, carry_value
 from inkgrove.schema.schema import FieldUpdate, Schema
-from inkgrove.schema.types import CHECKS, MISFIT, Check
-from inkgrove.schema.validation import sieve, validator
+from inkgrove.schema.types import CHECKS, MISFIT
+from inkgrove.schema.validation import Allowance, sieve, validator
 
+Step = Callable[[Any, Allowance], Any]
+"""Carries a value that is not null over changes of its field."""
 NOT_LEFT = -1
 """Stands for the column of a field that a later migration removed."""
 
@@ -44,26 +46,31 @@ class Migration:
         return written
 
     def _read(self, fields: Mapping[str, Any]) -> list[tuple[int, Any]]:
-        result = []
+        read = []
         readers = self._readers
+        allowance = Allowance()
         for name, value in fields.items():
             reader = readers.get(name)
             if reader is None:
                 raise UnknownField(f"the version has no field {name[:80]!r}", field=name)
             if value is None:
-                result.append((reader.column, None))
+                read.append((reader, None))
                 continue
             kept = reader.check(value)
             if kept is MISFIT:
                 raise WrongType(f"the value of {name!r} is not of the type {reader.field.type}", field=name)
-            if reader.matches is not None and not reader.matches(kept):
+            if reader.matches is not None and not reader.matches(kept, allowance):
                 raise FailedValidation(f"the value of {name!r} does not match {reader.field.validation}", field=name)
-            for step in reader.steps:
-                kept = step(kept)
-                if kept is None:
-                    break
-            result.append((reader.column, kept))
-        return result
+            read.append((reader, kept))
+        return [(reader.column, _carry(kept, reader.steps, allowance)) for reader, kept in read]
+
+
+def _carry(value: Any, steps: Sequence[Step], allowance: Allowance) -> Any:
+    for step in steps:
+        if value is None:
+            return None
+        value = step(value, allowance)
+    return value
 
 
 class _FieldReader:
@@ -71,7 +78,7 @@ class _FieldReader:
 
     __slots__ = ("check", "column", "field", "matches", "steps")
 
-    def __init__(self, field: Field, column: int, steps: Sequence[Check]) -> None:
+    def __init__(self, field: Field, column: int, steps: Sequence[Step]) -> None:
         self.field = field
         self.column = column
         self.check = CHECKS[field.type]
@@ -107,9 +114,9 @@ def _carry_or_default(update: FieldUpdate, value: Any) -> Any:
     return update.default if carried is MISFIT else carried
 
 
-def _compile_steps(updates: Sequence[FieldUpdate]) -> list[Check]:
+def _compile_steps(updates: Sequence[FieldUpdate]) -> list[Step]:
     """The steps over all changes of a field, for values that are not null; changes of the pattern alone become one."""
-    steps: list[Check] = []
+    steps: list[Step] = []
     for is_of_pattern, group in groupby(filter(_changes_values, updates), key=lambda u: u.before.type == u.after.type):
         changes = list(group)
         compiled = [_compile_step(update) for update in changes]
@@ -122,32 +129,26 @@ def _changes_values(update: FieldUpdate) -> bool:
     return before.type != after.type or after.validation not in (None, before.validation)
 
 
-def _compile_step(update: FieldUpdate) -> Check:
+def _compile_step(update: FieldUpdate) -> Step:
     before, after, default = update.before, update.after, update.default
     convert = conversion(before.type, after.type)
     matches = None if after.validation is None else validator(after.validation, after.type)
 
-    def step(value: Any) -> Any:
+    def step(value: Any, allowance: Allowance) -> Any:
         carried = convert(value)
-        if carried is MISFIT or (matches is not None and not matches(carried)):
+        if carried is MISFIT or (matches is not None and not matches(carried, allowance)):
             return default
         return carried
 
     return step
 
 
-def _fuse(updates: Sequence[FieldUpdate], steps: Sequence[Check]) -> Check:
+def _fuse(updates: Sequence[FieldUpdate], steps: Sequence[Step]) -> Step:
     """Several changes of the pattern in one step: a value that matches all of them stays as it is."""
     patterns = [update.after.validation for update in updates if update.after.validation is not None]
     passes = sieve(patterns, updates[-1].after.type)
 
-    def fused(value: Any) -> Any:
-        if passes(value):
-            return value
-        for step in steps:
-            value = step(value)
-            if value is None:
-                break
-        return value
+    def fused(value: Any, allowance: Allowance) -> Any:
+        return value if passes(value, allowance) else _carry(value, steps, allowance)
 
     return fused

@@ -27,7 +27,7 @@ from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.schema.field import Field, FieldId, check_value
 from inkgrove.schema.types import CHECKS, RELATION_TYPES, VALIDATED_TYPES
-from inkgrove.schema.validation import check_patterns
+from inkgrove.schema.validation import Allowance, check_patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,16 @@ def _migrate(before: Version, message: SchemaMigration) -> Version:
             fields[change.name] = _make_field(existing, change)
             updated.append((existing, fields[change.name], change))
     check_patterns(item.validation for item in fields.values() if item.validation is not None)
+    allowance = Allowance()
     return Version(
         number,
         before.number,
         message,
         tuple(fields.values()),
-        tuple((field, _read_default(field, change)) for field, change in created),
-        tuple(FieldUpdate(existing, field, _read_default(field, change)) for existing, field, change in updated),
+        tuple((field, _read_default(field, change, allowance)) for field, change in created),
+        tuple(
+            FieldUpdate(existing, field, _read_default(field, change, allowance)) for existing, field, change in updated
+        ),
         tuple(removed),
     )
 
@@ -189,10 +192,10 @@ def _make_field(before: Field, change: FieldChange) -> Field:
     )
 
 
-def _read_default(target: Field, change: FieldChange) -> Any:
+def _read_default(target: Field, change: FieldChange, allowance: Allowance) -> Any:
     if isinstance(change.default, Unset):
         return None
     try:
-        return check_value(target, change.default)
+        return check_value(target, change.default, allowance)
     except InkgroveError as err:
         raise BadDefault(f"the default of {change.name!r} does not fit: {err.message}", field=change.name) from err

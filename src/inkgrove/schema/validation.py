@@ -1,27 +1,32 @@
 """Patterns: matched against the whole value by RE2, in linear time, whoever wrote them (docs/protocol.md section 4.7).
 
 Never Python's `re` and never Spark's `rlike`: those backtrack, and read patterns differently. Each pattern has a
-bounded memory, which decides whether it is one, and so have all patterns of a version. What is kept compiled has a
-bounded memory too: whoever holds a predicate of this module holds no automaton.
+bounded memory, which decides whether it is one, and so have all patterns of a version. How much is matched for one
+message is bounded too (`Allowance`). What is kept compiled has a bounded memory: whoever holds a predicate of this
+module holds no automaton.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import re2
 
 from inkgrove.core.errors import BadPattern, TooManyPatterns
 from inkgrove.core.limits import (
+    LARGE_PATTERN_WEIGHT,
     MAX_LARGE_PATTERNS,
+    MAX_LIGHT_PATTERN_CHARACTERS,
+    MAX_MATCHING,
     MAX_PATTERNS,
     MAX_UNICODE_CLASSES,
     PATTERN_MEMORY_BYTES,
     SMALL_PATTERN_MEMORY_BYTES,
+    SMALL_PATTERN_WEIGHT,
 )
 from inkgrove.schema.kept import Kept
-from inkgrove.schema.types import Check, is_array
+from inkgrove.schema.types import is_array
 
 _MIB: Final = 1024 * 1024
 _KEPT_BYTES: Final = 64 * _MIB
@@ -143,30 +148,108 @@ def _bad_pattern(pattern: str, err: Exception) -> BadPattern:
 # Matching
 
 
-def validator(pattern: str, type_name: str) -> Check:
-    """A predicate over values of the type that are not null; of an array every element must match."""
-    return _over_elements(lambda: _matcher(pattern), type_name)
+class Allowance:
+    """How much matching is left to one message."""
+
+    __slots__ = ("_guessed", "_left")
+
+    def __init__(self) -> None:
+        self._left = MAX_MATCHING
+        self._guessed: list[tuple[int, tuple[str, ...]]] = []
+        """Sizes of texts and patterns that were taken to be large: whether they are is asked if it matters."""
+
+    def take(self, cost: int) -> bool:
+        """Take so much, and return True; if that is not left, take nothing and return False."""
+        if cost > self._left:
+            self._settle()
+        if cost > self._left:
+            return False
+        self._left -= cost
+        return True
+
+    def covers(self, size: int, patterns: tuple[str, ...]) -> bool:
+        """Return whether enough is left to match a text of this size against all of these patterns."""
+        most = size * LARGE_PATTERN_WEIGHT * len(patterns)
+        if most > self._left:
+            self._settle()
+        return most <= self._left or size * _weigh_all(patterns) <= self._left
+
+    def take_covered(self, size: int, patterns: tuple[str, ...]) -> None:
+        """Take what `covers` has just said to be left."""
+        self._left -= size * LARGE_PATTERN_WEIGHT * len(patterns)
+        self._guessed.append((size, patterns))
+
+    def _settle(self) -> None:
+        for size, patterns in self._guessed:
+            self._left += size * (LARGE_PATTERN_WEIGHT * len(patterns) - _weigh_all(patterns))
+        self._guessed.clear()
 
 
-def sieve(patterns: Sequence[str], type_name: str) -> Check:
-    """A quick predicate: its yes says that the value matches every pattern; its no says nothing."""
-    wanted = tuple(patterns)
-    return _over_elements(lambda: _kept_sieve(wanted), type_name)
+class Matches(Protocol):
+    """Says whether values that are not null match."""
+
+    def __call__(self, value: Any, allowance: Allowance | None = None, /) -> bool:
+        """Take what matching costs, and return whether the value matches; one that costs more than is left does not.
+
+        Without an allowance there is as much as a message has.
+        """
 
 
-def _over_elements(find: Callable[[], Callable[[str], bool]], type_name: str) -> Check:
-    def check(value: Any) -> bool:
-        matches = find()  # each time: what is not asked for long is not kept
+def validator(pattern: str, type_name: str) -> Matches:
+    """Return a predicate over values of the type; of an array every element must match."""
+
+    def check(value: Any, allowance: Allowance | None = None, /) -> bool:
+        matches = _matcher(pattern)  # each time: what is not asked for long is not kept
+        if not (allowance or Allowance()).take(_size(value) * _weigh(pattern, is_large=matches.is_large)):
+            return False
         return all(map(matches, value)) if has_elements else matches(value)
 
     has_elements = is_array(type_name)
     return check
 
 
+def sieve(patterns: Sequence[str], type_name: str) -> Matches:
+    """Return a quick predicate over values of the type.
+
+    Its yes says that the value matches every pattern, and takes what all cost; its no says nothing, and takes nothing.
+    """
+
+    def check(value: Any, allowance: Allowance | None = None, /) -> bool:
+        allowance, size = allowance or Allowance(), _size(value)
+        if not allowance.covers(size, wanted):
+            return False
+        passes = _kept_sieve(wanted)
+        is_matched = all(map(passes, value)) if has_elements else passes(value)
+        if is_matched:
+            allowance.take_covered(size, wanted)
+        return is_matched
+
+    wanted, has_elements = tuple(patterns), is_array(type_name)
+    return check
+
+
+def _size(value: str | Sequence[str]) -> int:
+    """Count the bytes of a text in UTF-8, or of all texts of an array."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    return sum(map(_size, value))
+
+
+def _weigh_all(patterns: tuple[str, ...]) -> int:
+    return sum(_weigh(pattern, is_large=_verdicts.find(pattern).is_large) for pattern in patterns)
+
+
+def _weigh(pattern: str, *, is_large: bool) -> int:
+    if is_large:
+        return LARGE_PATTERN_WEIGHT
+    is_light = len(pattern) <= MAX_LIGHT_PATTERN_CHARACTERS and "{" not in pattern
+    return 1 if is_light else SMALL_PATTERN_WEIGHT
+
+
 # By these names predicates find what the process has that they were sent to: what is kept is never sent along.
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
+def _matcher(pattern: str) -> "_Matcher":
     return _matchers.find(pattern)
 
 

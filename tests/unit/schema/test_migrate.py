@@ -1,5 +1,6 @@
 """Migrations: defaults, fallbacks, the live path, the lint; and step by step equals at once."""
 
+import json
 import random
 from typing import Any
 
@@ -211,3 +212,73 @@ def test_differences_go_by_permanent_ids() -> None:
         ("added", "a"),
     ]
     assert differences(schema, 4, 4) == []
+
+
+# How much matching a message may ask for: 524,288 bytes, times 4 for small patterns and 16 for large ones
+
+LIGHT, SMALL, LARGE = "(?s).*x", "(?s).*x{1}", r"(?s).*[\pL\pN]"
+LEAST_THAT_FAILS = {LIGHT: 524_289, SMALL: 131_073, LARGE: 32_769}
+
+
+def text_of(size: int) -> str:
+    return "x" * size
+
+
+def changes(*facts: dict[str, Any]) -> str:
+    """A migration of the fields f0, f1 and so on."""
+    return migration(", ".join(json.dumps({f"f{number}": change}) for number, change in enumerate(facts)))
+
+
+def with_patterns(*patterns: str | None, type_name: str = "text") -> str:
+    plain = {"action": "create", "type": type_name}
+    return changes(*(plain | ({"validation": pattern} if pattern else {}) for pattern in patterns))
+
+
+@pytest.mark.parametrize("pattern", [LIGHT, SMALL, LARGE])
+def test_texts_of_a_message_match_up_to_a_sum_of_length_and_weight(pattern: str) -> None:
+    schema = schema_of(META, with_patterns(pattern, pattern))
+    much = LEAST_THAT_FAILS[pattern]
+    assert create(schema, 2, f0=text_of(much - 11), f1=text_of(10))["f1"] == text_of(10)
+    for fields in ({"f0": text_of(much)}, {"f0": text_of(much - 10), "f1": text_of(10)}):
+        with pytest.raises(FailedValidation):
+            create(schema, 2, **fields)
+        with pytest.raises(FailedValidation):
+            update(schema, 2, **fields)
+
+
+def test_bytes_are_counted_and_those_of_an_array_together() -> None:
+    schema = schema_of(META, with_patterns(LARGE, type_name="text[]"))
+    assert create(schema, 2, f0=["é" * 8_192, "x" * 16_384])
+    with pytest.raises(FailedValidation):
+        create(schema, 2, f0=["é" * 8_192, "x" * 16_385])
+
+
+def test_what_is_matched_on_the_live_path_counts_too_in_the_order_of_the_message() -> None:
+    later = changes(*[{"action": "update", "validation": LARGE, "default": "d"}] * 2)
+    again = changes(*[{"action": "update", "validation": LARGE + "?", "default": "e"}] * 2)
+    schema = schema_of(META, with_patterns(None, None), later)
+    half, more = text_of(16_384), text_of(16_385)
+    assert create(schema, 2, f0=half, f1=half) == {"f0": half, "f1": half}
+    assert create(schema, 2, f0=half, f1=more) == {"f0": half, "f1": "d"}
+    assert create(schema, 2, f1=more, f0=half) == {"f0": "d", "f1": more}
+    schema = schema_of(META, with_patterns(None, None), later, again)
+    # The first takes all; then not even the default of version 3 is matched at version 4.
+    assert create(schema, 2, f0=half, f1=half) == {"f0": half, "f1": "e"}
+    assert create(schema, 2, f0=more, f1="x") == {"f0": "e", "f1": "x"}
+
+
+def test_several_light_patterns_on_the_live_path_cost_what_each_of_them_does() -> None:
+    later = [changes(*[{"action": "update", "validation": LIGHT + end, "default": "x"}] * 2) for end in ("", "?")]
+    schema = schema_of(META, with_patterns(None, None), *later)
+    long, rest = text_of(200_000), text_of(62_144)
+    assert create(schema, 2, f0=long, f1=rest) == {"f0": long, "f1": rest}
+    assert create(schema, 2, f0=long, f1=rest + "x") == {"f0": long, "f1": "x"}
+
+
+def test_defaults_of_a_migration_match_up_to_the_same_sum() -> None:
+    def defaults(*sizes: int) -> str:
+        plain = {"action": "create", "type": "text", "validation": LARGE}
+        return changes(*(plain | {"default": text_of(size)} for size in sizes))
+
+    assert schema_of(META, defaults(16_384, 16_384)).stopped_at is None
+    assert schema_of(META, defaults(16_384, 16_385)).stopped_at == 2

@@ -1,11 +1,13 @@
 """The fold of `inkgrove.schema` against the oracle, over generated worlds with every fault we know of."""
 
 import random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inkgrove.core.keys import SecretKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.reference import fold
 from tests.support.generated import Generator, World
@@ -66,6 +68,36 @@ def test_unrelated_logs_change_nothing(seed: int) -> None:
     writer.append(Generator._payload({"kind": "delete", "instance": 1}))
     world.held += stranger.held() + writer.held()
     assert oracle(world) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_fold_equals_the_oracle_where_texts_are_long_for_their_patterns(seed: int) -> None:
+    rng = random.Random(seed)
+    patterns = [None, "(?s).*", "(?s).*x{0,1}", r"(?s).*[\pL\pN]?", r"(?s).*[\pL\pN ]?", "(?s).*!"]
+    schema = LogBuilder(SecretKey.from_seed(b"\xe1" * 32), log_id=5)
+    schema.append(Generator._payload({"kind": "schema-meta", "name": "long", "spec": 1}))
+
+    def migrate(action: str, **facts: str) -> None:
+        changes: list[dict[str, dict[str, Any]]] = []
+        for name in "abc":
+            pattern = rng.choice(patterns)
+            text = "x" * rng.choice([0, 10, 9_000]) + "!"
+            change = {"action": action, **facts, "validation": pattern, "default": text}
+            changes.append({name: {key: value for key, value in change.items() if value is not None}})
+        schema.append(Generator._payload({"kind": "schema-migration", "fields": changes}))
+
+    migrate("create", type="text")
+    for _ in range(rng.randrange(5)):
+        migrate("update")
+    writer = LogBuilder(SecretKey.from_seed(b"\xe2" * 32), log_id=1)
+    for _ in range(8):
+        named = [bytes(schema.secret.public), 5, rng.randrange(2, len(schema.held()) + 1)]
+        names = rng.sample("abc", rng.randrange(1, 4))
+        fields = [{name: "x" * rng.choice([5, 3_000, 8_191, 16_383, 32_767, 131_071]) + "!"} for name in names]
+        writer.append(Generator._payload({"kind": "create", "schema": named, "fields": fields}))
+    world = World(schema.held() + writer.held(), registered=[SchemaId(schema.secret.public, 5)])
+    assert exact(fold_world(world.held, world.registered)) == oracle(world)
 
 
 def test_generated_worlds_reach_every_outcome() -> None:
