@@ -17,7 +17,6 @@ from inkgrove.api.logs import configure_logs
 from inkgrove.api.serving import make_config
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
@@ -28,7 +27,7 @@ from tests.support.templates import open_node
 
 PASSWORD = "correct horse battery"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For clients of nodes on loopback, which speak plain HTTP: to read the system's certificates for each takes a while."""
+"""For clients of nodes on loopback, which speak plain HTTP: else each would read all certificates of the system."""
 
 
 @dataclass
