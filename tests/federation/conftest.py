@@ -13,6 +13,7 @@ from tests.support.federated import Federation, federation
 from tests.support.nodes import Person
 from tests.support.peers import VirtualNetwork
 from tests.support.publishing import create, make_schema
+from tests.support.templates import open_node
 
 
 @dataclass
@@ -36,7 +37,7 @@ def clock() -> Clock:
 @pytest.fixture
 def node(place: Path | str, tmp_path: Path, clock: Clock) -> Iterator[Node]:  # noqa: F811
     """A node with nobody on it."""
-    opened = Node(place, NodeSettings(), home=tmp_path, clock=clock)
+    opened = open_node(place, NodeSettings(), tmp_path, clock=clock)
     yield opened
     opened.close()
 

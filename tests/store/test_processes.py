@@ -72,8 +72,8 @@ def test_branches_that_arrive_together_prove_the_fork(store: LogStore, place: wr
     assert state.standing == Standing(forked_at=4)
 
 
-def test_several_processes_create_one_store(place: writers.Place) -> None:
-    assert at_once(writers.open_only, place, (1,), (2,), (3,)) == [0, 0, 0]
+def test_several_processes_create_one_store(bare: writers.Place) -> None:
+    assert at_once(writers.open_only, bare, (1,), (2,), (3,)) == [0, 0, 0]
 
 
 BATCHES, KILLS = 50, amount(4, 8, "INKGROVE_TEST_KILLS")

@@ -1,5 +1,6 @@
 """A real node on loopback for tests: uvicorn on a free port, in a thread of the test's own process."""
 
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -15,15 +16,17 @@ from sqlalchemy import Connection, select
 from inkgrove.api.http import configure_logs, make_config
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
 from inkgrove.store.accepted_senders import add_sender
 from inkgrove.store.identities import add_session
 from inkgrove.store.node_tables import identities
+from tests.support.templates import open_node
 
 PASSWORD = "correct horse battery"
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients of nodes on loopback, which speak plain HTTP: else each would read all certificates of the system."""
 
 
 @dataclass
@@ -46,7 +49,7 @@ class RunningNode:
 
     def __enter__(self) -> Self:
         configure_logs(NodeSettings(log_level="warning"))
-        self.node = Node(self.place, self.settings, home=self.home)
+        self.node = open_node(self.place, self.settings, self.home)
         site = make_site(self.node, rot_policy=self.rot_policy)
         self.server = uvicorn.Server(make_config(site, replace(self.settings, port=self.port)))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
@@ -58,7 +61,7 @@ class RunningNode:
             time.sleep(0.01)
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.anybody = httpx.Client(base_url=self.url, timeout=60)
+        self.anybody = httpx.Client(base_url=self.url, timeout=60, verify=NO_TLS)
         self._clients = [self.anybody]
         # The first request makes FastAPI build its routes, with warnings silenced in a way that is not for several
         # threads: no two nodes of a test do so at once.
@@ -84,7 +87,9 @@ class RunningNode:
 
     def client(self, token: str) -> httpx.Client:
         """A client that sends a token with everything."""
-        client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        client = httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60, verify=NO_TLS
+        )
         self._clients.append(client)
         return client
 
@@ -114,5 +119,5 @@ class Person(httpx.Client):
         token = SESSION + running.node.random_bytes(32).hex()
         expires = running.node.clock() + 3_600_000_000
         running.node.database.write(lambda c: add_session(c, hash_token(token), identity.id, expires))
-        super().__init__(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        super().__init__(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60, verify=NO_TLS)
         self.fqdn, self.id, self.key, self.token = fqdn, identity.id, identity.key, token
