@@ -1,6 +1,5 @@
 """The home directory: where commands keep keys and logs (`--home`, `INKGROVE_HOME`, `./inkgrove-data`)."""
 
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
 from inkgrove.settings import DEFAULT_HOME
 from inkgrove.store.durable_file import make_directory, replace_file
+from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
     from inkgrove.store.log_store import LogStore
@@ -194,9 +194,8 @@ def _locked(home: Path) -> Iterator[None]:
     """One writer at a time, across processes."""
     try:
         make_directory(home)
-        lock = (home / ".lock").open("w")
+        lock = FileLock(home / ".lock")
     except OSError as err:
         raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
