@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.pipeline.archive import ImportReport, import_archive, open_archive, verify_archive
 from inkgrove.pipeline.archive.files import read_slice
 from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
-from inkgrove.pipeline.archive.verify import check_batches, claims_of, judge_logs, keep_without_path, with_links
+from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
 from inkgrove.store.decide import Status
 from inkgrove.store.log_store import LogStore
@@ -212,7 +213,11 @@ def test_links_and_forks_are_joins_and_group_bys_of_spark(spark: SparkSession, t
     log = LogBuilder(key(1)).grow(20)
     lines: Lines = [(entry.encoded, None) for entry in log.entries]
     write_archive(tmp_path / "archive.parquet", lines)
-    checked = spark.read.parquet(str(tmp_path / "archive.parquet")).mapInArrow(check_batches, spark_schema(CHECKED))
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from map(check_batch, batches)
+
+    checked = spark.read.parquet(str(tmp_path / "archive.parquet")).mapInArrow(check, spark_schema(CHECKED))
     placed = checked.repartition(2, "log").persist()
     placed.count()
     linked = with_links(placed)

@@ -4,15 +4,26 @@ import random
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.fungi import CHUNK, FUNGI, chance, spread
-from inkgrove.pipeline.rot.plan import least_fresh
+from inkgrove.pipeline.rot.plan import find_cuts, is_cut
 from inkgrove.pipeline.tables import COPIES, spark_schema
 
 SEED, TICK = 11, 5
 pytestmark = pytest.mark.usefixtures("uncompiled")
+
+
+def least_fresh(copies: DataFrame, excess: DataFrame, weight: Column, *, seed: int, tick: int) -> DataFrame:
+    """The victims: of each `scope` the least fresh copies, as few as weigh its `excess` together.
+
+    `copies` have a `scope`; `excess` has a row for each scope that is over its budget. What weighs nothing stays.
+    """
+    excess = excess.where("excess > 0")
+    cuts = find_cuts(copies, excess, weight, seed=seed, tick=tick)
+    placed = copies.join(f.broadcast(cuts), on="scope", how="inner")
+    return placed.where(is_cut(seed, tick) & (weight > 0)).select(*copies.columns)
 
 
 def copy(number: int, **facts: Any) -> dict[str, Any]:

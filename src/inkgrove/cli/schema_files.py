@@ -1,6 +1,5 @@
 """The schemas of a home directory: a log file for each in `schemas/`, signed with the key in `keys/author.key`."""
 
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
 from inkgrove.store.durable_file import make_directory, replace_file
+from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
     from inkgrove.store.log_store import LogStore
@@ -176,9 +176,8 @@ def _locked(home: Path) -> Iterator[None]:
     """Hold the lock of a home: one writer at a time, across processes."""
     try:
         make_directory(home)
-        lock = (home / ".lock").open("w")
+        lock = FileLock(home / ".lock")
     except OSError as err:
         raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield

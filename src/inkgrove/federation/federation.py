@@ -1,8 +1,6 @@
 """The parts that speak with other nodes, put together for one process; only one process delivers and replicates."""
 
 import asyncio
-import fcntl
-import os
 from typing import Final
 
 import structlog
@@ -17,6 +15,7 @@ from inkgrove.federation.recovery import Recovery
 from inkgrove.federation.replicator import Replicator
 from inkgrove.federation.senders import Senders
 from inkgrove.node.node import Node
+from inkgrove.store.locks import try_file_lock
 
 _LOOK_AGAIN_SECONDS: Final = 5.0
 
@@ -50,26 +49,15 @@ class Federation:
 
     async def _run(self) -> None:
         self._node.home.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._node.home / "outbox.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            while not _try_lock(file):
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        while (lock := try_file_lock(self._node.home / "outbox.lock")) is None:
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        with lock:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.outbox.run())
                 tasks.create_task(self.replicator.run())
                 tasks.create_task(self.recovery.run())
-        finally:
-            os.close(file)
 
     async def close(self) -> None:
         """Close what is open to other nodes."""
         await self.transport.close()
         await self._for_strangers.close()
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

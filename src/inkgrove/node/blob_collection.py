@@ -4,7 +4,6 @@ Whatever dies in the middle, the next run ends it: a file goes inside of the tra
 may be a row of an unused blob without its file, never an instance whose blob was taken.
 """
 
-import fcntl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from inkgrove.store.blob_references import Page, put_search_offset, read_said, s
 from inkgrove.store.blobs import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
 from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import Offset
+from inkgrove.store.locks import try_file_lock
 
 _SECOND: Final = 1_000_000
 _LONGEST_UPLOAD: Final = 6 * 3600
@@ -66,13 +66,12 @@ def collect_blobs(node: Node, grace_seconds: int | None = None) -> Collected:
 
 
 def collect_if_alone(node: Node) -> Collected | None:
-    """The same, unless another process of this home is at it; None then."""
+    """Collect blobs as `collect_blobs` does; None, and nothing goes, if another process of this home is at it."""
     node.blobs.directory.mkdir(parents=True, exist_ok=True)
-    with (node.blobs.directory / ".collecting").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
+    lock = try_file_lock(node.blobs.directory / ".collecting")
+    if lock is None:
+        return None
+    with lock:
         return collect_blobs(node)
 
 

@@ -6,7 +6,6 @@ of it. It holds the newest 64, not one: processes that commit at the same moment
 """
 
 import ctypes
-import fcntl
 import os
 import threading
 from collections.abc import Collection, Iterator
@@ -19,6 +18,7 @@ from zlib import crc32
 
 from inkgrove.core.hashing import Hash, is_hash
 from inkgrove.store.durable_file import write_new_file
+from inkgrove.store.locks import locked_file
 
 SLOTS: Final = 64
 """More than processes that publish at once: of each, at most one commit is not in the file yet."""
@@ -63,19 +63,19 @@ class Mark:
 
     def hashes(self) -> list[Hash]:
         """The entries that the database must hold."""
-        with self._locked(fcntl.LOCK_SH):
+        with self._locked(shared=True):
             return self._read()
 
     def add(self, entry: Hash) -> None:
         """Note an entry that is committed, in place of the oldest."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked():
             magic, identity, count, resumed = self._head()
             os.pwrite(self._file, _slot_of(entry), _HEAD.size + count % SLOTS * _SLOT.size)
             os.pwrite(self._file, _HEAD.pack(magic, identity, count + 1, resumed), 0)
 
     def reset(self, resumed: int = 0) -> None:
         """Begin anew without any entry; on the disk when this returns."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked():
             self._write([], resumed)
 
     @property
@@ -85,7 +85,7 @@ class Mark:
 
     def take_out(self, gone: Collection[Hash], resumed: int) -> None:
         """Ask for some entries no longer: the database was resumed without them; on the disk when this returns."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked():
             self._write([entry for entry in self._read() if entry not in gone], resumed)
 
     def _read(self) -> list[Hash]:
@@ -109,13 +109,9 @@ class Mark:
         return magic, identity, count, resumed
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
-        with self._lock:
-            fcntl.flock(self._file, how)
-            try:
-                yield
-            finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+    def _locked(self, *, shared: bool = False) -> Iterator[None]:
+        with self._lock, locked_file(self._file, shared=shared):
+            yield
 
 
 def find_mark(home: Path, name: str) -> Mark | None:

@@ -266,12 +266,3 @@ def show_instance(
     view, row, owner = database.read_at_once(work) if at_once else database.read(work)
     node.reads.add([(row.instance, row.author)])
     return view, row, owner
-
-
-def may_see_instance(node: Node, caller: Caller, instance: Hash) -> bool:
-    """Whether the caller may see the row of an instance."""
-    try:
-        node.views.database.read(lambda connection: find_row(node, connection, caller, instance))
-    except InkgroveError:
-        return False
-    return True

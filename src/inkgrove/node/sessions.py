@@ -60,11 +60,6 @@ def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[st
     return token, expires
 
 
-def check_password(node: Node, name: str, password: str, address: str) -> IdentityId:
-    """The identity of that name if the password is right; attempts are limited."""
-    return _check(node, name, password, address).id
-
-
 def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> None:
     """Raise unless the password of an identity is right; attempts are limited."""
     hosted = node.database.read(lambda connection: find_identity(connection, identity))

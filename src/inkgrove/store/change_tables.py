@@ -4,7 +4,6 @@ They follow from the logs as the views do, and go with them; only the newest cha
 """
 
 from functools import lru_cache
-from typing import Final
 
 from sqlalchemy import BigInteger, Boolean, Column, Connection, Index, Integer, MetaData, Table, delete, insert
 
@@ -18,8 +17,6 @@ change_counts = Table(
     Column("newest", BigInteger, nullable=False),  # the number of the last merge that changed rows
     Column("oldest", BigInteger, nullable=False),  # the first whose changes are kept
 )
-
-IMAGE_COLUMNS: Final = ("_change", "_is_after")
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,6 @@ A run holds locks that end with its process however it ends: on SQLite locked fi
 advisory locks of a session. So nothing has to be cleaned up after a crash, and nobody mistakes the living for dead.
 """
 
-import fcntl
 import os
 import secrets
 import time
@@ -12,17 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import Final, Protocol
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
 from inkgrove.core.errors import AlreadyRunning, StoreUnavailable
 from inkgrove.store.database import Database
+from inkgrove.store.locks import (
+    FileLock,
+    is_advisory_locked,
+    is_locked,
+    release_advisory_lock,
+    try_advisory_lock,
+    try_file_lock,
+)
 
-_KEYS: Final = 0x696E6B67
-"""The first half of the key of all our advisory locks; the other half is a kind of work or the number of a run."""
 _LOWEST_NUMBER: Final = 16
+"""Below are the numbers of kinds of work; a run and a kind of work never have the same advisory lock."""
 
 
 class Work(IntEnum):
@@ -72,21 +78,8 @@ def start_run(database: Database) -> Run:
 def is_being_done(database: Database, work: Work) -> bool:
     """Whether some process does a kind of work now."""
     if database.is_postgresql:
-        query = text(
-            "SELECT count(*) FROM pg_locks"
-            " WHERE locktype = 'advisory' AND granted AND classid = :keys AND objid = :work"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        asked = {"keys": _KEYS, "work": int(work)}
-        return bool(database.read(lambda connection: connection.scalar(query, asked)))
-    try:
-        with _work_path(Path(database.url.database or "").parent, work).open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+        return database.read(lambda connection: is_advisory_locked(connection, int(work)))
+    return is_locked(_work_path(Path(database.url.database or "").parent, work))
 
 
 def _work_path(folder: Path, work: Work) -> Path:
@@ -95,15 +88,7 @@ def _work_path(folder: Path, work: Work) -> Path:
 
 def is_any_alive(folder: Path) -> bool:
     """Whether a run on the views in a directory lives; SQLite only."""
-    for path in folder.glob("inkgrove_run_*.lock"):
-        try:
-            with path.open("r") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            continue
-        except BlockingIOError:
-            return True
-    return False
+    return any(is_locked(path) for path in folder.glob("inkgrove_run_*.lock"))
 
 
 @contextmanager
@@ -124,12 +109,11 @@ class _FileRun:
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
         self._folder = folder
-        self._works: dict[Work, IO[str]] = {}
+        self._works: dict[Work, FileLock] = {}
         try:
             # Locked before it has its name: a file that can be found is locked as long as its run lives.
             nameless = folder / f"inkgrove_run_{number}.new"
-            self._life = nameless.open("w")
-            fcntl.flock(self._life, fcntl.LOCK_EX)
+            self._life = FileLock(nameless)
             nameless.rename(self._path(number))
         except OSError as err:
             raise _not_writable(folder, err) from err
@@ -140,27 +124,24 @@ class _FileRun:
     def begin(self, work: Work) -> None:
         if work in self._works:
             return
+        path = _work_path(self._folder, work)
         try:
-            file = _work_path(self._folder, work).open("a+")
+            lock = try_file_lock(path)
+            if lock is None:
+                time.sleep(0.05)  # it may be held for an instant by one who only looks (`is_being_done`)
+                lock = try_file_lock(path)
+            holder = "" if lock is not None else path.read_text().strip()
         except OSError as err:
             raise _not_writable(self._folder, err) from err
-        try:
-            _lock(file)
-        except BlockingIOError as err:
-            file.seek(0)
-            holder = file.read().strip()
-            file.close()
-            raise _already_running(work, f"process {holder}" if holder else "another process") from err
-        file.truncate(0)
-        file.write(str(os.getpid()))
+        if lock is None:
+            raise _already_running(work, f"process {holder}" if holder else "another process")
         with suppress(OSError):  # a full disk does not make the lock less good
-            file.flush()
-        self._works[work] = file
+            lock.note(str(os.getpid()))
+        self._works[work] = lock
 
     def end(self, work: Work) -> None:
-        if file := self._works.pop(work, None):
-            with suppress(OSError):
-                file.close()
+        if lock := self._works.pop(work, None):
+            lock.close()
 
     def check(self) -> None:
         """Locked files stay locked."""
@@ -169,8 +150,7 @@ class _FileRun:
         if number == self.number:
             return False
         try:
-            with self._path(number).open("r") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with FileLock(self._path(number), wait=False, create=False):
                 self._path(number).unlink(missing_ok=True)
         except FileNotFoundError:
             return True
@@ -183,14 +163,6 @@ class _FileRun:
             self.end(work)
         self._path(self.number).unlink(missing_ok=True)
         self._life.close()
-
-
-def _lock(file: IO[str]) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        time.sleep(0.05)  # it may be held for an instant by one who only looks (`is_being_done`)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _not_writable(folder: Path, err: OSError) -> StoreUnavailable:
@@ -210,7 +182,7 @@ class _PostgresRun:
     def _connect(self) -> Connection:
         with self._database.translated():
             connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            if not _try_lock(connection, self.number):
+            if not try_advisory_lock(connection, self.number):
                 connection.close()
                 raise StoreUnavailable("another process works under this run's number: try again", advice="try again")
         return connection
@@ -219,7 +191,7 @@ class _PostgresRun:
         if work in self._works:
             return
         with self._database.translated():
-            if not _try_lock(self._connection, work):
+            if not try_advisory_lock(self._connection, int(work)):
                 raise _already_running(work, "another process")
         self._works.add(work)
 
@@ -227,7 +199,7 @@ class _PostgresRun:
         if work in self._works:
             self._works.discard(work)
             with self._database.translated():
-                self._connection.execute(select(func.pg_advisory_unlock(_KEYS, int(work))))
+                release_advisory_lock(self._connection, int(work))
 
     def check(self) -> None:
         try:
@@ -244,9 +216,9 @@ class _PostgresRun:
         if number == self.number:
             return False
         with self._database.translated():
-            is_free = _try_lock(self._connection, number)
+            is_free = try_advisory_lock(self._connection, number)
             if is_free:
-                self._connection.execute(select(func.pg_advisory_unlock(_KEYS, number)))
+                release_advisory_lock(self._connection, number)
         return is_free
 
     def close(self) -> None:
@@ -255,7 +227,3 @@ class _PostgresRun:
             self._connection.execute(select(func.pg_advisory_unlock_all()))
         self._connection.invalidate()
         self._connection.close()
-
-
-def _try_lock(connection: Connection, key: int) -> bool:
-    return bool(connection.scalar(select(func.pg_try_advisory_lock(_KEYS, int(key)))))

@@ -4,16 +4,12 @@ On SQLite a turn is a lock on a file beside the views, on PostgreSQL an advisory
 holds them, so a crash leaves nothing to clear away.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
 
 from inkgrove.store.database import Database, lock_name
-
-_TURN: Final = "turn"
+from inkgrove.store.locks import FileLock
 
 
 @contextmanager
@@ -21,15 +17,11 @@ def turn(database: Database) -> Iterator[None]:
     """While it lasts no other pipeline merges into the views or swaps one; readers do not notice."""
     if database.is_postgresql:
         with database.writing() as connection:
-            lock_name(connection, f"inkgrove {_TURN}".encode())
+            lock_name(connection, b"inkgrove turn")
             yield
         return
-    file = os.open(_path(database, _TURN), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(Path(database.url.database or "").with_name("inkgrove_pipeline_turn.lock")):
         yield
-    finally:
-        os.close(file)
 
 
 def turn_to_write(database: Database) -> AbstractContextManager[None]:
@@ -39,7 +31,3 @@ def turn_to_write(database: Database) -> AbstractContextManager[None]:
     none.
     """
     return nullcontext() if database.is_postgresql else turn(database)
-
-
-def _path(database: Database, name: str) -> Path:
-    return Path(database.url.database or "").with_name(f"inkgrove_pipeline_{name}.lock")

@@ -163,7 +163,6 @@ ROW_COLUMNS: Final = (
     "_field_seq_nums",
     "_log",
 )
-SORTABLE: Final = ROW_COLUMNS[:5]
 
 
 def row_table(name: str, fields: Iterable[tuple[str, str]], target: MetaData) -> Table:

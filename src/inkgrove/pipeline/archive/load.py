@@ -4,7 +4,6 @@ docs/protocol.md section 2. A task gets whole logs, in order. Each transaction t
 what was committed, and doing it again takes the rest.
 """
 
-import fcntl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
 from inkgrove.store.bulk import Line, LogAsSeen, Run
 from inkgrove.store.decide import Status
+from inkgrove.store.locks import FileLock
 from inkgrove.store.prepare import read_content
 from inkgrove.store.tables import name_of_log
 
@@ -203,8 +203,7 @@ class Loader:
         if "://" in self.place:
             yield
             return
-        with (Path(self.place) / "import.lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with FileLock(Path(self.place) / "import.lock"):
             start = monotonic()
             yield
             sleep(_PAUSE * (monotonic() - start))

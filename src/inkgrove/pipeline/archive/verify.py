@@ -9,7 +9,6 @@ Entries of a whole batch are decoded at once, column by column. Only well-formed
 strictly; whatever looks odd is left to `core.entry.decode_entry`, which has the last word and knows the reason.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -215,12 +214,6 @@ def _check_rows(
             elif len(payload) != payload_size:
                 is_lie[row] = True
     return hashes, is_lie, errors
-
-
-def check_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for `mapInArrow`: batches with the columns `entry` and `payload` in, `CHECKED` out."""
-    for batch in batches:
-        yield check_batch(batch)
 
 
 def with_links(entries: DataFrame) -> DataFrame:

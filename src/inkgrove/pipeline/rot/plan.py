@@ -283,14 +283,3 @@ def is_cut(seed: int, tick: int) -> Column:
     """Whether a copy, with the cut of its scope beside it, is among those that go; no cut, no victim."""
     in_band = (_band() == f.col("cut_band")) & (_place(seed, tick) <= f.col("cut_place"))
     return f.coalesce((_band() < f.col("cut_band")) | in_band, f.lit(False))
-
-
-def least_fresh(copies: DataFrame, excess: DataFrame, weight: Column, *, seed: int, tick: int) -> DataFrame:
-    """The victims: of each `scope` the least fresh copies, as few as weigh its `excess` together.
-
-    `copies` have a `scope`; `excess` has a row for each scope that is over its budget. What weighs nothing stays.
-    """
-    excess = excess.where("excess > 0")
-    cuts = find_cuts(copies, excess, weight, seed=seed, tick=tick)
-    placed = copies.join(f.broadcast(cuts), on="scope", how="inner")
-    return placed.where(is_cut(seed, tick) & (weight > 0)).select(*copies.columns)
