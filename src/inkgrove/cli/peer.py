@@ -116,12 +116,12 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.http import settle_garbage  # noqa: PLC0415
+    from inkgrove.api.http import tune_garbage_collection  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
-    settle_garbage()
+    tune_garbage_collection()
     failed = False
     with open_node(home, store) as node:
         names = [parse_fqdn(name) for name in fqdns or []]

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inkgrove.api.http.limits import Patience
+from inkgrove.api.http.limits import TransferTimeout
 from inkgrove.api.http.telemetry import Metrics
 from inkgrove.core.errors import InvalidSetting
 from inkgrove.federation.addresses import Address
@@ -141,7 +141,7 @@ class StallTimer:
 
     def __init__(self, seconds: float, waiting: Callable[[], int], end: Callable[[], None]) -> None:
         """`waiting`: how many bytes are not sent yet."""
-        self._patience, self._waiting, self._end = Patience(seconds), waiting, end
+        self._patience, self._waiting, self._end = TransferTimeout(seconds), waiting, end
         self._timer: asyncio.TimerHandle | None = None
         self._since, self._size = 0.0, 0
 

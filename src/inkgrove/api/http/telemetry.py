@@ -182,7 +182,7 @@ _SECURITY_HEADERS: Final = (
 log = structlog.get_logger("inkgrove.http")
 
 
-class Observing:
+class RequestLog:
     """Middleware around everything else."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

@@ -27,7 +27,7 @@ Wanted = Callable[[Newest], bool]
 log = structlog.get_logger("inkgrove.node")
 
 
-class Watch:
+class ViewWatch:
     """Tells those who wait when what they wait for has happened."""
 
     def __init__(self, node: Node) -> None:
@@ -103,10 +103,10 @@ class Watch:
                 await self._task
 
 
-def get_watch(request: Request) -> Watch:
+def get_watch(request: Request) -> ViewWatch:
     """The one watch of the process."""
     watch = request.app.state.watch
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, ViewWatch)
     return watch
 
 
@@ -181,7 +181,7 @@ class _Stream(StreamingResponse):
             self._leave()
 
 
-async def _events(request: Request, node: Node, watch: Watch, followed: Followed) -> AsyncIterator[str]:
+async def _events(request: Request, node: Node, watch: ViewWatch, followed: Followed) -> AsyncIterator[str]:
     def look_again() -> tuple[list[ChangeEvent], Followed]:
         # A token that was revoked meanwhile opens nothing more.
         caller: Caller = get_caller(node, token_of(request, node))

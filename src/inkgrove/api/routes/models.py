@@ -78,7 +78,7 @@ class ListedRow(RowDocument):
     ] = None
 
 
-class SchemaName(BaseModel):
+class SchemaIdDocument(BaseModel):
     """A schema."""
 
     author: Author
@@ -88,7 +88,7 @@ class SchemaName(BaseModel):
 class PageDocument(BaseModel):
     """A page of a view."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     name: Annotated[str | None, Field(examples=["slothmail"])]
     version: Annotated[int, Field(examples=[4])]
     rows: list[ListedRow]
@@ -100,7 +100,7 @@ class PageDocument(BaseModel):
 class InstanceDocument(RowDocument):
     """An instance with where it came from."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     version: int
     provenance: Annotated[dict[str, int], Field(description="The entry behind each value.", examples=[{"subject": 7}])]
 
@@ -115,12 +115,12 @@ class FieldDocument(BaseModel):
 class ViewDocument(BaseModel):
     """A view in the list."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     name: Annotated[str | None, Field(examples=["slothmail"])]
     version: int
     is_built: bool
     fields: list[FieldDocument]
-    waits_for: list[SchemaName]
+    waits_for: list[SchemaIdDocument]
     stopped: str | None
     rows: Annotated[
         int | None,
@@ -143,7 +143,7 @@ class ViewsDocument(BaseModel):
     freshness: FreshnessDocument
 
 
-class HistoryEvent(BaseModel):
+class HistoryEventDocument(BaseModel):
     """A message of an instance and what became of it."""
 
     seq_num: int
@@ -161,7 +161,7 @@ class HistoryDocument(BaseModel):
     """The messages of an instance, oldest first."""
 
     instance: InstanceId
-    history: list[HistoryEvent]
+    history: list[HistoryEventDocument]
 
 
 class OutcomeDocument(BaseModel):
@@ -187,12 +187,12 @@ class OutcomesDocument(BaseModel):
 class RegisteredDocument(BaseModel):
     """A schema on the list of those to materialise."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     is_new: bool
     position: str
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """A body with the listed keys only."""
 
     model_config = ConfigDict(extra="forbid")
@@ -203,7 +203,7 @@ Fqdn = Annotated[str, Field(max_length=253, examples=["jane.haiku.ink"])]
 Password = Annotated[str, Field(max_length=1024, examples=["correct horse battery"])]
 
 
-class SignedEntry(Strict):
+class SignedEntryBody(StrictModel):
     """An entry that the client signed, with its payload, both in base64."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"entry": "AAEC", "payload": "oA=="}]})
