@@ -1,7 +1,8 @@
-"""A few threads with a short queue that is fair to networks: who has many requests under way waits behind the others.
+"""Bounds on what requests take: thread pools, memory, and time for a slow client (docs/node.md).
 
-One network never fills the queue, and several do not keep out another one: when the queue is full, whoever comes from a
-network with fewer in it takes the place of the last one from the network with most.
+A pool has few threads and a short queue that is fair to networks. One network never fills the queue; when it is full, a
+request from a network with fewer in it replaces the last one from the network with most. Plain handlers share forty
+threads of the framework: none of them waits there for another node or for a password, which has a pool of its own.
 """
 
 import asyncio
@@ -165,7 +166,11 @@ PASSWORDS: Final = BoundedThreadPool("passwords", PoolLimits(threads=2, waiting=
 
 
 class MemoryBudget:
-    """Counts bytes that are held; used on the event loop only."""
+    """Counts bytes that requests hold while they are under way; used on the event loop only.
+
+    No network takes more than half of what the others leave. So a few networks never take all of it: the next one finds
+    less than those before it, and never nothing.
+    """
 
     def __init__(self, most: int, of_network: int, what: str) -> None:
         """`most` bytes in all, `of_network` of them for one network; `what` a refusal says there is too much of."""
@@ -205,6 +210,6 @@ class TransferTimeout:
     def __init__(self, seconds: float) -> None:
         self._most = self.left = float(seconds)
 
-    def settle(self, waited: float, moved: int) -> None:
-        """So many seconds were waited, in which so many bytes were moved."""
+    def advance(self, waited: float, moved: int) -> None:
+        """Count seconds that were waited and bytes that were moved in them."""
         self.left = min(self._most, self.left - waited + moved / LEAST_RATE)

@@ -1,4 +1,4 @@
-"""HEAD and OPTIONS for every route, and which methods an address takes."""
+"""Small middleware: HEAD and OPTIONS for every route, headers for pages of other hosts, records of services."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Routes of services: registration, tokens, and what identities see of them."""
+"""Routes of services: registration, tokens, metadata (RFC 8414), and what identities see of services."""
 
 from typing import Annotated, Any, Literal
 

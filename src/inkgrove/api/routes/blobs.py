@@ -1,4 +1,4 @@
-"""Routes of blobs: upload as a stream, download with ETag and range."""
+"""Routes of blobs: upload as a stream, download with ETag (RFC 9110 section 13) and a single range (section 14)."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""The stream of a view's changes as server-sent events; each is a JSON Patch on `{"rows": {...}}`."""
+"""The stream of a view's changes as server-sent events, and waiting until views have seen a write.
+
+Each event is a JSON Patch on `{"rows": {...}}`. One look at the database serves all who wait in this process; while
+nobody waits there is none.
+"""
 
 import asyncio
 import json
@@ -14,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import CallerDependency, NodeDependency, get_address, get_caller, token_of
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.api.routes.models import READING, SchemaPath, view_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.caller import Caller
 from inkgrove.node.changes import ChangeEvent, Followed, Newest, event_id, follow, look, read_changes
@@ -133,7 +137,7 @@ _STREAM: Final[dict[str, Any]] = {
 LastEventId = Annotated[str | None, Header(max_length=1000, description="The last event that was taken in.")]
 
 
-@router.get("/views/{schema}/changes", **_STREAM)
+@view_routes(router, "/changes", **_STREAM)
 async def follow_view(
     request: Request,
     node: NodeDependency,
@@ -151,19 +155,6 @@ async def follow_view(
         watch.leave(address)
         raise
     return _Stream(_events(request, node, watch, followed), lambda: watch.leave(address))
-
-
-@router.get("/views/{author}/{log_id:int}/changes", **_STREAM)
-async def follow_view_of_schema(
-    request: Request,
-    node: NodeDependency,
-    caller: CallerDependency,
-    author: AuthorPath,
-    log_id: LogPath,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Follow the rows that the caller may see, from now on or from behind an event."""
-    return await follow_view(request, node, caller, f"{author}/{log_id}", last_event_id)
 
 
 class _Stream(StreamingResponse):

@@ -1,4 +1,4 @@
-"""Routes of identities and sign-ins."""
+"""Routes of identities: registering, documents and keys, passwords and sign-ins, quotas, discovery by name."""
 
 from base64 import b64encode
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Routes that publish instances by content: the node signs for the identity."""
+"""Routes that publish instances by content, for which the node signs; sharing, passing on, and states of delivery."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Literal

@@ -1,11 +1,16 @@
-"""What reading routes answer, for the OpenAPI document; the answers themselves are written without a detour."""
+"""Parameters, bodies and answers that several groups of routes share.
+
+Models of answers are for the OpenAPI document; reading routes write their answers as JSON without them.
+"""
 
 from base64 import b64decode
 from binascii import Error as BadBase64
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Awaitable, Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, Final, Literal, TypeVar
 
+from fastapi import APIRouter, Query, Response
 from fastapi import Path as PathParameter
-from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from inkgrove.api.http.problems import responses
@@ -29,6 +34,40 @@ AtLeast = Annotated[
 ]
 READING: Final = responses(UnknownView, AmbiguousName, SignInRequired, OutOfScope)
 EXPENSIVE: Final = (QueryTooExpensive, TooManyQueries)
+_Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
+
+
+def view_routes(router: APIRouter, suffix: str, **options: Any) -> Callable[[_Handler], _Handler]:
+    """Decorate a handler that takes the name of a view as `schema`: it answers GET at both addresses of a view.
+
+    These are `/views/{schema}` and `/views/{author}/{log_id}`, each with `suffix`; `options` are those of the router.
+    """
+
+    def decorate(handler: _Handler) -> _Handler:
+        router.get(f"/views/{{schema}}{suffix}", **options)(handler)
+        router.get(f"/views/{{author}}/{{log_id:int}}{suffix}", **options)(_by_schema_id(handler))
+        return handler
+
+    return decorate
+
+
+def _by_schema_id(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+    """The handler with author and log of a schema in the place of its name."""
+
+    async def handle(author: str, log_id: int, **others: Any) -> Response:
+        return await handler(schema=f"{author}/{log_id}", **others)
+
+    declared = signature(handler)
+    own = [Parameter("author", Parameter.KEYWORD_ONLY, annotation=AuthorPath)]
+    own.append(Parameter("log_id", Parameter.KEYWORD_ONLY, annotation=LogPath))
+    others = [
+        item.replace(kind=Parameter.KEYWORD_ONLY) for item in declared.parameters.values() if item.name != "schema"
+    ]
+    vars(handle)["__signature__"] = declared.replace(parameters=[*own, *others])
+    handle.__name__, handle.__doc__ = f"{handler.__name__}_of_schema", handler.__doc__
+    return handle
+
+
 InstanceId = Annotated[str, Field(examples=[_HASH])]
 Author = Annotated[str, Field(examples=[_KEY])]
 

@@ -1,4 +1,4 @@
-"""What the routes that publish share: bodies read leanly, jobs handed to the writer, its answers as JSON."""
+"""What the routes that publish share: reading bodies, finding recipients by name, handing work to the writer."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
