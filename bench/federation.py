@@ -23,7 +23,7 @@ from bench.harness import Row
 from bench.verification import signed_log, slothmails
 from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
-from inkgrove.api.http import configure_logs, settle_garbage
+from inkgrove.api.http import configure_logs, tune_garbage_collection
 from inkgrove.core.entry import hash_entry, sign_entry
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import SecretKey
@@ -65,7 +65,7 @@ def serve(home: Path, port: int, ports: Mapping[str, int]) -> None:
     """Serve until killed."""
     configure_logs(NodeSettings(log_level="warning"))
     node = Node(home, settings_of(ports), home=home)
-    settle_garbage()
+    tune_garbage_collection()
     uvicorn.run(make_app(node), host="127.0.0.1", port=port, log_level="warning", access_log=False)
 
 
@@ -146,7 +146,7 @@ def fill(node: Node) -> None:
 
 def replicate(folder: Path) -> Row:
     """Whole syncs with an empty node, each beside a measurement of this machine as it is just then."""
-    settle_garbage()  # as the command does
+    tune_garbage_collection()  # as the command does
     ratios, rates, raws = [], [], []
     source = folder / "a"
     ports = {"a": free_port()}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.routes import Watch
+from inkgrove.api.routes import ViewWatch
 from inkgrove.node.errors import TooManyListeners
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
@@ -192,7 +192,7 @@ def test_who_does_not_sign_in_takes_no_place_from_those_who_do(place: Path | str
 def test_all_who_do_not_sign_in_have_half_of_the_places(tmp_path: Path) -> None:
     node = Node(tmp_path, NodeSettings(max_listeners=20), home=tmp_path)
     node.close()
-    watch = Watch(node)
+    watch = ViewWatch(node)
     for number in range(10):
         watch.enter(f"192.0.2.{number}")
     with pytest.raises(TooManyListeners):

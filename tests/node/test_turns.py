@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from inkgrove.api.http import MOST_WAITING, MOST_WAITING_OF_NETWORK, BoundedThreads, Bounds, FairThreads
+from inkgrove.api.http import MOST_WAITING, MOST_WAITING_OF_NETWORK, BoundedThreadPool, FairThreadPool, PoolLimits
 from inkgrove.node.errors import Busy, TooMuchAtOnce
 
 FIRST, SECOND, THIRD = "192.0.2.1", "198.51.100.2", "203.0.113.3"
-BOUNDS = Bounds(threads=1, waiting=4, waiting_of_network=3, seconds=30)
+BOUNDS = PoolLimits(threads=1, waiting=4, waiting_of_network=3, seconds=30)
 
 
 class ByHand(Executor):
@@ -31,9 +31,9 @@ class ByHand(Executor):
 class Queue:
     """Work in the order in which it was asked for, by network."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: PoolLimits) -> None:
         self.executor = ByHand()
-        self.threads = FairThreads(self.executor, bounds, lambda: TooMuchAtOnce("too much"))
+        self.threads = FairThreadPool(self.executor, bounds, lambda: TooMuchAtOnce("too much"))
 
     async def ask(self, *networks: str) -> list[asyncio.Task[Any]]:
         tasks = [asyncio.create_task(self.threads.run(network, print)) for network in networks]
@@ -79,7 +79,9 @@ def test_who_is_of_the_network_with_most_drops_nobody() -> None:
 
 def test_queue_of_large_answers_has_room_for_a_third_network_whatever_two_others_do() -> None:
     async def run() -> None:
-        queue = Queue(Bounds(threads=2, waiting=MOST_WAITING, waiting_of_network=MOST_WAITING_OF_NETWORK, seconds=30))
+        queue = Queue(
+            PoolLimits(threads=2, waiting=MOST_WAITING, waiting_of_network=MOST_WAITING_OF_NETWORK, seconds=30)
+        )
         await queue.ask(*[FIRST] * 50, *[SECOND] * 50)
         third = await queue.ask(*[THIRD] * 20)
         await queue.finish_all()
@@ -116,7 +118,7 @@ def test_who_has_given_up_makes_nobody_wait_beside_a_free_thread() -> None:
 
 def test_passwords_of_two_networks_do_not_keep_out_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        threads, executor = BoundedThreads("passwords", BOUNDS), ByHand()
+        threads, executor = BoundedThreadPool("passwords", BOUNDS), ByHand()
         monkeypatch.setattr(threads, "_executor", executor)
         many = [asyncio.create_task(threads.run(address, print)) for address in [FIRST] * 4 + [SECOND] * 4]
         await asyncio.sleep(0)

@@ -19,13 +19,13 @@ from inkgrove.api.http.auth import require_good_token
 from inkgrove.api.http.bodies import BodyLimits
 from inkgrove.api.http.connections import ProxyHeaders, TrustedProxies
 from inkgrove.api.http.dispatch import Dispatcher
-from inkgrove.api.http.middleware import Cors, HeadAndOptions, Recording
+from inkgrove.api.http.middleware import AccessRecorder, CorsHeaders, HeadAndOptions
 from inkgrove.api.http.openapi import set_openapi
 from inkgrove.api.http.problems import on_error, on_http_error
-from inkgrove.api.http.telemetry import Metrics, Observing
+from inkgrove.api.http.telemetry import Metrics, RequestLog
 from inkgrove.api.oauth import ROUTERS as OAUTH
 from inkgrove.api.routes import ROUTERS as ROUTES
-from inkgrove.api.routes.changes import Watch
+from inkgrove.api.routes.changes import ViewWatch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.federation import Federation
@@ -36,7 +36,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
 from inkgrove.node.writer import Writer
 
-ROUTERS: Final = (*OAUTH, *ROUTES)
+ROUTERS: Final = (*ROUTES, *OAUTH)
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -83,7 +83,7 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     app.state.large_answers = LargeAnswers()
     node.at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
-    app.state.watch = Watch(node)
+    app.state.watch = ViewWatch(node)
     app.add_exception_handler(InkgroveError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     for router in ROUTERS:
@@ -91,18 +91,18 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     set_openapi(app, ROUTERS)
     # The last one added is the outermost; this one is the innermost, so whatever looks at requests sees its own too.
     app.add_middleware(Dispatcher, routers=ROUTERS)
-    app.add_middleware(Recording, access_log=node.access_log)
+    app.add_middleware(AccessRecorder, access_log=node.access_log)
     app.add_middleware(BodyLimits, settings=node.settings, admit=partial(require_good_token, node))
     app.add_middleware(HeadAndOptions, routes=app.router.routes)
     app.add_middleware(
-        Cors,
+        CorsHeaders,
         allow_origins=node.settings.cors_origins,
         allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],
         expose_headers=["ETag", "Content-Range", "Location", "Retry-After", "X-Request-Id"],
         max_age=600,
     )
-    app.add_middleware(Observing, metrics=app.state.metrics)
+    app.add_middleware(RequestLog, metrics=app.state.metrics)
     proxies = TrustedProxies(node.settings.trusted_proxies)
     if proxies:
         app.add_middleware(ProxyHeaders, proxies=proxies)

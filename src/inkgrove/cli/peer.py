@@ -75,13 +75,13 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.http import settle_garbage  # noqa: PLC0415
+    from inkgrove.api.http import tune_garbage_collection  # noqa: PLC0415
     from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
     from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
 
-    settle_garbage()
+    tune_garbage_collection()
     importer = find_importer(current().spark)
     failed = False
     with options.open_node() as node:

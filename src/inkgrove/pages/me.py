@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http import FormDependency
-from inkgrove.api.routes import Follower, Following, named_instance, sender_of, show_request, show_requests
+from inkgrove.api.routes import FollowerBody, FollowingBody, named_instance, sender_of, show_request, show_requests
 from inkgrove.api.routes import relations as relation_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
@@ -127,7 +127,7 @@ async def follow(visit: VisitDependency, form: FormDependency) -> Response:
     try:
         if not name:
             raise BadRequest("write the name of somebody, such as jane.haiku.ink")
-        await relation_routes.follow(visit.request, visit.node, visit.caller, name, Following())
+        await relation_routes.follow(visit.request, visit.node, visit.caller, name, FollowingBody())
     except InkgroveError as error:
         visit.caller.require_identity()
         return await run_in_threadpool(partial(_show, visit, alarm=error.public_message, status=422))
@@ -149,7 +149,8 @@ async def answer_follower(visit: VisitDependency, name: str, form: FormDependenc
         case "removed":
             await relation_routes.remove_follower(visit.request, visit.node, visit.caller, name)
         case "accepted" | "refused" | "blocked" as state:
-            await relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, Follower(state=state))
+            body = FollowerBody(state=state)
+            await relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, body)
         case _:
             raise BadRequest("a follower is accepted, refused, blocked or removed")
     return visit.go("/pages/me#relations")

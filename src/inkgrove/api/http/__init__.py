@@ -27,7 +27,7 @@ from inkgrove.api.http.auth import (
 from inkgrove.api.http.bodies import BodyLimits
 from inkgrove.api.http.connections import StallTimer, TrustedProxies
 from inkgrove.api.http.formats import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, FormDependency, parse_json
-from inkgrove.api.http.limits import LEAST_RATE, PASSWORDS, BoundedThreads, Bounds, FairThreads
+from inkgrove.api.http.limits import LEAST_RATE, PASSWORDS, BoundedThreadPool, FairThreadPool, PoolLimits
 from inkgrove.api.http.problems import (
     MEDIA_TYPE,
     RequestProblem,
@@ -36,7 +36,7 @@ from inkgrove.api.http.problems import (
     problem_facts,
     status_of,
 )
-from inkgrove.api.http.serving import make_config, open_app, serve, settle_garbage
+from inkgrove.api.http.serving import make_config, open_app, serve, tune_garbage_collection
 from inkgrove.api.http.telemetry import configure_logs
 
 __all__ = [
@@ -53,13 +53,13 @@ __all__ = [
     "THREADS",
     "AddressDependency",
     "BodyLimits",
-    "BoundedThreads",
-    "Bounds",
-    "FairThreads",
+    "BoundedThreadPool",
+    "FairThreadPool",
     "FormDependency",
     "HostDependency",
     "LargeAnswers",
     "NodeDependency",
+    "PoolLimits",
     "RequestProblem",
     "StallTimer",
     "TrustedProxies",
@@ -78,6 +78,6 @@ __all__ = [
     "parse_json",
     "problem_facts",
     "serve",
-    "settle_garbage",
     "status_of",
+    "tune_garbage_collection",
 ]

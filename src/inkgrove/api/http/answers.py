@@ -16,7 +16,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from inkgrove.api.http.limits import Bounds, FairThreads, MemoryBudget
+from inkgrove.api.http.limits import FairThreadPool, MemoryBudget, PoolLimits
 from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import TooMuchAtOnce
 
@@ -38,13 +38,13 @@ class LargeAnswers:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(THREADS, "large-answers")
-        bounds = Bounds(
+        bounds = PoolLimits(
             threads=THREADS,
             waiting=MOST_WAITING,
             waiting_of_network=MOST_WAITING_OF_NETWORK,
             seconds=WAIT_SECONDS,
         )
-        self._threads = FairThreads(self._executor, bounds, _refusal)
+        self._threads = FairThreadPool(self._executor, bounds, _refusal)
         self._memory = MemoryBudget(MOST_BYTES, MOST_OF_NETWORK, "sends too many large answers")
 
     async def make(self, request: Request, work: Callable[..., Response], *arguments: Any) -> Response:

@@ -1,10 +1,8 @@
-"""Who sends a request: a bearer token, or the cookie of a page.
+"""Who sends a request: a bearer token, or the cookie of a page; and the dependencies that hand it to routes.
 
 A browser sends a cookie along whoever wrote the page, so whatever changes something and comes with the cookie must come
-from a page of this very host.
-
-The framework runs a dependency that is a plain function in one of the threads that all share. Those that only look at
-the request are handed to it as coroutines (`give_*`): they need no thread and wait for none.
+from a page of this very host. A dependency that is a plain function runs in a thread; those that only look at the
+request are coroutines (`give_*`), which run on the event loop.
 """
 
 from typing import Annotated, Final

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.http.formats import MAX_VALUES, first_headers, is_json, media_type_in, parse_json
-from inkgrove.api.http.limits import MemoryBudget, Patience
+from inkgrove.api.http.limits import MemoryBudget, TransferTimeout
 from inkgrove.api.http.problems import RequestProblem, problem
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.fork_proofs import PATH as FORKS
@@ -152,7 +152,7 @@ class _Body:
     """A body that is counted and timed while it comes in."""
 
     def __init__(self, receive: Receive, limit: _Limit, seconds: int) -> None:
-        self._receive, self.limit, self._patience = receive, limit, Patience(seconds)
+        self._receive, self.limit, self._timeout = receive, limit, TransferTimeout(seconds)
         self.memory: MemoryBudget | None = None
         self.host = ""
         self.admit: Callable[[], Awaitable[None]] | None = None
@@ -166,12 +166,12 @@ class _Body:
             return await self._receive()
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._patience.left):
+            async with asyncio.timeout(self._timeout.left):
                 message = await self._receive()
         except TimeoutError:
             raise RequestProblem(RequestTooSlow("the body came too slowly")) from None
         size = len(message.get("body", b""))
-        self._patience.settle(time.monotonic() - began, size)
+        self._timeout.advance(time.monotonic() - began, size)
         self._size += size
         if self._size > self.limit.size:
             raise RequestProblem(self.limit.error())

@@ -1,7 +1,9 @@
-"""Connections to the node: so many in all and from one network, and those that do nothing go first (docs/node.md).
+"""Connections to the node: how many there may be, and for whom a proxy speaks (docs/node.md, docs/operating.md).
 
-Every connection takes a file descriptor, also one on which nothing is ever asked. Without a bound a few hundred of them
-would leave none for the database.
+Every connection takes a file descriptor. When there are too many, in all or from one network, idle ones are dropped
+first. Anybody can send any header, so only proxies that `node.trusted_proxies` lists may say whom they speak for
+(`X-Forwarded-For`) and whether that came over https (`X-Forwarded-Proto`). `Forwarded` and `X-Forwarded-Host` are never
+looked at: a proxy that does not know them passes on what the client wrote.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from typing import Final, Literal, Protocol
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inkgrove.api.http.limits import Patience
+from inkgrove.api.http.limits import TransferTimeout
 from inkgrove.api.http.telemetry import Metrics
 from inkgrove.core.errors import InvalidSetting
 from inkgrove.federation.addresses import Address
@@ -141,7 +143,7 @@ class StallTimer:
 
     def __init__(self, seconds: float, waiting: Callable[[], int], end: Callable[[], None]) -> None:
         """`waiting`: how many bytes are not sent yet."""
-        self._patience, self._waiting, self._end = Patience(seconds), waiting, end
+        self._timeout, self._waiting, self._end = TransferTimeout(seconds), waiting, end
         self._timer: asyncio.TimerHandle | None = None
         self._since, self._size = 0.0, 0
 
@@ -149,7 +151,7 @@ class StallTimer:
         """Something waits to be read."""
         if self._timer is None:
             self._since, self._size = loop.time(), self._waiting()
-            self._timer = loop.call_later(self._patience.left, self._look, loop)
+            self._timer = loop.call_later(self._timeout.left, self._look, loop)
 
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
         """It has been read."""
@@ -162,13 +164,13 @@ class StallTimer:
         """The time is over, unless enough has been read meanwhile."""
         self._timer = None
         self._settle(loop)
-        if self._patience.left > _SHORTEST_WAIT:
+        if self._timeout.left > _SHORTEST_WAIT:
             self.start(loop)
         else:
             self._end()
 
     def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._patience.settle(loop.time() - self._since, max(0, self._size - self._waiting()))
+        self._timeout.advance(loop.time() - self._since, max(0, self._size - self._waiting()))
 
 
 FORWARDING: Final = frozenset(

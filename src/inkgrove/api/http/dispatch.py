@@ -103,7 +103,8 @@ class _Operation:
         values = await self._handler.read(request, body, mistakes)
         if mistakes:
             raise malformed(mistakes)
-        return await self._handler.run(values, self._render)
+        answer: Response = await self._handler.run(values, self._render)
+        return answer
 
     def _check_parameters(self, given: QueryParams) -> None:
         known = self._known or []
@@ -211,7 +212,7 @@ class _Parameter:
     def __init__(self, field: ModelField) -> None:
         info = field.field_info
         self.alias, self._name, self._validate = field.alias, field.name, field.validate
-        self._default = _ABSENT if info.is_required() else field.default
+        self._default: Any = _ABSENT if info.is_required() else field.default
         self._is_list = isinstance(self._default, list)
         self._where = (info.in_.value, field.alias) if isinstance(info, Param) else ("body",)
 

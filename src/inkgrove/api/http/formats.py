@@ -1,7 +1,7 @@
-"""JSON bodies as RFC 8259 has them, and no others: what every route may rely on.
+"""The formats of bodies: strict JSON, forms, and what the headers say of them.
 
-Python's own reader takes NaN, lets the last of two keys win, makes infinity of 1e999 and hands on half surrogates,
-which nothing behind can store.
+Python's own JSON reader takes NaN, lets the last of two keys win, makes infinity of 1e999 and hands on half surrogates,
+which nothing behind can store. So JSON is read here as RFC 8259 has it, within bounds, before any route sees it.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""A few threads with a short queue that is fair to networks: who has many requests under way waits behind the others.
+"""Bounds on what requests take: thread pools, memory, and time for a slow client (docs/node.md).
 
-One network never fills the queue, and several do not keep out another one: when the queue is full, whoever comes from a
-network with fewer in it takes the place of the last one from the network with most.
+A pool has few threads and a short queue that is fair to networks. One network never fills the queue; when it is full, a
+request from a network with fewer in it replaces the last one from the network with most. Plain handlers share forty
+threads of the framework: none of them waits there for another node or for a password, which has a pool of its own.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class PoolLimits:
     """How much is done at a time and how much waits, in all and of one network, and for how long."""
 
     threads: int
@@ -39,10 +40,10 @@ class Bounds:
     seconds: float
 
 
-class FairThreads:
+class FairThreadPool:
     """Runs work in the threads of an executor within bounds; belongs to one event loop."""
 
-    def __init__(self, executor: Executor, bounds: Bounds, refusal: Callable[[], InkgroveError]) -> None:
+    def __init__(self, executor: Executor, bounds: PoolLimits, refusal: Callable[[], InkgroveError]) -> None:
         """`refusal`: what is raised to those for whom there is no room."""
         self._executor, self._bounds, self._refusal = executor, bounds, refusal
         self._running: Counter[str] = Counter()
@@ -136,14 +137,14 @@ async def read_in_thread(work: Callable[..., _Result], *arguments: Any) -> _Resu
     return await asyncio.get_running_loop().run_in_executor(_READERS, call)
 
 
-class BoundedThreads:
+class BoundedThreadPool:
     """A few threads with a short queue, for every event loop of the process."""
 
-    def __init__(self, name: str, bounds: Bounds) -> None:
+    def __init__(self, name: str, bounds: PoolLimits) -> None:
         self._executor = ThreadPoolExecutor(max_workers=bounds.threads, thread_name_prefix=name)
         self._bounds = bounds
         self._lock = threading.Lock()
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, FairThreads] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, FairThreadPool] = WeakKeyDictionary()
 
     async def run(self, address: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
         """Run work on behalf of an address; raises `Busy` if too much is under way, in all or for its network."""
@@ -151,7 +152,7 @@ class BoundedThreads:
         with self._lock:
             threads = self._by_loop.get(loop)
             if threads is None:
-                threads = self._by_loop[loop] = FairThreads(self._executor, self._bounds, _busy)
+                threads = self._by_loop[loop] = FairThreadPool(self._executor, self._bounds, _busy)
         return await threads.run(network_of(address), work, *arguments)
 
 
@@ -160,12 +161,16 @@ def _busy() -> Busy:
 
 
 _RETRY_SECONDS: Final = 2
-PASSWORDS: Final = BoundedThreads("passwords", Bounds(threads=2, waiting=32, waiting_of_network=16, seconds=10))
+PASSWORDS: Final = BoundedThreadPool("passwords", PoolLimits(threads=2, waiting=32, waiting_of_network=16, seconds=10))
 """For whatever checks or sets a password: argon2 takes 64 MiB and all cores for a while, and anybody may ask for it."""
 
 
 class MemoryBudget:
-    """Counts bytes that are held; used on the event loop only."""
+    """Counts bytes that requests hold while they are under way; used on the event loop only.
+
+    No network takes more than half of what the others leave. So a few networks never take all of it: the next one finds
+    less than those before it, and never nothing.
+    """
 
     def __init__(self, most: int, of_network: int, what: str) -> None:
         """`most` bytes in all, `of_network` of them for one network; `what` a refusal says there is too much of."""
@@ -196,7 +201,7 @@ LEAST_RATE: Final = 16 * 1024
 """Bytes a second that whoever takes longer than `node.body_seconds` must send or read."""
 
 
-class Patience:
+class TransferTimeout:
     """The seconds that the other side has left: what it moves adds to them, never beyond those of the beginning.
 
     So a body that came fast until its last byte is not waited for any longer than one that has just begun.
@@ -205,6 +210,6 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self._most = self.left = float(seconds)
 
-    def settle(self, waited: float, moved: int) -> None:
-        """So many seconds were waited, in which so many bytes were moved."""
+    def advance(self, waited: float, moved: int) -> None:
+        """Count seconds that were waited and bytes that were moved in them."""
         self.left = min(self._most, self.left - waited + moved / LEAST_RATE)

@@ -1,4 +1,4 @@
-"""HEAD and OPTIONS for every route, and which methods an address takes."""
+"""Small middleware: HEAD and OPTIONS for every route, headers for pages of other hosts, records of services."""
 
 from functools import partial
 
@@ -44,7 +44,7 @@ class _HeadOnly:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Cors(CORSMiddleware):
+class CorsHeaders(CORSMiddleware):
     """To a request without an Origin there is nothing to say but that one would have mattered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +67,7 @@ async def _say_it_matters(send: Send, message: Message) -> None:
 _REFUSED = 400
 
 
-class Recording:
+class AccessRecorder:
     """Confirms what was noted during a request as soon as its answer begins well."""
 
     def __init__(self, app: ASGIApp, access_log: AccessLog) -> None:

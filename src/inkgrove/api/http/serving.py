@@ -67,7 +67,7 @@ def open_app(place: Path | str, settings: NodeSettings, home: Path, make: MakeAp
     """The application of a node of its own, as each serving process makes it."""
     configure_logs(settings)
     app = make(Node(place, settings, home=home), closes_node=True)
-    settle_garbage()
+    tune_garbage_collection()
     sys.setswitchinterval(_SWITCH_SECONDS)
     return app
 
@@ -254,7 +254,7 @@ _ALLOCATIONS: Final = 50_000
 """A batch of 1,000 entries makes about as many objects; the default of 700 looks through them dozens of times."""
 
 
-def settle_garbage() -> None:
+def tune_garbage_collection() -> None:
     """Leave alone what was there at the start, and look through the rest less often; once, when a node serves."""
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 20, 50)

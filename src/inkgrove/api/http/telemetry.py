@@ -1,4 +1,8 @@
-"""The outermost middleware: gives each request an id, logs and counts it, and answers for what goes wrong behind it."""
+"""Metrics for Prometheus, structured logs without secrets, and the middleware that logs and counts every request.
+
+With several processes, prometheus-client keeps the counters in files of a directory that `PROMETHEUS_MULTIPROC_DIR`
+names (set by `inkgrove serve`), so that whichever process is asked tells the sum.
+"""
 
 import logging
 import os
@@ -182,7 +186,7 @@ _SECURITY_HEADERS: Final = (
 log = structlog.get_logger("inkgrove.http")
 
 
-class Observing:
+class RequestLog:
     """Middleware around everything else."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

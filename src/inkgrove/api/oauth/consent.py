@@ -28,8 +28,7 @@ from inkgrove.api.http.formats import Form, FormDependency, form_body, read_quer
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import note_internal, responses, status_of
 from inkgrove.api.oauth import consent_page
-from inkgrove.api.oauth.server import OAuthServer, check_parameters
-from inkgrove.api.oauth.server import Request as OAuthRequest
+from inkgrove.api.oauth.server import OAuthRequest, OAuthServer, check_parameters
 from inkgrove.api.oauth.services import issuer_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId

@@ -40,7 +40,7 @@ _UNSAFE: Final = re.compile(r"[^ !#-\[\]-~]")
 """What RFC 6749 keeps out of the description of an error."""
 
 
-class Request(OAuth2Request):  # type: ignore[misc]
+class OAuthRequest(OAuth2Request):  # type: ignore[misc]
     """The parameters of a request, wherever they stood."""
 
     def __init__(self, method: str, form: Form) -> None:
@@ -110,7 +110,7 @@ class _CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]
     def generate_authorization_code(self) -> str:
         return services.new_code(self.server.node)
 
-    def save_authorization_code(self, code: str, request: Request) -> None:
+    def save_authorization_code(self, code: str, request: OAuthRequest) -> None:
         consent = Consent(
             identity=request.user,
             client=request.client.get_client_id(),
@@ -199,7 +199,7 @@ class _Revocation(RevocationEndpoint):  # type: ignore[misc]
         found = services.find_token(self.server.node, token_string)
         return _Token(token_string, found) if found is not None else None
 
-    def revoke_token(self, token: _Token, request: Request) -> None:
+    def revoke_token(self, token: _Token, request: OAuthRequest) -> None:
         services.revoke_token(self.server.node, token.token, token.found)
 
 
@@ -229,13 +229,13 @@ class OAuthServer(AuthorizationServer):  # type: ignore[misc]
         stored = services.find_client(self.node, client_id)
         return _Client(self.node, stored) if stored is not None else None
 
-    def save_token(self, token: dict[str, Any], request: Request) -> None:
+    def save_token(self, token: dict[str, Any], request: OAuthRequest) -> None:
         """It was saved in the transaction that made it."""
 
     def send_signal(self, name: str, *args: object, **kwargs: object) -> None:
         """Nobody listens."""
 
-    def create_oauth2_request(self, request: Request) -> Request:
+    def create_oauth2_request(self, request: OAuthRequest) -> OAuthRequest:
         return request
 
     def handle_response(self, status: int, body: Any, headers: list[tuple[str, str]]) -> Answer:

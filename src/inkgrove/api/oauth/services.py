@@ -1,4 +1,4 @@
-"""Routes of services: registration, tokens, and what identities see of them."""
+"""Routes of services: registration, tokens, metadata (RFC 8414), and what identities see of services."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field
 from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDependency, get_host
 from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
-from inkgrove.api.oauth.server import Answer, OAuthServer, check_parameters, error_named
-from inkgrove.api.oauth.server import Request as OAuthRequest
+from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import accesses, errors, services
 from inkgrove.node.attempts import count_registration
@@ -22,7 +21,7 @@ _ID = "^[0-9a-f]{32}$"
 ClientId = Annotated[str, Path(pattern=_ID)]
 
 
-class NewClient(BaseModel):
+class NewClientBody(BaseModel):
     """A service; what is not listed here is passed over, as RFC 7591 wants."""
 
     client_name: Annotated[str, Field(max_length=200, examples=["Slothmail for the web"])]
@@ -30,7 +29,7 @@ class NewClient(BaseModel):
     token_endpoint_auth_method: Literal["none"] = "none"  # noqa: S105
 
 
-class ClientAnswer(BaseModel):
+class ClientDocument(BaseModel):
     """A service as it is registered; it is public and has no secret."""
 
     client_id: str
@@ -42,7 +41,7 @@ class ClientAnswer(BaseModel):
     token_endpoint_auth_method: Literal["none"] = "none"  # noqa: S105
 
 
-class TokenAnswer(BaseModel):
+class TokenDocument(BaseModel):
     """What a service gets."""
 
     token_type: Literal["Bearer"]
@@ -52,7 +51,7 @@ class TokenAnswer(BaseModel):
     scope: str
 
 
-class Grant(BaseModel):
+class GrantDocument(BaseModel):
     """One time that an identity agreed."""
 
     scopes: list[str]
@@ -60,21 +59,21 @@ class Grant(BaseModel):
     last_used: str | None
 
 
-class Service(BaseModel):
+class ServiceDocument(BaseModel):
     """A service and what it was granted."""
 
     client: str
     name: str
-    grants: list[Grant]
+    grants: list[GrantDocument]
 
 
-class Services(BaseModel):
+class ServicesDocument(BaseModel):
     """All services that can act for an identity now."""
 
-    services: list[Service]
+    services: list[ServiceDocument]
 
 
-class AccessAnswer(BaseModel):
+class AccessEventDocument(BaseModel):
     """One thing that a service did: with one instance or blob, or with many instances of a schema."""
 
     id: int
@@ -87,13 +86,14 @@ class AccessAnswer(BaseModel):
     blob: str | None
 
 
-class Accesses(BaseModel):
+class AccessesDocument(BaseModel):
     """What services did, newest first; `next` is the `before` of the next page."""
 
-    accesses: list[AccessAnswer]
+    accesses: list[AccessEventDocument]
     next: int | None
 
 
+_SIGNED_IN = responses(errors.SignInRequired, errors.NotAllowed)
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -110,14 +110,14 @@ _FORM = (errors.RequestTooLarge, errors.UnsupportedMediaType)
 @router.post(
     "/oauth/register",
     status_code=201,
-    response_model=ClientAnswer,
+    response_model=ClientDocument,
     responses=responses(errors.OAuthInvalidRedirectUri, errors.OAuthInvalidClientMetadata, errors.TooManyAttempts),
 )
-def register(node: NodeDependency, address: AddressDependency, body: NewClient) -> ClientAnswer:
+def register(node: NodeDependency, address: AddressDependency, body: NewClientBody) -> ClientDocument:
     """Register a service (RFC 7591); anybody may, and nobody gains anything by it."""
     count_registration(node, address)
     client = services.register_client(node, body.client_name, body.redirect_uris)
-    return ClientAnswer(
+    return ClientDocument(
         client_id=client.id,
         client_id_issued_at=client.created // 1_000_000,
         client_name=client.name,
@@ -127,7 +127,7 @@ def register(node: NodeDependency, address: AddressDependency, body: NewClient) 
 
 @router.post(
     "/oauth/token",
-    response_model=TokenAnswer,
+    response_model=TokenDocument,
     responses=responses(errors.OAuthInvalidGrant, errors.OAuthInvalidClient, errors.OAuthInvalidRequest, *_FORM),
     openapi_extra=form_body(
         {"grant_type": "`authorization_code` or `refresh_token`.", "client_id": "The service."},
@@ -187,7 +187,7 @@ def describe(node: NodeDependency, request: Request) -> dict[str, Any]:
 # What the identity sees
 
 
-@router.get("/me/services", response_model=Services, responses=responses(errors.SignInRequired, errors.NotAllowed))
+@router.get("/me/services", response_model=ServicesDocument, responses=_SIGNED_IN)
 def list_services(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """The services that can act for the identity now."""
     found: dict[str, dict[str, Any]] = {}
@@ -210,7 +210,7 @@ def end_service(node: NodeDependency, caller: CallerDependency, client: ClientId
     return Response(status_code=204)
 
 
-@router.get("/me/accesses", response_model=Accesses, responses=responses(errors.SignInRequired, errors.NotAllowed))
+@router.get("/me/accesses", response_model=AccessesDocument, responses=_SIGNED_IN)
 def list_accesses(
     node: NodeDependency,
     caller: CallerDependency,

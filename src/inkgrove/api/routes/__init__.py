@@ -20,8 +20,8 @@ from inkgrove.api.routes import (
     schemas,
     views,
 )
-from inkgrove.api.routes.changes import Watch
-from inkgrove.api.routes.relations import Follower, Following
+from inkgrove.api.routes.changes import ViewWatch
+from inkgrove.api.routes.relations import FollowerBody, FollowingBody
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
 
 ROUTERS = (
@@ -43,9 +43,9 @@ ROUTERS = (
 
 __all__ = [
     "ROUTERS",
-    "Follower",
-    "Following",
-    "Watch",
+    "FollowerBody",
+    "FollowingBody",
+    "ViewWatch",
     "named_instance",
     "relations",
     "sender_of",

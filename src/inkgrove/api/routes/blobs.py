@@ -1,4 +1,4 @@
-"""Routes of blobs: upload as a stream, download with ETag and range."""
+"""Routes of blobs: upload as a stream, download with ETag (RFC 9110 section 13) and a single range (section 14)."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _FORMS: Final = frozenset({"multipart/form-data", "application/x-www-form-urlenc
 _EXAMPLE: Final = "0040" + "7ac3" * 32
 
 
-class UploadedBlob(BaseModel):
+class BlobDocument(BaseModel):
     """A blob as fields of instances hold it."""
 
     hash: Annotated[str, Field(pattern="^0040[0-9a-f]{128}$", examples=[_EXAMPLE])]
@@ -62,7 +62,7 @@ class UploadedBlob(BaseModel):
         }
     },
 )
-async def upload_blob(request: Request, node: NodeDependency, caller: CallerDependency) -> UploadedBlob:
+async def upload_blob(request: Request, node: NodeDependency, caller: CallerDependency) -> BlobDocument:
     """Upload bytes; an instance's `blob` field takes the answer as it is. Unused blobs are removed after a while."""
     uploader(caller)
     media_type = media_type_of(request) or _UNKNOWN_TYPE
@@ -77,7 +77,7 @@ async def upload_blob(request: Request, node: NodeDependency, caller: CallerDepe
                 waiting.clear()
         await run_in_threadpool(upload.write, bytes(waiting))
         blob = await run_in_threadpool(upload.finish, media_type)
-    return UploadedBlob(hash=blob.hash.hex(), size=blob.size, type=blob.media_type)
+    return BlobDocument(hash=blob.hash.hex(), size=blob.size, type=blob.media_type)
 
 
 _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}

@@ -1,4 +1,8 @@
-"""The stream of a view's changes as server-sent events; each is a JSON Patch on `{"rows": {...}}`."""
+"""The stream of a view's changes as server-sent events, and waiting until views have seen a write.
+
+Each event is a JSON Patch on `{"rows": {...}}`. One look at the database serves all who wait in this process; while
+nobody waits there is none.
+"""
 
 import asyncio
 import json
@@ -14,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import CallerDependency, NodeDependency, get_address, get_caller, token_of
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.api.routes.models import READING, SchemaPath, view_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.caller import Caller
 from inkgrove.node.changes import ChangeEvent, Followed, Newest, event_id, follow, look, read_changes
@@ -27,7 +31,7 @@ Wanted = Callable[[Newest], bool]
 log = structlog.get_logger("inkgrove.node")
 
 
-class Watch:
+class ViewWatch:
     """Tells those who wait when what they wait for has happened."""
 
     def __init__(self, node: Node) -> None:
@@ -103,10 +107,10 @@ class Watch:
                 await self._task
 
 
-def get_watch(request: Request) -> Watch:
+def get_watch(request: Request) -> ViewWatch:
     """The one watch of the process."""
     watch = request.app.state.watch
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, ViewWatch)
     return watch
 
 
@@ -133,7 +137,7 @@ _STREAM: Final[dict[str, Any]] = {
 LastEventId = Annotated[str | None, Header(max_length=1000, description="The last event that was taken in.")]
 
 
-@router.get("/views/{schema}/changes", **_STREAM)
+@view_routes(router, "/changes", **_STREAM)
 async def follow_view(
     request: Request,
     node: NodeDependency,
@@ -153,19 +157,6 @@ async def follow_view(
     return _Stream(_events(request, node, watch, followed), lambda: watch.leave(address))
 
 
-@router.get("/views/{author}/{log_id:int}/changes", **_STREAM)
-async def follow_view_of_schema(
-    request: Request,
-    node: NodeDependency,
-    caller: CallerDependency,
-    author: AuthorPath,
-    log_id: LogPath,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Follow the rows that the caller may see, from now on or from behind an event."""
-    return await follow_view(request, node, caller, f"{author}/{log_id}", last_event_id)
-
-
 class _Stream(StreamingResponse):
     """Gives its place free however it ends, also if nobody ever read it."""
 
@@ -181,7 +172,7 @@ class _Stream(StreamingResponse):
             self._leave()
 
 
-async def _events(request: Request, node: Node, watch: Watch, followed: Followed) -> AsyncIterator[str]:
+async def _events(request: Request, node: Node, watch: ViewWatch, followed: Followed) -> AsyncIterator[str]:
     def look_again() -> tuple[list[ChangeEvent], Followed]:
         # A token that was revoked meanwhile opens nothing more.
         caller: Caller = get_caller(node, token_of(request, node))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
-from inkgrove.api.routes.models import Strict
+from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
 from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key
@@ -42,14 +42,14 @@ router = APIRouter(tags=["publishing"])
 CBOR = "application/cbor"
 
 
-class OfferedEntry(Strict):
+class EntryBody(StrictModel):
     """An entry and its payload, in base64."""
 
     entry: Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
     payload: Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
 
 
-class Place(BaseModel):
+class NextEntryDocument(BaseModel):
     """What the next entry must carry."""
 
     author: str
@@ -61,7 +61,7 @@ class Place(BaseModel):
     position: str
 
 
-class EntryReceipt(BaseModel):
+class ReceiptDocument(BaseModel):
     """What became of one entry: stored, known (it was here already) or refused, with the problem."""
 
     hash: str | None
@@ -69,14 +69,14 @@ class EntryReceipt(BaseModel):
     problem: dict[str, Any] | None = None
 
 
-class Receipts(BaseModel):
+class ReceiptsDocument(BaseModel):
     """What became of each entry, in the order given."""
 
-    receipts: list[EntryReceipt]
+    receipts: list[ReceiptDocument]
     position: str
 
 
-_ITEM = OfferedEntry.model_json_schema()
+_ITEM = EntryBody.model_json_schema()
 _BATCH = {
     "type": "object",
     "properties": {"entries": {"type": "array", "items": _ITEM, "minItems": 1, "maxItems": MAX_BATCH}},
@@ -105,7 +105,7 @@ _BODY = {
 
 @router.get(
     "/publish/next",
-    response_model=Place,
+    response_model=NextEntryDocument,
     responses=responses(
         errors.SignInRequired,
         errors.BadToken,
@@ -139,9 +139,9 @@ async def next_place(
 
 @router.post(
     "/entries",
-    response_model=Receipts,
+    response_model=ReceiptsDocument,
     responses={
-        201: {"description": "The one entry is stored", "model": EntryReceipt},
+        201: {"description": "The one entry is stored", "model": ReceiptDocument},
         **responses(
             errors.SignInRequired,
             errors.BadToken,

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import AddressDependency, NodeDependency, get_address, get_node
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import Strict, from_base64
+from inkgrove.api.routes.models import StrictModel, from_base64
 from inkgrove.core import errors as core
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -238,14 +238,14 @@ def _own_entries(node: Node, owner: Owner, body: bytes) -> Response:
 EncodedEntry = Annotated[str, Field(max_length=600, examples=["AIqI4910"], json_schema_extra={"format": "byte"})]
 
 
-class ForkedEntries(Strict):
+class ForkedEntriesBody(StrictModel):
     """Two entries of one log, in base64, that contradict each other."""
 
     first: EncodedEntry
     second: EncodedEntry
 
 
-class ForkedLog(BaseModel):
+class ForkedLogDocument(BaseModel):
     """A log that is known to be forked, and the first sequence number at which it is."""
 
     author: str
@@ -255,7 +255,7 @@ class ForkedLog(BaseModel):
 
 @router.post(
     fork_proofs.PATH,
-    response_model=ForkedLog,
+    response_model=ForkedLogDocument,
     responses=responses(
         core.BadSignature,
         core.NotAFork,
@@ -264,9 +264,9 @@ class ForkedLog(BaseModel):
         node_errors.TooManyAttempts,
     ),
 )
-def prove_fork(node: NodeDependency, address: AddressDependency, body: ForkedEntries) -> ForkedLog:
+def prove_fork(node: NodeDependency, address: AddressDependency, body: ForkedEntriesBody) -> ForkedLogDocument:
     """Prove that a log that is held here is forked. Needs no token and no signature: the entries prove themselves."""
     count_fork_proof(node, address)
     log = fork_proofs.take_fork_proof(node, from_base64(body.first, "first"), from_base64(body.second, "second"))
     assert log.standing.forked_at is not None
-    return ForkedLog(author=log.author.hex(), log_id=log.log_id, forked_at=log.standing.forked_at)
+    return ForkedLogDocument(author=log.author.hex(), log_id=log.log_id, forked_at=log.standing.forked_at)

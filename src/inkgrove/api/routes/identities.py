@@ -1,4 +1,4 @@
-"""Routes of identities and sign-ins."""
+"""Routes of identities: registering, documents and keys, passwords and sign-ins, quotas, discovery by name."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
@@ -14,7 +14,7 @@ from inkgrove.api.http.auth import AddressDependency, CallerDependency, HostDepe
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
-from inkgrove.api.routes.models import Fqdn, Password, SignedEntry, Strict
+from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
 from inkgrove.core.errors import BadKey, StaleEntry
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
@@ -49,7 +49,7 @@ LivesAt = Annotated[
 ]
 
 
-class WantedChallenge(Strict):
+class ChallengeBody(StrictModel):
     """The first key of an identity that is to be hosted, as 64 hex characters."""
 
     lives_at: LivesAt = None
@@ -60,7 +60,7 @@ class WantedChallenge(Strict):
     ]
 
 
-class LogPlace(BaseModel):
+class LogEndDocument(BaseModel):
     """What the next entry of log 0 must carry."""
 
     author: str
@@ -71,7 +71,7 @@ class LogPlace(BaseModel):
     hash: str
 
 
-class ChallengeAnswer(BaseModel):
+class ChallengeDocument(BaseModel):
     """What the key signs to prove itself, and until when that counts.
 
     With `lives_at` also where log 0 goes on, and the payload of the newest document, in base64.
@@ -79,22 +79,22 @@ class ChallengeAnswer(BaseModel):
 
     challenge: str
     expires: str
-    next: LogPlace | None = None
+    next: LogEndDocument | None = None
     document: str | None = None
 
 
-class Proof(Strict):
+class KeyProofBody(StrictModel):
     """A challenge of this node and the signature over it by the first key, as 128 hex characters."""
 
     challenge: Annotated[str, Field(max_length=2000)]
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$", examples=["00" * 64])]
 
     def read(self) -> adoption.KeyProof:
-        """The same with the bytes of the signature."""
+        """The proof with the bytes of the signature."""
         return adoption.KeyProof(self.challenge, bytes.fromhex(self.signature))
 
 
-class NewIdentity(Strict):
+class NewIdentityBody(StrictModel):
     """An identity to be hosted; with `signed` (an entry of log 0) and `proof` the key stays with the client.
 
     Entry 1 is only for a key that has never signed one; whoever lives elsewhere signs the next one and says `lives_at`.
@@ -104,12 +104,12 @@ class NewIdentity(Strict):
     password: Password
     name: Name | None = None
     profile: Profile = Field(default_factory=dict)
-    signed: SignedEntry | None = None
-    proof: Proof | None = None
+    signed: SignedEntryBody | None = None
+    proof: KeyProofBody | None = None
     lives_at: LivesAt = None
 
     @model_validator(mode="after")
-    def _is_one_or_the_other(self) -> "NewIdentity":
+    def _is_one_or_the_other(self) -> "NewIdentityBody":
         if self.signed is not None and (self.name is not None or self.profile):
             raise ValueError("name and profile stand in the signed document")
         if self.signed is None and (self.proof is not None or self.lives_at is not None):
@@ -117,16 +117,16 @@ class NewIdentity(Strict):
         return self
 
 
-class ChangedIdentity(Strict):
+class ChangedIdentityBody(StrictModel):
     """What is to change; null removes name or profile. With `signed`, the next entry of log 0, the client says all."""
 
     fqdn: Fqdn | None = None
     name: Name | None = None
     profile: Profile | None = None
-    signed: SignedEntry | None = None
+    signed: SignedEntryBody | None = None
 
     @model_validator(mode="after")
-    def _is_one_or_the_other(self) -> "ChangedIdentity":
+    def _is_one_or_the_other(self) -> "ChangedIdentityBody":
         if self.signed is not None and self.model_fields_set != {"signed"}:
             raise ValueError("everything stands in the signed document")
         if "fqdn" in self.model_fields_set and self.fqdn is None:
@@ -134,28 +134,28 @@ class ChangedIdentity(Strict):
         return self
 
 
-class SignIn(Strict):
+class SignInBody(StrictModel):
     """Name and password."""
 
     fqdn: Fqdn
     password: Password
 
 
-class NewPassword(Strict):
+class NewPasswordBody(StrictModel):
     """The password so far, and the new one."""
 
     old: Password
     new: Password
 
 
-class KeyAnswer(BaseModel):
+class KeyDocument(BaseModel):
     """A further key of an identity."""
 
     key: str
     revoked: list[tuple[int, int]] | None = None
 
 
-class IdentityAnswer(BaseModel):
+class HostedIdentityDocument(BaseModel):
     """An identity and what its document says."""
 
     id: str
@@ -164,31 +164,24 @@ class IdentityAnswer(BaseModel):
     name: str | None
     profile: dict[str, str]
     key: str
-    keys: list[KeyAnswer]
+    keys: list[KeyDocument]
     revision: int
 
 
-class MeAnswer(IdentityAnswer):
+class MeDocument(HostedIdentityDocument):
     """The identity that asks, and for a service what it may do."""
 
     scopes: list[str] | None
 
 
-class Session(BaseModel):
+class SessionDocument(BaseModel):
     """A sign-in."""
 
     token: str
     expires: str
 
 
-class SchemaName(BaseModel):
-    """The schema that an FQDN stands for."""
-
-    author: str
-    log_id: int
-
-
-class NodeAnswer(BaseModel):
+class NodeDocument(BaseModel):
     """Where an identity's node is reached, its own key, and that key's word that it serves the identity there."""
 
     endpoint: str
@@ -196,23 +189,23 @@ class NodeAnswer(BaseModel):
     proof: str
 
 
-class OfferedEntry(BaseModel):
+class LogEntryDocument(BaseModel):
     """An entry of log 0, in base64."""
 
     entry: str
     payload: str | None = None
 
 
-class Discovery(BaseModel):
+class DiscoveryDocument(BaseModel):
     """Who is behind a name of this node: an identity with what proves it, a schema, or both."""
 
     inkgrove: int
     fqdn: str | None = None
     id: str | None = None
-    node: NodeAnswer | None = None
-    log: list[OfferedEntry] | None = None
-    keys: list[OfferedEntry] | None = None
-    schema_: Annotated[SchemaName | None, Field(alias="schema")] = None
+    node: NodeDocument | None = None
+    log: list[LogEntryDocument] | None = None
+    keys: list[LogEntryDocument] | None = None
+    schema_: Annotated[SchemaIdDocument | None, Field(alias="schema")] = None
 
 
 def _render(identity: identities.Identity) -> dict[str, Any]:
@@ -267,11 +260,11 @@ def _finding(lives_at: str) -> Iterator[None]:
 @router.post(
     "/identities/challenges",
     status_code=201,
-    response_model=ChallengeAnswer,
+    response_model=ChallengeDocument,
     responses=responses(*_OWN, errors.BadName, errors.UnknownHome, QuotaUsedUp),
 )
 async def make_challenge(
-    request: Request, node: NodeDependency, token: TokenDependency, body: WantedChallenge
+    request: Request, node: NodeDependency, token: TokenDependency, body: ChallengeBody
 ) -> dict[str, Any]:
     """A challenge for whoever brings an identity: its first key signs it, within minutes, for one use."""
     key = parse_public_key(body.key)
@@ -290,7 +283,7 @@ async def make_challenge(
 @router.post(
     "/identities",
     status_code=201,
-    response_model=IdentityAnswer,
+    response_model=HostedIdentityDocument,
     responses=responses(
         *_OWN,
         *_NAMES,
@@ -304,7 +297,7 @@ async def make_challenge(
     ),
 )
 async def create_identity(
-    request: Request, node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewIdentity
+    request: Request, node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewIdentityBody
 ) -> dict[str, Any]:
     """Host a new identity; the node keeps its key unless the client signs for itself."""
     if node.settings.registration != "open":
@@ -327,7 +320,7 @@ async def create_identity(
 
 
 async def _adopt(
-    request: Request, node: Node, address: str, body: NewIdentity, signed: identities.SignedMessage
+    request: Request, node: Node, address: str, body: NewIdentityBody, signed: identities.SignedMessage
 ) -> dict[str, Any]:
     entry, document = identities.read_adoption(body.fqdn, signed)
     proof = None if body.proof is None else body.proof.read()
@@ -343,13 +336,13 @@ async def _adopt(
     return _render(await PASSWORDS.run(address, adopt))
 
 
-@router.get("/identities/{name}", response_model=IdentityAnswer, responses=responses(errors.UnknownIdentity))
+@router.get("/identities/{name}", response_model=HostedIdentityDocument, responses=responses(errors.UnknownIdentity))
 def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     """The document of a hosted identity, by name or id."""
     return _render(identities.show_identity(node, identities.parse_identity_name(name)))
 
 
-@router.get("/me", response_model=MeAnswer, responses=responses(errors.SignInRequired))
+@router.get("/me", response_model=MeDocument, responses=responses(errors.SignInRequired))
 def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """The identity that asks, or on whose behalf a service does."""
     if caller.identity is None:
@@ -360,11 +353,11 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
 
 @router.patch(
     "/me",
-    response_model=IdentityAnswer,
+    response_model=HostedIdentityDocument,
     responses=responses(*_OWN, *_NAMES, errors.TooManyNames, StaleEntry, errors.NoKeyHere),
 )
 async def change_me(
-    request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentity
+    request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentityBody
 ) -> dict[str, Any]:
     """Publish a new document, if it says something new; a client that holds the key sends it signed."""
     identity = caller.require_identity()
@@ -390,16 +383,16 @@ async def change_me(
 @router.post(
     "/me/keys",
     status_code=201,
-    response_model=IdentityAnswer,
+    response_model=HostedIdentityDocument,
     responses=responses(*_OWN, StaleEntry, errors.BadDocument, errors.NoKeyHere),
 )
-def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntry) -> dict[str, Any]:
+def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBody) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
     return _render(identities.add_key(node, caller.require_identity(), body.read()))
 
 
 @router.delete(
-    "/me/keys/{key}", response_model=IdentityAnswer, responses=responses(*_OWN, errors.UnknownIdentity, BadKey)
+    "/me/keys/{key}", response_model=HostedIdentityDocument, responses=responses(*_OWN, errors.UnknownIdentity, BadKey)
 )
 def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
     """Revoke a further key; what is held of its logs now still counts."""
@@ -413,14 +406,14 @@ def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict
     responses=responses(*_OWN, errors.WeakPassword, errors.TooManyAttempts, errors.Busy),
 )
 async def change_password(
-    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPassword
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPasswordBody
 ) -> Response:
     """Set a new password; every sign-in ends."""
     await PASSWORDS.run(address, _change_password, node, caller.require_identity(), address, body)
     return Response(status_code=204)
 
 
-def _change_password(node: Node, identity: IdentityId, address: str, body: NewPassword) -> None:
+def _change_password(node: Node, identity: IdentityId, address: str, body: NewPasswordBody) -> None:
     # By the name that it signs in with: a document from elsewhere may name somebody else's.
     sessions.check_own_password(node, identity, body.old, address)
     sessions.change_password(node, identity, body.new)
@@ -429,10 +422,10 @@ def _change_password(node: Node, identity: IdentityId, address: str, body: NewPa
 @router.post(
     "/sessions",
     status_code=201,
-    response_model=Session,
+    response_model=SessionDocument,
     responses=responses(errors.BadPassword, errors.TooManyAttempts, errors.Busy),
 )
-async def sign_in(node: NodeDependency, address: AddressDependency, body: Annotated[SignIn, Body()]) -> dict[str, Any]:
+async def sign_in(node: NodeDependency, address: AddressDependency, body: SignInBody) -> dict[str, Any]:
     """Sign in with a password; the token is that of the identity itself."""
     token, expires = await PASSWORDS.run(address, sessions.sign_in, node, body.fqdn, body.password, address)
     return {"token": token, "expires": str(Timestamp(expires))}
@@ -449,7 +442,7 @@ def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDepende
 
 @router.get(
     PATH,
-    response_model=Discovery,
+    response_model=DiscoveryDocument,
     response_model_exclude_none=True,
     responses=responses(errors.UnknownIdentity),
 )
@@ -468,36 +461,36 @@ def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     return {"inkgrove": FORMAT, **named}
 
 
-class HostDiscovery(BaseModel):
+class HostDiscoveryDocument(BaseModel):
     """Which node answers at a name, whether somebody lives there or not."""
 
     inkgrove: int
     fqdn: str
-    node: NodeAnswer
+    node: NodeDocument
 
 
-@router.get(NODE_PATH, response_model=HostDiscovery, responses=responses(errors.BadName))
+@router.get(NODE_PATH, response_model=HostDiscoveryDocument, responses=responses(errors.BadName))
 def discover_node(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """That this node answers at the name that the request was sent to; whoever wants that name here is asked for it."""
     return host_document(node, host)
 
 
-class Measure(BaseModel):
+class MeasureDocument(BaseModel):
     """How much is used, and how much may be."""
 
     used: int
     limit: int
 
 
-class UsageAnswer(BaseModel):
+class UsageDocument(BaseModel):
     """What an identity has stored on this node."""
 
-    entries: Measure
-    payload_bytes: Measure
-    blob_bytes: Measure
+    entries: MeasureDocument
+    payload_bytes: MeasureDocument
+    blob_bytes: MeasureDocument
 
 
-@router.get("/me/usage", response_model=UsageAnswer, responses=responses(SignInRequired, NotAllowed))
+@router.get("/me/usage", response_model=UsageDocument, responses=responses(SignInRequired, NotAllowed))
 def show_usage(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """How many entries, bytes of messages and bytes of blobs the identity has stored, and its quota of each."""
     return show_quota(node, caller.require_identity()).render()

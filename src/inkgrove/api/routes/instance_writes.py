@@ -1,4 +1,4 @@
-"""Routes that publish instances by content: the node signs for the identity."""
+"""Routes that publish instances by content, for which the node signs; sharing, passing on, and states of delivery."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
@@ -12,11 +12,11 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.bodies import parsed_body
 from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import Strict
+from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import (
     TRIED,
     PublisherDependency,
-    Trial,
+    TrialDocument,
     TryingPublisherDependency,
     body_of,
     find_elsewhere,
@@ -52,7 +52,7 @@ _INSTANCE = "0040" + "5f1d" * 32
 _AUTHOR = "8f" * 32
 
 
-class AccessBody(Strict):
+class AccessBody(StrictModel):
     """Who may see an instance."""
 
     mode: Annotated[Literal["self", "closed", "listed", "relations", "public"], Field(examples=["listed"])]
@@ -70,7 +70,7 @@ Expires = Annotated[str, Field(max_length=64, examples=["2030-01-01T00:00:00Z"])
 Recipients = Annotated[list[str], Field(max_length=1024, examples=[["john.haiku.ink"]])]
 
 
-class NewInstance(Strict):
+class NewInstanceBody(StrictModel):
     """An instance to be created."""
 
     schema_: Annotated[str, Field(alias="schema", max_length=140, examples=[f"{_AUTHOR}/1"])]
@@ -81,7 +81,7 @@ class NewInstance(Strict):
     copied_from: Annotated[str, Field(max_length=132)] | None = None
 
 
-class WholeInstance(Strict):
+class WholeInstanceBody(StrictModel):
     """All fields of an instance: what is left out becomes null; without access, that stays."""
 
     fields: Fields
@@ -89,7 +89,7 @@ class WholeInstance(Strict):
     expires: Expires | None = None
 
 
-class NewCopy(Strict):
+class NewCopyBody(StrictModel):
     """What the copy has of its own."""
 
     access: AccessBody | None = None
@@ -97,13 +97,13 @@ class NewCopy(Strict):
     recipients: Recipients = Field(default_factory=list)
 
 
-class NewRecipients(Strict):
+class RecipientsBody(StrictModel):
     """Whom an instance is sent to."""
 
     recipients: Annotated[list[str], Field(min_length=1, max_length=1024, examples=[["john.haiku.ink"]])]
 
 
-class Published(BaseModel):
+class PublishedDocument(BaseModel):
     """What was appended, and the position that `at_least` takes."""
 
     instance: Annotated[str, Field(examples=[_INSTANCE])]
@@ -118,7 +118,7 @@ class Published(BaseModel):
     position: Annotated[str, Field(examples=["pVxH0Zr7c1"])]
 
 
-class Shared(BaseModel):
+class SharedDocument(BaseModel):
     """Whom an instance is now sent to as well, by id."""
 
     instance: str
@@ -162,13 +162,13 @@ Source = Annotated[
 @router.post(
     "/instances",
     status_code=201,
-    response_model=Published,
+    response_model=PublishedDocument,
     responses=TRIED | responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA, errors.ShowsSource),
-    openapi_extra=body_of(NewInstance),
+    openapi_extra=body_of(NewInstanceBody),
 )
 async def create_instance(request: Request, publisher: TryingPublisherDependency, source: Source = None) -> Response:
     """Create an instance: the node checks it against the newest version of the schema, signs and stores it."""
-    body = await read_body(request, NewInstance)
+    body = await read_body(request, NewInstanceBody)
     later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
     access, to = _access_without(body.access, later), without(body.recipients, later)
     named = _source(body.copied_from)
@@ -201,7 +201,7 @@ History = Annotated[
 
 @router.patch(
     "/instances/{instance}",
-    response_model=Published | Trial,
+    response_model=PublishedDocument | TrialDocument,
     responses=responses(
         *REFUSED,
         *_CONTENT,
@@ -258,15 +258,15 @@ def _named_in_patch(patch: Any) -> list[str]:
 
 @router.put(
     "/instances/{instance}",
-    response_model=Published | Trial,
+    response_model=PublishedDocument | TrialDocument,
     responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, errors.ShowsHistory),
-    openapi_extra=body_of(WholeInstance),
+    openapi_extra=body_of(WholeInstanceBody),
 )
 async def replace_instance(
     request: Request, publisher: TryingPublisherDependency, instance: str, history: History = None
 ) -> Response:
     """Give an instance new values for all its fields; one signed update with what changes."""
-    body = await read_body(request, WholeInstance)
+    body = await read_body(request, WholeInstanceBody)
     await find_elsewhere(request, _named(body.access))
     access = body.access.plain() if body.access is not None else None
 
@@ -278,7 +278,7 @@ async def replace_instance(
 
 @router.delete(
     "/instances/{instance}",
-    response_model=Published | Trial,
+    response_model=PublishedDocument | TrialDocument,
     responses=responses(*REFUSED, *_CHANGED),
 )
 async def delete_instance(publisher: TryingPublisherDependency, instance: str) -> Response:
@@ -289,17 +289,17 @@ async def delete_instance(publisher: TryingPublisherDependency, instance: str) -
 @router.post(
     "/instances/{instance}/copy",
     status_code=201,
-    response_model=Published,
+    response_model=PublishedDocument,
     responses=responses(
         *REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog, errors.ShowsSource
     ),
-    openapi_extra=body_of(NewCopy),
+    openapi_extra=body_of(NewCopyBody),
 )
 async def copy_instance(
     request: Request, publisher: PublisherDependency, instance: str, source: Source = None
 ) -> Response:
     """Make a copy of an instance that one can see; the copy is one's own and names its source."""
-    body = await read_body(request, NewCopy)
+    body = await read_body(request, NewCopyBody)
     later = await find_or_wait(request, [*body.recipients, *_named(body.access)])
     access, to = _access_without(body.access, later), without(body.recipients, later)
     return await publisher.publish(CopyInstance(parse_instance(instance), access, body.expires, to, source, later))
@@ -307,13 +307,13 @@ async def copy_instance(
 
 @router.post(
     "/instances/{instance}/share",
-    response_model=Shared,
+    response_model=SharedDocument,
     responses=responses(*REFUSED, *ADDRESSED, *_CHANGED),
-    openapi_extra=body_of(NewRecipients),
+    openapi_extra=body_of(RecipientsBody),
 )
 async def share_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
     """Send an instance of one's own to more identities, by id or by name, wherever they are hosted."""
-    body = await read_body(request, NewRecipients)
+    body = await read_body(request, RecipientsBody)
     later = await find_or_wait(request, body.recipients)
     return await publisher.publish(ShareInstance(parse_instance(instance), without(body.recipients, later), later))
 
@@ -321,7 +321,7 @@ async def share_instance(request: Request, publisher: PublisherDependency, insta
 sharing_router = APIRouter(tags=["sharing"])
 
 
-class DeliveryBody(BaseModel):
+class DeliveryDocument(BaseModel):
     """How far an instance has come with one recipient, on this node or elsewhere."""
 
     recipient: Annotated[str | None, Field(description="None while nobody knows who has the name.")]
@@ -339,22 +339,22 @@ class DeliveryBody(BaseModel):
     changed: str
 
 
-class Deliveries(BaseModel):
+class DeliveriesDocument(BaseModel):
     """What has been sent of an instance by who asks."""
 
     instance: str
-    deliveries: list[DeliveryBody]
+    deliveries: list[DeliveryDocument]
 
 
 @sharing_router.post(
     "/instances/{instance}/pass-on",
-    response_model=Shared,
+    response_model=SharedDocument,
     responses=responses(*REFUSED, *ADDRESSED, errors.UnknownInstance),
-    openapi_extra=body_of(NewRecipients),
+    openapi_extra=body_of(RecipientsBody),
 )
 async def pass_on_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
     """Send an instance that one has received to others, unchanged; a service needs the scopes `read` and `create`."""
-    body = await read_body(request, NewRecipients)
+    body = await read_body(request, RecipientsBody)
     later = await find_or_wait(request, body.recipients)
     return await publisher.publish(PassOnInstance(parse_instance(instance), without(body.recipients, later), later))
 
@@ -363,7 +363,7 @@ async def pass_on_instance(request: Request, publisher: PublisherDependency, ins
     "/instances/{instance}/deliveries",
     response_class=JSONResponse,
     responses={
-        200: {"model": Deliveries},
+        200: {"model": DeliveriesDocument},
         **responses(errors.SignInRequired, errors.OutOfScope, errors.UnknownInstance, errors.TooMuchAtOnce),
     },
 )

@@ -1,11 +1,16 @@
-"""What reading routes answer, for the OpenAPI document; the answers themselves are written without a detour."""
+"""Parameters, bodies and answers that several groups of routes share.
+
+Models of answers are for the OpenAPI document; reading routes write their answers as JSON without them.
+"""
 
 from base64 import b64decode
 from binascii import Error as BadBase64
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Awaitable, Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, Final, Literal, TypeVar
 
+from fastapi import APIRouter, Query, Response
 from fastapi import Path as PathParameter
-from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from inkgrove.api.http.problems import responses
@@ -29,6 +34,40 @@ AtLeast = Annotated[
 ]
 READING: Final = responses(UnknownView, AmbiguousName, SignInRequired, OutOfScope)
 EXPENSIVE: Final = (QueryTooExpensive, TooManyQueries)
+_Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
+
+
+def view_routes(router: APIRouter, suffix: str, **options: Any) -> Callable[[_Handler], _Handler]:
+    """Decorate a handler that takes the name of a view as `schema`: it answers GET at both addresses of a view.
+
+    These are `/views/{schema}` and `/views/{author}/{log_id}`, each with `suffix`; `options` are those of the router.
+    """
+
+    def decorate(handler: _Handler) -> _Handler:
+        router.get(f"/views/{{schema}}{suffix}", **options)(handler)
+        router.get(f"/views/{{author}}/{{log_id:int}}{suffix}", **options)(_by_schema_id(handler))
+        return handler
+
+    return decorate
+
+
+def _by_schema_id(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+    """The handler with author and log of a schema in the place of its name."""
+
+    async def handle(author: str, log_id: int, **others: Any) -> Response:
+        return await handler(schema=f"{author}/{log_id}", **others)
+
+    declared = signature(handler)
+    own = [Parameter("author", Parameter.KEYWORD_ONLY, annotation=AuthorPath)]
+    own.append(Parameter("log_id", Parameter.KEYWORD_ONLY, annotation=LogPath))
+    others = [
+        item.replace(kind=Parameter.KEYWORD_ONLY) for item in declared.parameters.values() if item.name != "schema"
+    ]
+    vars(handle)["__signature__"] = declared.replace(parameters=[*own, *others])
+    handle.__name__, handle.__doc__ = f"{handler.__name__}_of_schema", handler.__doc__
+    return handle
+
+
 InstanceId = Annotated[str, Field(examples=[_HASH])]
 Author = Annotated[str, Field(examples=[_KEY])]
 
@@ -78,7 +117,7 @@ class ListedRow(RowDocument):
     ] = None
 
 
-class SchemaName(BaseModel):
+class SchemaIdDocument(BaseModel):
     """A schema."""
 
     author: Author
@@ -88,7 +127,7 @@ class SchemaName(BaseModel):
 class PageDocument(BaseModel):
     """A page of a view."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     name: Annotated[str | None, Field(examples=["slothmail"])]
     version: Annotated[int, Field(examples=[4])]
     rows: list[ListedRow]
@@ -100,7 +139,7 @@ class PageDocument(BaseModel):
 class InstanceDocument(RowDocument):
     """An instance with where it came from."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     version: int
     provenance: Annotated[dict[str, int], Field(description="The entry behind each value.", examples=[{"subject": 7}])]
 
@@ -115,12 +154,12 @@ class FieldDocument(BaseModel):
 class ViewDocument(BaseModel):
     """A view in the list."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     name: Annotated[str | None, Field(examples=["slothmail"])]
     version: int
     is_built: bool
     fields: list[FieldDocument]
-    waits_for: list[SchemaName]
+    waits_for: list[SchemaIdDocument]
     stopped: str | None
     rows: Annotated[
         int | None,
@@ -143,7 +182,7 @@ class ViewsDocument(BaseModel):
     freshness: FreshnessDocument
 
 
-class HistoryEvent(BaseModel):
+class HistoryEventDocument(BaseModel):
     """A message of an instance and what became of it."""
 
     seq_num: int
@@ -161,7 +200,7 @@ class HistoryDocument(BaseModel):
     """The messages of an instance, oldest first."""
 
     instance: InstanceId
-    history: list[HistoryEvent]
+    history: list[HistoryEventDocument]
 
 
 class OutcomeDocument(BaseModel):
@@ -187,12 +226,12 @@ class OutcomesDocument(BaseModel):
 class RegisteredDocument(BaseModel):
     """A schema on the list of those to materialise."""
 
-    schema_: Annotated[SchemaName, Field(alias="schema")]
+    schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     is_new: bool
     position: str
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """A body with the listed keys only."""
 
     model_config = ConfigDict(extra="forbid")
@@ -203,7 +242,7 @@ Fqdn = Annotated[str, Field(max_length=253, examples=["jane.haiku.ink"])]
 Password = Annotated[str, Field(max_length=1024, examples=["correct horse battery"])]
 
 
-class SignedEntry(Strict):
+class SignedEntryBody(StrictModel):
     """An entry that the client signed, with its payload, both in base64."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"entry": "AAEC", "payload": "oA=="}]})

@@ -17,13 +17,13 @@ from inkgrove.node.state import read_lag
 router = APIRouter(tags=["operation"])
 
 
-class Alive(BaseModel):
+class AliveDocument(BaseModel):
     """The process answers."""
 
     status: Literal["ok"] = "ok"
 
 
-class Ready(BaseModel):
+class ReadyDocument(BaseModel):
     """The stores can be reached, and entries are signed."""
 
     status: Literal["ready"] = "ready"
@@ -34,17 +34,17 @@ class Ready(BaseModel):
 
 
 @router.get("/healthz")
-async def show_health() -> Alive:
+async def show_health() -> AliveDocument:
     """Whether the process is alive."""
-    return Alive()
+    return AliveDocument()
 
 
 @router.get("/readyz", responses=responses(Restored))
-def show_readiness(request: Request, node: NodeDependency) -> Ready:
+def show_readiness(request: Request, node: NodeDependency) -> ReadyDocument:
     """Whether the stores can be reached and entries are signed, and how far the views are behind."""
     node.signing.require_current()
     lag = read_lag(node)  # asked in any case: the views must be there
-    return Ready(view_lag=lag if _is_local(request) or _may_count(request, node) else None)
+    return ReadyDocument(view_lag=lag if _is_local(request) or _may_count(request, node) else None)
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""What the routes that publish share: bodies read leanly, jobs handed to the writer, its answers as JSON."""
+"""What the routes that publish share: reading bodies, finding recipients by name, handing work to the writer."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
@@ -101,7 +101,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-class Finding(BaseModel):
+class FindingDocument(BaseModel):
     """What a version would do to the data of one field."""
 
     field: str
@@ -109,7 +109,7 @@ class Finding(BaseModel):
     reason: str
 
 
-class Trial(BaseModel):
+class TrialDocument(BaseModel):
     """What would be published, after `dry_run=true`."""
 
     dry_run: Literal[True]
@@ -122,14 +122,14 @@ class Trial(BaseModel):
     version: int | None = None
     fields: dict[str, Any] | list[str] | None = None
     only_adds: bool | None = None
-    findings: list[Finding] | None = None
+    findings: list[FindingDocument] | None = None
     materialised: bool | None = None
     view_version: int | None = None
     waits_for: list[str] | None = None
     not_found_yet: list[str] | None = None
 
 
-TRIED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": Trial, "description": "With `dry_run=true`."}}
+TRIED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": TrialDocument, "description": "With `dry_run=true`."}}
 """What a route that answers 201 documents besides."""
 
 
@@ -211,7 +211,7 @@ async def find_elsewhere(request: Request, names: Iterable[str]) -> None:
 
 
 async def find_or_wait(request: Request, names: Iterable[str]) -> frozenset[str]:
-    """The same; the names whose nodes cannot be asked at the moment are returned, in lower case.
+    """See to it that names of other nodes are known here; return those whose nodes cannot be asked now, in lower case.
 
     A name that certainly leads to nobody is an error: its host says so, or the host is this node.
     """

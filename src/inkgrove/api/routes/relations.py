@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
-from inkgrove.api.routes.models import Strict
+from inkgrove.api.routes.models import StrictModel
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
 from inkgrove.federation.federation import Federation
@@ -41,20 +41,20 @@ def _is_printable(text: str) -> str:
 Group = Annotated[str, Field(min_length=1, max_length=64, examples=["friends"]), AfterValidator(_is_printable)]
 
 
-class Following(Strict):
+class FollowingBody(StrictModel):
     """How to follow: the group that the follower puts it in, if any."""
 
     group: Group | None = None
 
 
-class Follower(Strict):
+class FollowerBody(StrictModel):
     """What becomes of a follower."""
 
     state: Literal["accepted", "refused", "blocked"]
     group: Group | None = None
 
 
-class Relation(BaseModel):
+class RelationDocument(BaseModel):
     """A relation as one of its two identities sees it."""
 
     side: Side
@@ -65,14 +65,14 @@ class Relation(BaseModel):
     changed: str
 
 
-class Relations(BaseModel):
+class RelationsDocument(BaseModel):
     """Relations, ordered by side and id; `next` is the `after` of the next page."""
 
-    relations: list[Relation]
+    relations: list[RelationDocument]
     next: str | None
 
 
-class StateAnswer(BaseModel):
+class RelationStateDocument(BaseModel):
     """How a relation stands now."""
 
     state: State
@@ -90,7 +90,7 @@ _REFUSALS = responses(
 )
 
 
-class Other:
+class OtherIdentity:
     """The other side of a relation, on this node or elsewhere; other nodes are waited for on the loop."""
 
     def __init__(self, node: Node, federation: Federation, identity: IdentityId, known: KnownIdentity | None) -> None:
@@ -109,20 +109,20 @@ class Other:
             self._federation.outbox.wake()
 
     async def try_to_tell(self, me: IdentityId) -> None:
-        """The same where the move counts whatever the other says."""
+        """Let the other node know if it can be reached; the move counts whatever it answers."""
         with suppress(FederationError):
             await self.tell(me)
 
 
-async def find_other(request: Request, node: Node, name: str, *, must_answer: bool) -> Other:
+async def find_other(request: Request, node: Node, name: str, *, must_answer: bool) -> OtherIdentity:
     """Somebody by name or id; one elsewhere is asked for there if nothing is known of them, or if they must answer."""
     federation = federation_of(request)
     wanted = parse_identity_name(name)
     try:
-        return Other(node, federation, await run_in_threadpool(require_here, node, wanted), None)
+        return OtherIdentity(node, federation, await run_in_threadpool(require_here, node, wanted), None)
     except errors.UnknownIdentity:
         known = await _find_elsewhere(node, federation, wanted, must_answer=must_answer)
-        return Other(node, federation, known.id, known)
+        return OtherIdentity(node, federation, known.id, known)
 
 
 async def _find_elsewhere(
@@ -148,11 +148,13 @@ async def _move(
     )
 
 
-def _group(body: Strict | None, group: str | None) -> str | Unset | None:
+def _group(body: StrictModel | None, group: str | None) -> str | Unset | None:
     return group if body is not None and "group" in body.model_fields_set else UNSET
 
 
-@router.get("/me/relations", response_model=Relations, responses=responses(errors.SignInRequired, errors.OutOfScope))
+@router.get(
+    "/me/relations", response_model=RelationsDocument, responses=responses(errors.SignInRequired, errors.OutOfScope)
+)
 def list_relations(
     node: NodeDependency,
     caller: CallerDependency,
@@ -189,13 +191,13 @@ def _reader(caller: Caller) -> IdentityId:
     return caller.identity
 
 
-@router.put("/me/following/{name}", response_model=StateAnswer, responses=_REFUSALS)
+@router.put("/me/following/{name}", response_model=RelationStateDocument, responses=_REFUSALS)
 async def follow(
     request: Request,
     node: NodeDependency,
     caller: CallerDependency,
     name: str,
-    body: Annotated[Following | None, Body(examples=[{"group": "friends"}])] = None,
+    body: Annotated[FollowingBody | None, Body(examples=[{"group": "friends"}])] = None,
 ) -> dict[str, Any]:
     """Ask to follow somebody, by name or id, wherever they are; asking again brings both nodes in line."""
     me = caller.require_identity()
@@ -223,9 +225,9 @@ async def unfollow(request: Request, node: NodeDependency, caller: CallerDepende
     return Response(status_code=204)
 
 
-@router.put("/me/followers/{name}", response_model=StateAnswer, responses=_REFUSALS)
+@router.put("/me/followers/{name}", response_model=RelationStateDocument, responses=_REFUSALS)
 async def answer_follower(
-    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: Follower
+    request: Request, node: NodeDependency, caller: CallerDependency, name: str, body: FollowerBody
 ) -> dict[str, Any]:
     """Accept, refuse or block somebody who asked to follow; put them into a group."""
     me = caller.require_identity()

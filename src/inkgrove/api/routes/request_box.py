@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import Strict
+from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.relations import find_other
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
@@ -29,7 +29,7 @@ from inkgrove.store.accepted_senders import list_senders
 router = APIRouter(tags=["sharing"])
 
 
-class WaitingInstance(BaseModel):
+class WaitingInstanceDocument(BaseModel):
     """Something that waits: what it is, since when and how large, without its content."""
 
     instance: str
@@ -39,23 +39,23 @@ class WaitingInstance(BaseModel):
     size: Annotated[int, Field(description="How many bytes were sent.")]
 
 
-class WaitingRequest(BaseModel):
+class WaitingRequestDocument(BaseModel):
     """A stranger who sent something, and what."""
 
     via: str
     fqdn: str | None
     asks_to_follow: Annotated[bool, Field(description="Whether they asked to follow too: PUT /me/followers/{name}.")]
-    instances: list[WaitingInstance]
+    instances: list[WaitingInstanceDocument]
     arrived: str
 
 
-class WaitingRequests(BaseModel):
+class WaitingRequestsDocument(BaseModel):
     """Strangers who sent something, in the order of their first."""
 
-    requests: list[WaitingRequest]
+    requests: list[WaitingRequestDocument]
 
 
-class WaitingMessage(BaseModel):
+class WaitingMessageDocument(BaseModel):
     """A message as its author signed it; nothing is migrated or looked up."""
 
     kind: Literal["create", "update", "delete"]
@@ -65,27 +65,27 @@ class WaitingMessage(BaseModel):
     expires: str | None
 
 
-class WaitingContent(WaitingInstance):
+class WaitingContentDocument(WaitingInstanceDocument):
     """Something that waits, with its content."""
 
     via: str
     fqdn: str | None
-    messages: list[WaitingMessage]
+    messages: list[WaitingMessageDocument]
 
 
-class DecisionBody(Strict):
+class DecisionBody(StrictModel):
     """What becomes of what waits."""
 
     decision: Annotated[Literal["accept", "refuse"], Field(examples=["accept"])]
 
 
-class Taken(BaseModel):
+class TakenDocument(BaseModel):
     """What was taken in of it."""
 
     instances: list[str]
 
 
-class Sender(BaseModel):
+class SenderDocument(BaseModel):
     """Somebody whose deliveries are taken in without being asked."""
 
     identity: str
@@ -93,18 +93,21 @@ class Sender(BaseModel):
     since: str
 
 
-class Senders(BaseModel):
+class SendersDocument(BaseModel):
     """Senders that were accepted, ordered by id; `next` is the `after` of the next page."""
 
-    senders: list[Sender]
+    senders: list[SenderDocument]
     next: str | None
 
 
+_SIGNED_IN = responses(errors.SignInRequired, errors.NotAllowed)
 _REFUSALS = responses(errors.SignInRequired, errors.NotAllowed, errors.NoSuchRequest, errors.SenderBlocked)
 
 
 @router.get(
-    "/me/requests", response_model=WaitingRequests, responses=responses(errors.SignInRequired, errors.NotAllowed)
+    "/me/requests",
+    response_model=WaitingRequestsDocument,
+    responses=_SIGNED_IN,
 )
 def show_requests(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """What strangers have sent: from whom, of which schema, when and how large; nobody sees it until it is accepted."""
@@ -134,7 +137,7 @@ def _facts(item: Waiting) -> dict[str, Any]:
     }
 
 
-@router.get("/me/requests/{via}/{instance}", response_model=WaitingContent, responses=_REFUSALS)
+@router.get("/me/requests/{via}/{instance}", response_model=WaitingContentDocument, responses=_REFUSALS)
 def show_request(node: NodeDependency, caller: CallerDependency, via: str, instance: str) -> dict[str, Any]:
     """The content of something that waits; looking at it accepts nothing, and nobody is told."""
     me = caller.require_identity()
@@ -156,7 +159,7 @@ def _render(message: InstanceMessage) -> dict[str, Any]:
     }
 
 
-@router.post("/me/requests/{via}/{instance}", response_model=Taken, responses=_REFUSALS)
+@router.post("/me/requests/{via}/{instance}", response_model=TakenDocument, responses=_REFUSALS)
 def answer_one_request(
     node: NodeDependency, caller: CallerDependency, via: str, instance: str, body: DecisionBody
 ) -> dict[str, Any]:
@@ -168,7 +171,7 @@ def answer_one_request(
     return {"instances": _taken(take_waiting(node, me, sender, named))}
 
 
-@router.post("/me/requests/{via}", response_model=Taken, responses=_REFUSALS)
+@router.post("/me/requests/{via}", response_model=TakenDocument, responses=_REFUSALS)
 def answer_request(node: NodeDependency, caller: CallerDependency, via: str, body: DecisionBody) -> dict[str, Any]:
     """Take in all that waits of a sender now, or forget it; they are not accepted from now on, and do not follow."""
     me, sender = caller.require_identity(), sender_of(via)
@@ -178,7 +181,7 @@ def answer_request(node: NodeDependency, caller: CallerDependency, via: str, bod
     return {"instances": _taken(take_waiting(node, me, sender))}
 
 
-@router.get("/me/senders", response_model=Senders, responses=responses(errors.SignInRequired, errors.NotAllowed))
+@router.get("/me/senders", response_model=SendersDocument, responses=_SIGNED_IN)
 def show_senders(
     node: NodeDependency,
     caller: CallerDependency,
@@ -202,7 +205,7 @@ def show_senders(
 
 @router.put(
     "/me/senders/{name}",
-    response_model=Taken,
+    response_model=TakenDocument,
     responses=responses(
         errors.SignInRequired, errors.NotAllowed, errors.UnknownIdentity, errors.SenderBlocked, errors.OwnRelation
     ),

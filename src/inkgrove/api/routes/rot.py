@@ -12,7 +12,7 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
 from inkgrove.api.routes.instance_reads import InstancePath
-from inkgrove.api.routes.models import EXPENSIVE, READING, AuthorPath, LogPath, SchemaPath
+from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
 from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
 from inkgrove.core.hashing import Hash
 from inkgrove.federation import errors as federation_errors
@@ -82,20 +82,12 @@ _SUMMARY: Final[dict[str, Any]] = {
 }
 
 
-@router.get("/views/{schema}/summary", **_SUMMARY)
+@view_routes(router, "/summary", **_SUMMARY)
 async def show_summary(
     request: Request, node: NodeDependency, caller: CallerDependency, schema: SchemaPath
 ) -> Response:
     """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
     return await make_large(request, _summary, node, caller, schema)
-
-
-@router.get("/views/{author}/{log_id:int}/summary", **_SUMMARY)
-async def show_summary_of_schema(
-    request: Request, node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath
-) -> Response:
-    """Counts, sums and sketches of a view: exact over what is here, cooked over what has rotted, each marked."""
-    return await make_large(request, _summary, node, caller, f"{author}/{log_id}")
 
 
 def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from inkgrove.api.http.answers import json_answer, make_large
 from inkgrove.api.http.auth import get_node
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import Strict
+from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import TRIED, TryingPublisherDependency, body_of, read_body, require_token
 from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
@@ -28,7 +28,7 @@ from inkgrove.store.identities import keys_of
 router = APIRouter(tags=["schemas"])
 
 
-class NewSchema(Strict):
+class NewSchemaBody(StrictModel):
     """What a schema says about itself; its fields come with the first migration."""
 
     name: Annotated[str, Field(max_length=63, examples=["slothmail"])]
@@ -39,7 +39,7 @@ class NewSchema(Strict):
     fqdn: Annotated[str, Field(max_length=253, examples=["slothmail.schema.ink"])] | None = None
 
 
-class NewVersion(BaseModel):
+class NewVersionBody(BaseModel):
     """A schema message: `fields` of a migration, `target` of a revert, or `name` and the like."""
 
     model_config = ConfigDict(
@@ -54,7 +54,7 @@ class NewVersion(BaseModel):
     )
 
 
-class PublishedVersion(BaseModel):
+class PublishedVersionDocument(BaseModel):
     """The version that was appended."""
 
     schema_: Annotated[str, Field(alias="schema")]
@@ -87,13 +87,13 @@ _REFUSED = (
 @router.post(
     "/schemas",
     status_code=201,
-    response_model=PublishedVersion,
+    response_model=PublishedVersionDocument,
     responses=TRIED | responses(*_REFUSED),
-    openapi_extra=body_of(NewSchema),
+    openapi_extra=body_of(NewSchemaBody),
 )
 async def create_schema(request: Request, publisher: TryingPublisherDependency) -> Response:
     """Begin a schema: its first version, in a log of its own."""
-    body = await read_body(request, NewSchema)
+    body = await read_body(request, NewSchemaBody)
     message = parse_schema_message(body.model_dump(exclude_none=True))
     assert isinstance(message, SchemaMeta)
     return await publisher.publish(CreateSchema(message))
@@ -102,7 +102,7 @@ async def create_schema(request: Request, publisher: TryingPublisherDependency) 
 @router.post(
     "/schemas/{author}/{log_id}/versions",
     status_code=201,
-    response_model=PublishedVersion,
+    response_model=PublishedVersionDocument,
     responses=TRIED
     | responses(
         *_REFUSED,
@@ -114,13 +114,13 @@ async def create_schema(request: Request, publisher: TryingPublisherDependency) 
         core.LogEnded,
         core.Forked,
     ),
-    openapi_extra=body_of(NewVersion),
+    openapi_extra=body_of(NewVersionBody),
 )
 async def add_version(
     request: Request, publisher: TryingPublisherDependency, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]
 ) -> Response:
     """Add a version to a schema of one's own; an invalid one is refused and nothing is signed."""
-    body = await read_body(request, NewVersion)
+    body = await read_body(request, NewVersionBody)
     work = AddVersion(_schema_id(author, log_id), parse_schema_message(body.model_extra or {}))
     await make_large(
         request, _compile_first, get_node(request), request.app.state.schemas, require_token(request), work

@@ -21,6 +21,7 @@ from inkgrove.api.routes.models import (
     RegisteredDocument,
     SchemaPath,
     ViewsDocument,
+    view_routes,
 )
 from inkgrove.core.errors import BadFilter
 from inkgrove.messages.ids import SchemaId
@@ -130,7 +131,7 @@ _PAGE: Final[dict[str, Any]] = {
 }
 
 
-@router.get("/views/{schema}", **_PAGE)
+@view_routes(router, "", **_PAGE)
 async def show_view(
     request: Request,
     node: NodeDependency,
@@ -139,25 +140,11 @@ async def show_view(
     question: QuestionDependency,
     at_least: AtLeast = None,
 ) -> Response:
-    """A page of the rows that the caller may see, of the one schema that has this name."""
+    """A page of the rows that the caller may see."""
     await catch_up(request, node, reader, at_least)
     if question.expand or question.limit > _MANY_ROWS:
         return await make_large(request, _page, node, reader, schema, question)
     return await read_in_thread(_page, node, reader, schema, question)
-
-
-@router.get("/views/{author}/{log_id:int}", **_PAGE)
-async def show_view_of_schema(
-    request: Request,
-    node: NodeDependency,
-    reader: ReaderDependency,
-    author: AuthorPath,
-    log_id: LogPath,
-    question: QuestionDependency,
-    at_least: AtLeast = None,
-) -> Response:
-    """A page of the rows that the caller may see."""
-    return await show_view(request, node, reader, f"{author}/{log_id}", question, at_least)
 
 
 def _split(text: str | None) -> list[str]:
@@ -206,7 +193,7 @@ _OUTCOMES: Final[dict[str, Any]] = {
 Only = Annotated[Outcome | None, Query(description="This outcome only.")]
 
 
-@router.get("/views/{schema}/outcomes", **_OUTCOMES)
+@view_routes(router, "/outcomes", **_OUTCOMES)
 async def show_outcomes(
     request: Request,
     node: NodeDependency,
@@ -224,22 +211,6 @@ async def show_outcomes(
         return json_answer(read_outcomes(node, caller, schema, only=only, cursor=cursor, limit=limit))
 
     return await make_large(request, work)
-
-
-@router.get("/views/{author}/{log_id:int}/outcomes", **_OUTCOMES)
-async def show_outcomes_of_schema(
-    request: Request,
-    node: NodeDependency,
-    caller: CallerDependency,
-    author: AuthorPath,
-    log_id: LogPath,
-    only: Only = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: Annotated[str | None, Query(max_length=1000)] = None,
-    at_least: AtLeast = None,
-) -> Response:
-    """What became of messages: of the caller's own all, of others' those whose row may be seen."""
-    return await show_outcomes(request, node, caller, f"{author}/{log_id}", only, limit, cursor, at_least)
 
 
 @router.put(
