@@ -52,6 +52,7 @@ def write_settings(file: Path, cluster: Cluster, store: str) -> None:
     """)
 
 
+@pytest.mark.thorough
 def test_stream_rebuild_and_import_run_on_a_cluster(cluster: Cluster, postgres: PostgresServer, tmp_path: Path) -> None:
     store = postgres.create_database("cluster")
     write_settings(tmp_path / "inkgrove.toml", cluster, store)

@@ -35,7 +35,7 @@ from tests.unit.schema.test_oracle import exact
 from tests.unit.test_view_worlds import WORLDS, neutral_views
 
 Map = dict[str, Any]
-SEEDS = range(amount(3, 6, "INKGROVE_TEST_WORLDS"))
+SEEDS = range(amount(2, 6, "INKGROVE_TEST_WORLDS"))
 
 
 def play(materialiser: Materialiser, seed: int) -> None:
@@ -80,7 +80,7 @@ def outcomes_shown(views: Comparable) -> int:
     return sum(len(view["outcomes"]) for view in views.values())
 
 
-@pytest.mark.parametrize("seed", range(20, 24))
+@pytest.mark.parametrize("seed", range(20, 20 + amount(2, 4)))
 def test_first_build_folds_each_entry_once_and_counts_it_once(on_sqlite: Materialiser, seed: int) -> None:
     world = Generator(seed).world()
     for schema_id in world.registered:
@@ -228,7 +228,7 @@ def test_cascade_is_joins_of_spark(on_sqlite: Materialiser) -> None:
     assert "MapInArrow" not in plan
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(amount(3, 5)))
 def test_cascade_reaches_the_fixed_point_of_chains_and_circles(spark: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
     nodes = [(view, bytes([number])) for view in (1, 2) for number in range(12)]

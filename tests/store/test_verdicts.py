@@ -16,6 +16,7 @@ from inkgrove.store.decide import Standing, Status
 from inkgrove.store.facts import _linking_to
 from inkgrove.store.log_store import LogStore
 from tests.support.logs import LogBuilder, resign
+from tests.support.tiers import amount
 
 _AUTHORS = count(1)
 Offer = tuple[Entry, bytes | None]
@@ -54,7 +55,7 @@ def _offers(rng: random.Random) -> list[Offer]:
 
 @pytest.mark.parametrize("order", ["any", "mostly ascending"])
 def test_verdicts_equal_those_on_the_accepted_set(store: LogStore, order: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=amount(20, 60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         rng = random.Random(seed)
