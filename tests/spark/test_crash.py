@@ -38,7 +38,7 @@ def publish_notes(shop: Shop, rng: random.Random) -> dict[Hash, Hash]:
         changed = rng.choice(list(instances.values())) if instances and rng.random() < 0.3 else None
         if changed is not None:
             message |= {"kind": "update", "instance": bytes(changed)}
-        notes.append(Generator._payload(message))
+        notes.append(Generator.payload(message))
         entry_hash = notes.hash(len(notes.entries))
         instances[entry_hash] = changed or entry_hash
     pairs = zip(notes.entries, notes.payloads, strict=True)

@@ -47,13 +47,13 @@ def take_in(place: Path | str, count: int, size: int = 20) -> Stores:
     """A store with notes, registered, and its views, not built yet."""
     stores = Stores(open_store(place), open_views(place))
     schema, notes = LogBuilder(key(50), log_id=10), LogBuilder(key(60))
-    schema.append(Generator._payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
+    schema.append(Generator.payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
     fields = [{"a": {"action": "create", "type": "text"}}]
-    schema.append(Generator._payload({"kind": "schema-migration", "fields": fields}))
+    schema.append(Generator.payload({"kind": "schema-migration", "fields": fields}))
     for number in range(count):
         text = f"{number} ".ljust(size, "x")
         create = {"kind": "create", "schema": [bytes(key(50).public), 10, 2], "fields": [{"a": text}]}
-        notes.append(Generator._payload(create))
+        notes.append(Generator.payload(create))
     for log in (schema, notes):
         stores.store.ingest([(e.encoded, payload) for e, payload in zip(log.entries, log.payloads, strict=True)])
     stores.store.register(SCHEMA)

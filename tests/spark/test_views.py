@@ -258,7 +258,7 @@ class Shop:
         materialiser.store.register(SchemaId(self.schema.secret.public, 10))
 
     def publish(self, log: LogBuilder, message: Map, *, with_payload: bool = True) -> None:
-        entry = log.append(Generator._payload(message))
+        entry = log.append(Generator.payload(message))
         self.materialiser.store.ingest([(entry.encoded, log.payloads[-1] if with_payload else None)])
 
     def migrate(self, change: Map) -> None:
@@ -342,7 +342,7 @@ def test_late_end_of_a_log_takes_away_what_stands_behind_it(materialiser: Materi
         {"kind": "create", "schema": named, "fields": [{"zz": "not a field"}]},
     ]
     for message in messages:
-        shop.notes.append(Generator._payload(message), is_end_of_log=message is messages[0])
+        shop.notes.append(Generator.payload(message), is_end_of_log=message is messages[0])
     items = [(shop.notes.entry(n).encoded, shop.notes.payloads[n - 1]) for n in (3, 4, 5)]
     # Entry 4 links to entry 1, entry 5 to entry 4: they are held before 3 comes and says that it is the last.
     materialiser.store.ingest(items[1:])

@@ -146,7 +146,7 @@ def test_migrating_step_by_step_equals_migrating_at_once(seed: int) -> None:
     if not with_fields:
         return
     start = rng.choice(path[path.index(with_fields[0]) :])
-    fields = {field.name: generator._value(field.type) for field in schema.version(start).fields if rng.random() < 0.8}
+    fields = {field.name: generator.value(field.type) for field in schema.version(start).fields if rng.random() < 0.8}
     try:
         whole = compile_migration(schema, start, path).read_create(fields)
     except (WrongType, FailedValidation):

@@ -57,14 +57,14 @@ def test_unrelated_logs_change_nothing(seed: int) -> None:
     world = Generator(seed).world()
     expected = oracle(world)
     stranger = LogBuilder(SecretKey.from_seed(b"\xee" * 32), log_id=5)
-    stranger.append(Generator._payload({"kind": "schema-meta", "name": "other", "spec": 1}))
+    stranger.append(Generator.payload({"kind": "schema-meta", "name": "other", "spec": 1}))
     stranger.append(
-        Generator._payload({"kind": "schema-migration", "fields": [{"a": {"action": "create", "type": "text"}}]})
+        Generator.payload({"kind": "schema-migration", "fields": [{"a": {"action": "create", "type": "text"}}]})
     )
     writer = LogBuilder(SecretKey.from_seed(b"\xef" * 32), log_id=1)
     named = [bytes(stranger.secret.public), 5, 2]
-    writer.append(Generator._payload({"kind": "create", "schema": named, "fields": [{"a": "x"}]}))
-    writer.append(Generator._payload({"kind": "delete", "instance": 1}))
+    writer.append(Generator.payload({"kind": "create", "schema": named, "fields": [{"a": "x"}]}))
+    writer.append(Generator.payload({"kind": "delete", "instance": 1}))
     world.held += stranger.held() + writer.held()
     assert oracle(world) == expected
 
