@@ -82,9 +82,9 @@ def sparse_log(secret: SecretKey, count: int) -> list[Entry]:
     entries: list[Entry] = []
     for power in range(1, count + 1):
         seq_num = (3**power - 1) // 2
-        lipmaa_link, backlink = (hash_entry(entries[-1]), hash_yamf(b"not here")) if entries else (None, None)
-        facts = {"log_id": 1, "seq_num": seq_num}
-        entries.append(sign_entry(secret, b"sparse", **facts, lipmaa_link=lipmaa_link, backlink=backlink))
+        before, missing = (hash_entry(entries[-1]), hash_yamf(b"not here")) if entries else (None, None)
+        signed = sign_entry(secret, b"sparse", log_id=1, seq_num=seq_num, lipmaa_link=before, backlink=missing)
+        entries.append(signed)
     return entries
 
 
