@@ -25,12 +25,12 @@ demo: $(READY) ## Play the slothmail story: two nodes, one pipeline
 up: $(READY) ## The same, left running, with pages to look at
 	@$(BIN)/python -m examples.demo --stay
 
-test: $(READY) ## Prove every rule, on all cores; what is skipped is listed with the reason
+test: $(READY) ## Prove every rule (ten minutes on two cores); what is skipped is listed with the reason
 	@$(BIN)/python scripts/archive_spark.py
-	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 test-all: export INKGROVE_TEST_ALL = 1
-test-all: test ## The same with more seeds, kills and inputs, and everything on both databases (half an hour)
+test-all: test ## More seeds, kills and inputs, and everything on both databases (an hour or more)
 
 simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --log simulation.log

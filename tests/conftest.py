@@ -1,6 +1,7 @@
-"""Which tests run, and in which order: long files first, so that the workers of `make test` end together.
+"""Which tests run, in which order and which together: long ones first, so that the workers of `make test` end at once.
 
-A worker takes a whole file at a time. Files that start Spark, nodes or browsers take minutes, the rest seconds.
+A worker takes a whole file at a time, and in the first tier all tests that share a Spark, which takes longer to start
+and to warm up than most of them.
 """
 
 from pathlib import Path
@@ -29,6 +30,14 @@ def _is_for_second_tier(item: pytest.Item) -> bool:
     return call is not None and "postgresql" in call.params.values()
 
 
+def _group(item: pytest.Item) -> str:
+    """What one worker takes at a time."""
+    if not IS_THOROUGH and "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    return str(item.path.relative_to(Path(__file__).parent))
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not IS_THOROUGH:
         later = [item for item in items if _is_for_second_tier(item)]
@@ -41,3 +50,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
     items.sort(key=rank)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))

@@ -41,8 +41,6 @@ from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.races import Meanwhile, begin_before_commit
 
-pytestmark = pytest.mark.both_databases
-
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
 JANE = identity_of(key(1).public)
 
@@ -274,6 +272,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
     assert node.database.read(lambda c: count_requests(c, alice, JANE))[:2] == (1, 1)
 
 
+@pytest.mark.both_databases
 def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "MAX_REQUESTS_OF_SENDER", 8)
     john = create_identity(node, "john.haiku.ink", None).id
@@ -296,6 +295,7 @@ def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeyp
     assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (8, 8)
 
 
+@pytest.mark.both_databases
 def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clock: Clock) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
     node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
@@ -316,6 +316,7 @@ def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clo
     assert held.is_deleted
 
 
+@pytest.mark.both_databases
 def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Clock) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
     log = LogBuilder()

@@ -31,8 +31,6 @@ from tests.support.peers import run
 from tests.support.publishing import create, make_schema, refusal
 from tests.support.races import Meanwhile, begin_before_commit
 
-pytestmark = pytest.mark.both_databases
-
 
 @dataclass
 class World:
@@ -141,6 +139,7 @@ def test_nobody_is_buried_under_requests(world: World, monkeypatch: pytest.Monke
 CAROL = KnownIdentity(identity_of(key(2).public), "carol.b.ink", "https://b.ink", key(2).public, 1, key(3).public, 0, 1)
 
 
+@pytest.mark.both_databases
 def test_request_is_heard_on_either_database(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     answer = cbor.decode(hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
@@ -158,6 +157,7 @@ def test_move_that_is_none_is_refused(node: Node, move: object) -> None:
 # At the same moment
 
 
+@pytest.mark.both_databases
 def test_block_outlasts_a_request_of_the_same_moment(node: Node, clock: Clock) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     block = Meanwhile(lambda: move_relation(node, CAROL.id, jane, "block"))
@@ -172,6 +172,7 @@ def test_block_outlasts_a_request_of_the_same_moment(node: Node, clock: Clock) -
     assert node.database.read(lambda c: find_state(c, CAROL.id, jane)) == "blocked"
 
 
+@pytest.mark.both_databases
 def test_only_the_later_of_two_moves_of_the_same_moment_is_told(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     begin_before_commit(
@@ -189,6 +190,7 @@ class Accepting:
         return Answer(200, (), cbor.encode({"form": FORM, "state": "accepted"}))
 
 
+@pytest.mark.both_databases
 def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     move_relation(node, jane, CAROL.id, "request", tells=True)
@@ -200,6 +202,7 @@ def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node)
     assert node.database.read(lambda c: find_state(c, jane, CAROL.id)) is None
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_new_follower_gets_the_newest_of_what_was_published_before(
     tmp_path: Path, postgres: PostgresServer, database: str

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.node.passwords import hash_cheaply
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.nodes import Person, RunningNode
 
 _NUMBERS = count(1)
-hash_cheaply()
 
 
 @pytest.fixture

@@ -40,8 +40,6 @@ from tests.support.plain_views import build_views
 from tests.support.races import Meanwhile, begin_before_commit
 from tests.support.revocations import Revoking
 
-pytestmark = pytest.mark.both_databases
-
 
 def test_new_identity_is_served_by_name_and_by_id(running: RunningNode) -> None:
     created = running.create("Jane.haiku.ink", name="Jane", profile={"city": "Bern"})
@@ -262,6 +260,7 @@ def test_further_key_counts_only_with_both_words(running: RunningNode) -> None:
     assert keys() == [key(5).public]  # no longer listed
 
 
+@pytest.mark.both_databases
 def test_name_that_two_documents_give_at_once_is_one_identitys(running: RunningNode) -> None:
     """Both were signed here, in a past that a restored home does not remember."""
     node, wanted = running.node, "wanted.haiku.ink"
@@ -361,6 +360,7 @@ def node(place: Path | str, tmp_path: Path) -> Iterator[Node]:
     opened.close()
 
 
+@pytest.mark.both_databases
 def test_two_changes_of_the_same_moment_are_both_in_the_document(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     other = Meanwhile(lambda: change_identity(node, jane, name="Jane"))
@@ -379,6 +379,7 @@ def test_two_changes_of_the_same_moment_are_both_in_the_document(node: Node) -> 
     assert (document.name, document.profile) == ("Jane", {"city": "Bern"})
 
 
+@pytest.mark.both_databases
 def test_name_that_is_taken_at_the_same_moment_is_refused(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     john = HostedIdentity(identity_of(key(2).public), "john.haiku.ink", key(2).public, None, 0)
@@ -391,6 +392,7 @@ def test_name_that_is_taken_at_the_same_moment_is_refused(node: Node) -> None:
     assert show_identity(node, jane).document.fqdn == "jane.haiku.ink"
 
 
+@pytest.mark.both_databases
 def test_first_use_by_two_processes_makes_one_node_key(node: Node) -> None:
     first = key(3)
     found = begin_before_commit(
@@ -401,6 +403,7 @@ def test_first_use_by_two_processes_makes_one_node_key(node: Node) -> None:
     assert found.public == first.public
 
 
+@pytest.mark.both_databases
 def test_old_password_opens_nothing_while_it_is_changed(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", PASSWORD).id
 

@@ -19,6 +19,7 @@ from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
+from tests.support.tiers import IS_THOROUGH, amount
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
@@ -130,14 +131,19 @@ def schemathesis(
     assert "Traceback" not in serving.log(), serving.log()[-4000:]
 
 
-def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, tokens: dict[str, str]) -> None:
+def test_signed_in_client_meets_no_5xx_and_no_undocumented_answer(
+    serving: Serving, tokens: dict[str, str], filled: Path
+) -> None:
     # Signing out would leave nothing but 401 to be seen behind it. What nodes send each other is signed CBOR, which the
     # tool cannot write; tests/federation sends it what is wrong.
-    schemathesis(serving, tokens["jane"], "--exclude-path-regex", "^(/sessions/current|/federation/.*)$")
+    left = ("--exclude-path-regex", "^(/sessions/current|/federation/.*)$")
+    # In the first tier it finds what the next two look at in the second.
+    schemathesis(serving, tokens["jane"], *left, seconds=amount(20, 45), config=None if IS_THOROUGH else filled)
     answer = serving.client.get("/me", headers={"Authorization": f"Bearer {tokens['jane']}"})
     assert answer.status_code == 200, "still signed in, so all of it was"
 
 
+@pytest.mark.thorough
 def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving, filled: Path) -> None:
     # Before the next one, which may change who sees the row and what it attaches.
     before = count_answers(serving)
@@ -146,6 +152,7 @@ def test_unknown_client_meets_no_5xx_and_no_undocumented_answer(serving: Serving
     assert answered_well(serving, before) >= READ
 
 
+@pytest.mark.thorough
 def test_reader_meets_no_5xx_and_no_undocumented_answer(serving: Serving, tokens: dict[str, str], filled: Path) -> None:
     before = count_answers(serving)
     # What ends rows or keys would leave nothing behind it to be seen; a stream of changes never ends.

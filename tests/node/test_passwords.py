@@ -1,39 +1,41 @@
 """What it costs to check a password, counted in hashes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 
-from inkgrove.node import passwords
 from inkgrove.node.node import Node
+from inkgrove.node.passwords import hash_cheaply, use_hasher
 from inkgrove.node.settings import NodeSettings
 from tests.support.nodes import PASSWORD, RunningNode
 
 
-class Counting:
-    """A hasher that notes what it is asked for."""
+class Counting(PasswordHasher):
+    """A cheap hasher that notes what it is asked for."""
 
-    def __init__(self, hasher: Any) -> None:
-        self._hasher = hasher
+    def __init__(self) -> None:
+        super().__init__(time_cost=1, memory_cost=8, parallelism=1)
         self.calls: list[str] = []
 
-    def hash(self, *arguments: Any) -> Any:
+    def hash(self, *arguments: Any, **more: Any) -> Any:
         self.calls.append("hash")
-        return self._hasher.hash(*arguments)
+        return super().hash(*arguments, **more)
 
-    def verify(self, *arguments: Any) -> Any:
+    def verify(self, *arguments: Any, **more: Any) -> Any:
         self.calls.append("verify")
-        return self._hasher.verify(*arguments)
+        return super().verify(*arguments, **more)
 
 
 @pytest.fixture
-def hasher(monkeypatch: pytest.MonkeyPatch) -> Counting:
+def hasher() -> Iterator[Counting]:
     """The hasher of a process that has just begun."""
-    counting = Counting(passwords._hasher)
-    monkeypatch.setattr(passwords, "_hasher", counting)
-    passwords._nobody.cache_clear()
-    return counting
+    counting = Counting()
+    use_hasher(counting)
+    yield counting
+    hash_cheaply()
 
 
 def test_first_name_that_nobody_has_costs_as_much_as_any_other(tmp_path: Path, hasher: Counting) -> None:

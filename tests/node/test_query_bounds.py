@@ -13,7 +13,7 @@ from inkgrove.node.query import Question, ask
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.filters import MAX_CONDITIONS_OF_FIELD, MAX_VALUES, is_among, list_parameter
 from inkgrove.store.indexes import index_fields
-from inkgrove.store.query import _page_queries
+from inkgrove.store.query import page_queries
 from inkgrove.store.view_store import views_called
 from inkgrove.store.view_tables import row_indexes
 from inkgrove.store.visibility import Reader
@@ -89,11 +89,11 @@ def test_values_of_all_filters_are_counted_together(filled: RunningNode) -> None
 
 
 def test_however_many_values_a_list_has_it_is_one_question(filled: RunningNode) -> None:
-    before = _page_queries.cache_info().currsize
+    before = page_queries.cache_info().currsize
     for count in range(1, 261):
         question = Question(where=[f"number:in:{','.join(map(str, range(count)))}"])
         assert len(ask(filled.node, None, "things", question).rows) == 1
-    assert _page_queries.cache_info().currsize <= before + 1
+    assert page_queries.cache_info().currsize <= before + 1
 
 
 @pytest.mark.parametrize(("keys", "kind"), [(0, 0), (1, 1), (2, 2), (3, 4), (5, 8), (1025, 2048)])
@@ -126,7 +126,7 @@ def test_list_as_one_parameter_is_looked_up_in_the_index(filled: RunningNode, na
         found = read_values(connection, view.table().c[name])
         condition = is_among(view.table().c[name], "given")
         query = Compiled(lambda _: select(view.table()).where(condition))
-        text, values = query._prepared(connection, {"given": list_parameter(connection.dialect.name, found)})
+        text, values = query.prepared(connection, {"given": list_parameter(connection.dialect.name, found)})
         driver: Any = connection.connection.driver_connection
         assert len(driver.execute(text, values).fetchall()) == len(ROWS)
         if connection.dialect.name == "postgresql":

@@ -25,8 +25,6 @@ from inkgrove.store.ingests import Offset
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import MAILS, PEOPLE, World, running_node
 
-pytestmark = pytest.mark.both_databases
-
 PUBLIC = Access("public")
 
 
@@ -139,6 +137,7 @@ def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
         show_instance(node, hers, mail)
 
 
+@pytest.mark.both_databases
 def test_reader_waits_for_a_write_and_not_for_ever(world: World) -> None:
     world.create("jane", MAILS, {"subject": "one"}, access=PUBLIC)
     token = render_position(world.node.node.vault, world.materialiser.store.newest_offset())
@@ -151,6 +150,7 @@ def test_reader_waits_for_a_write_and_not_for_ever(world: World) -> None:
     assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, "view.behind", "1")
 
 
+@pytest.mark.both_databases
 def test_stream_goes_on_after_any_event_and_tells_each_change_once(world: World) -> None:
     world.create("jane", MAILS, {"subject": "before"}, access=PUBLIC)
     world.catch_up()

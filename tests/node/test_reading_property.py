@@ -22,6 +22,7 @@ from inkgrove.pipeline.views import Materialiser, export_view
 from inkgrove.reference import ReferenceRow
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import FIELDS, MAILS, MINUTE, PEOPLE, Chance, Person, World, running_node
+from tests.support.tiers import amount
 
 pytestmark = pytest.mark.both_databases
 
@@ -372,7 +373,7 @@ class Follower:
         return {row.instance.hex(): document(self.world, row) for row in seen(self.world, MAILS, self.reader)}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + amount(1, 2)))
 def test_every_reader_sees_what_the_rule_says(world: World, seed: int) -> None:
     chance = Chance(world, seed)
     readers: list[Person | None] = [None, *world.people.values()]

@@ -42,7 +42,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK} -Dspark.master.rest.enabled=false",
         }
-        command = [_SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{program}", "--host", "127.0.0.1"]
+        command = [str(_SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{program}", "--host", "127.0.0.1"]
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(

@@ -1,12 +1,14 @@
 """One Spark session for all tests here; a fresh store for each."""
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from inkgrove.cli.main import main
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views import Materialiser
 from tests.store.conftest import place, postgres
@@ -51,6 +53,38 @@ def quick(spark: SparkSession, uncompiled: None) -> Iterator[None]:
     rule = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
     with settings(spark, adaptive__enabled="false", optimizer__excludedRules=rule):
         yield
+
+
+@pytest.fixture
+def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands that run in this process use the session of the tests."""
+
+    @contextmanager
+    def shared(*_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("inkgrove.pipeline.session.session_for", shared)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+Ended = tuple[int, str, list[str]]
+"""The exit code of a command, what it printed, and the lines it complained with."""
+
+
+@pytest.fixture
+def run_here(one_session: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Runs a command in this process: to start a Spark of its own takes ten times as long as most of them."""
+
+    def run(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err.splitlines()
+
+    return run
 
 
 @pytest.fixture

@@ -52,18 +52,19 @@ def write_settings(file: Path, cluster: Cluster, store: str) -> None:
     """)
 
 
+@pytest.mark.thorough
 def test_stream_rebuild_and_import_run_on_a_cluster(cluster: Cluster, postgres: PostgresServer, tmp_path: Path) -> None:
     store = postgres.create_database("cluster")
     write_settings(tmp_path / "inkgrove.toml", cluster, store)
     schema = LogBuilder(key(50), log_id=10)
     logs = [schema, *(LogBuilder(key(60 + number)) for number in range(6))]
-    schema.append(Generator._payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
+    schema.append(Generator.payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
     fields = [{"a": {"action": "create", "type": "text"}}]
-    schema.append(Generator._payload({"kind": "schema-migration", "fields": fields}))
+    schema.append(Generator.payload({"kind": "schema-migration", "fields": fields}))
     named = [bytes(schema.secret.public), 10, 2]
     for log in logs[1:]:
         for number in range(20):
-            log.append(Generator._payload({"kind": "create", "schema": named, "fields": [{"a": f"note {number}"}]}))
+            log.append(Generator.payload({"kind": "create", "schema": named, "fields": [{"a": f"note {number}"}]}))
     lines = [(e.encoded, payload) for log in logs for e, payload in zip(log.entries, log.payloads, strict=True)]
     random.Random(7).shuffle(lines)
     entries, payloads = zip(*lines, strict=True)
@@ -82,7 +83,7 @@ def test_stream_rebuild_and_import_run_on_a_cluster(cluster: Cluster, postgres: 
     # The whole view is built at the first start; what comes then goes through batches.
     assert run("materialise", "--once")["rebuilt"] == [[schema.secret.public.hex(), 10]]
     assert exact(materialised(views)) == exact(expected(views))
-    logs[1].append(Generator._payload({"kind": "delete", "instance": 3}))
+    logs[1].append(Generator.payload({"kind": "delete", "instance": 3}))
     views.store.ingest([(logs[1].entry(21).encoded, logs[1].payloads[20])])
     assert run("materialise", "--once", "--max-entries", "50")["applied"] == 2
     assert exact(materialised(views)) == exact(expected(views))

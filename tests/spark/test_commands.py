@@ -4,16 +4,12 @@ import csv
 import io
 import json
 import re
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from inkgrove.cli.main import main
 from inkgrove.messages.ids import SchemaId, SchemaVersion
@@ -72,20 +68,12 @@ class Home:
 
 @pytest.fixture
 def home(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Home]:
-    @contextmanager
-    def shared(*_: object) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("inkgrove.pipeline.runtime.session.session_for", shared)
+    one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Home:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield Home(tmp_path / "home", capsys, monkeypatch)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return Home(tmp_path / "home", capsys, monkeypatch)
 
 
 def publish(folder: Path, log: LogBuilder, *messages: Message) -> None:

@@ -23,13 +23,13 @@ from tests.support.tiers import amount
 from tests.support.views import expected, materialised
 from tests.unit.schema.test_oracle import exact
 
-KILLS = amount(2, 4, "INKGROVE_TEST_KILLS")
+KILLS = amount(1, 4, "INKGROVE_TEST_KILLS")
 SEED = int(os.environ.get("INKGROVE_TEST_SEED", "7"))
-BATCHES, BATCH = 50, 3
+BATCHES, BATCH = amount(20, 50), 3
 
 
 def publish_notes(shop: Shop, rng: random.Random) -> dict[Hash, Hash]:
-    """Enough for 50 batches, notes and changes of earlier ones; the instance of each entry."""
+    """Enough for all batches, notes and changes of earlier ones; the instance of each entry."""
     named = [bytes(shop.schema.secret.public), 10, 2]
     instances: dict[Hash, Hash] = {}
     notes = shop.notes
@@ -38,7 +38,7 @@ def publish_notes(shop: Shop, rng: random.Random) -> dict[Hash, Hash]:
         changed = rng.choice(list(instances.values())) if instances and rng.random() < 0.3 else None
         if changed is not None:
             message |= {"kind": "update", "instance": bytes(changed)}
-        notes.append(Generator._payload(message))
+        notes.append(Generator.payload(message))
         entry_hash = notes.hash(len(notes.entries))
         instances[entry_hash] = changed or entry_hash
     pairs = zip(notes.entries, notes.payloads, strict=True)

@@ -6,7 +6,7 @@ import random
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.opening import open_store
 from inkgrove.store.view_store import open_views
+from tests.spark.conftest import Ended
 from tests.spark.test_archive import write_archive
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
@@ -26,8 +27,8 @@ from tests.unit.schema.test_oracle import exact
 SCHEMA = SchemaId(key(50).public, 10)
 
 
-def run(*arguments: str, **environment: str) -> tuple[int, str, list[str]]:
-    """The exit code of a command, what it printed, and the lines it complained with."""
+def run(*arguments: str, **environment: str) -> Ended:
+    """A command in a process of its own."""
     with running(*arguments, **environment) as process:
         out, err = process.communicate(timeout=180)
     return process.returncode, out, err.splitlines()
@@ -46,13 +47,13 @@ def take_in(place: Path | str, count: int, size: int = 20) -> Stores:
     """A store with notes, registered, and its views, not built yet."""
     stores = Stores(open_store(place), open_views(place))
     schema, notes = LogBuilder(key(50), log_id=10), LogBuilder(key(60))
-    schema.append(Generator._payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
+    schema.append(Generator.payload({"kind": "schema-meta", "name": "notes", "spec": 1}))
     fields = [{"a": {"action": "create", "type": "text"}}]
-    schema.append(Generator._payload({"kind": "schema-migration", "fields": fields}))
+    schema.append(Generator.payload({"kind": "schema-migration", "fields": fields}))
     for number in range(count):
         text = f"{number} ".ljust(size, "x")
         create = {"kind": "create", "schema": [bytes(key(50).public), 10, 2], "fields": [{"a": text}]}
-        notes.append(Generator._payload(create))
+        notes.append(Generator.payload(create))
     for log in (schema, notes):
         stores.store.ingest([(e.encoded, payload) for e, payload in zip(log.entries, log.payloads, strict=True)])
     stores.store.register(SCHEMA)
@@ -97,7 +98,7 @@ def test_store_of_a_newer_version_is_refused_before_spark_starts(tmp_path: Path)
     assert not (tmp_path / "spark-logs").exists()
 
 
-def test_two_pipelines_on_one_store(place: Path | str, tmp_path: Path) -> None:
+def test_two_pipelines_on_one_store(place: Path | str, tmp_path: Path, run_here: Callable[..., Ended]) -> None:
     stores = take_in(place, 30)
     where = ["--home", str(tmp_path / "home"), "--json"] + (["--store", place] if isinstance(place, str) else [])
     with running("materialise", "--follow", *where) as first:
@@ -105,7 +106,7 @@ def test_two_pipelines_on_one_store(place: Path | str, tmp_path: Path) -> None:
         # A second one is refused at once, a rebuild is welcome.
         code, _, err = run("materialise", "--once", *where)
         assert (code, told(err)) == (1, "pipeline.already-running")
-        code, out, err = run("rebuild", "notes", *where)
+        code, out, err = run_here("rebuild", "notes", *where)
         assert (code, err, json.loads(out)["rows_written"]) == (0, [], 30)
         assert first.poll() is None
         # Its JVM goes away under it.
@@ -118,13 +119,15 @@ def test_two_pipelines_on_one_store(place: Path | str, tmp_path: Path) -> None:
     close(stores)
 
 
-def test_server_that_goes_away_in_the_middle_of_a_stream(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_server_that_goes_away_in_the_middle_of_a_stream(
+    postgres: PostgresServer, tmp_path: Path, run_here: Callable[..., Ended]
+) -> None:
     server = PostgresServer(postgres.programs)
     try:
         place = server.create_database("goes")
         stores = take_in(place, 0)
         where = ["--home", str(tmp_path / "home"), "--store", place, "--max-entries", "2", "--json"]
-        assert run("materialise", "--once", *where)[0] == 0
+        assert run_here("materialise", "--once", *where)[0] == 0
         close(stores)
         stores = take_in(place, 400)
         begun, _ = stores.views.progress()
@@ -139,7 +142,7 @@ def test_server_that_goes_away_in_the_middle_of_a_stream(postgres: PostgresServe
         assert (code, told(lines)) == (1, "store.unavailable")
         server.start()
         assert stores.views.progress()[1] < stores.store.newest_offset()
-        assert run("materialise", "--once", *where, "--max-entries", "1000")[0] == 0
+        assert run_here("materialise", "--once", *where, "--max-entries", "1000")[0] == 0
         assert stores.views.progress()[1] == stores.store.newest_offset()
         assert is_whole(stores)
         close(stores)
@@ -159,23 +162,23 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     wait_until(lambda: subprocess.run(["umount", disk], capture_output=True, check=False).returncode == 0, seconds=30)
 
 
-def test_full_disk_stops_the_pipeline_and_loses_nothing(disk: Path) -> None:
+def test_full_disk_stops_the_pipeline_and_loses_nothing(disk: Path, run_here: Callable[..., Ended]) -> None:
     stores = take_in(disk, 60, size=100_000)
     taken = sum(file.stat().st_blocks * 512 for file in disk.iterdir())
     # Room for the stage and no room for the view beside it.
     subprocess.run(["mount", "-o", f"remount,size={taken + 9_000_000}", disk], check=True)
-    code, _, err = run("materialise", "--once", "--home", str(disk), "--json")
+    code, _, err = run_here("materialise", "--once", "--home", str(disk), "--json")
     assert (code, told(err)) == (1, "store.unavailable")
     assert "free some space" in err[0]
     assert stores.views.views()[SCHEMA].is_built is False
     subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-    assert run("materialise", "--once", "--home", str(disk), "--json")[0] == 0
+    assert run_here("materialise", "--once", "--home", str(disk), "--json")[0] == 0
     assert is_whole(stores)
     assert not list(disk.glob("inkgrove_stage_*"))
     close(stores)
 
 
-def test_full_disk_is_no_fault_of_the_archive(disk: Path, tmp_path: Path) -> None:
+def test_full_disk_is_no_fault_of_the_archive(disk: Path, tmp_path: Path, run_here: Callable[..., Ended]) -> None:
     lines: list[tuple[bytes | None, bytes | None]] = []
     rng = random.Random(1)
     for number in range(1, 41):
@@ -192,7 +195,6 @@ def test_full_disk_is_no_fault_of_the_archive(disk: Path, tmp_path: Path) -> Non
     assert "no space left for Spark's files" in err[0]
     with open_store(home) as store:
         assert store.heights() == {}
-    subprocess.run(["mount", "-o", "remount,size=32m", disk], check=True)
-    code, out, err = run(*command, SPARK_LOCAL_DIRS=str(disk))
+    code, out, err = run_here(*command)
     assert (code, err) == (0, [])
     assert json.loads(out) == {"read": 40, "appended": 40, "known": 0, "rejected": {}}

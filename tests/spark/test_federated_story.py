@@ -125,6 +125,7 @@ def story(spark: SparkSession, tmp_path: Path) -> Iterator[Story]:
         yield told
 
 
+@pytest.mark.thorough
 def test_jane_writes_to_john_and_alice_who_passes_it_on_to_bob_while_carol_follows(story: Story) -> None:
     jane, nothing = story.people["jane"], set[str]()
     story.schema = make_schema(jane)

@@ -29,7 +29,7 @@ from inkgrove.store.decide import Status
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.spark.test_archive import write_archive
-from tests.store.test_verdicts import _offers
+from tests.store.test_verdicts import make_offers
 from tests.support.logs import LogBuilder, key
 
 Lines = list[tuple[bytes | None, bytes | None]]
@@ -99,7 +99,7 @@ def lines_of(seed: int) -> Lines:
     rng = random.Random(seed)
     lines: Lines = []
     for _ in range(14):
-        lines += [(entry.encoded, payload) for entry, payload in _offers(rng)]
+        lines += [(entry.encoded, payload) for entry, payload in make_offers(rng)]
     for number in range(3):
         log = messages(LogBuilder(key(100 + number), log_id=rng.choice([1, 300, 2**40])), 30, rng)
         held = rng.choice([1.0, 0.7])

@@ -22,6 +22,7 @@ from inkgrove.store.rot_runs import apply_some
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
 from tests.support.logs import key
 from tests.support.rotting import DAY, NOTES, VERSION, Grove
+from tests.support.tiers import IS_THOROUGH, amount
 
 FIFO: dict[str, Any] = {"fungus": "fifo", "guards": ()}
 pytestmark = pytest.mark.usefixtures("quick")
@@ -282,7 +283,9 @@ class Crash(Exception):
     """Stands for a process that is killed."""
 
 
-@pytest.mark.parametrize("where", ["noted", "staged", "planned", "before the commit", "half"])
+@pytest.mark.parametrize(
+    "where", ["staged", "half", *(["noted", "planned", "before the commit"] if IS_THOROUGH else [])]
+)
 def test_run_that_was_interrupted_comes_to_the_same(grove: Grove, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {}
     for n in range(12):
@@ -374,7 +377,7 @@ def test_fork_found_after_the_plan_keeps_its_evidence(grove: Grove, monkeypatch:
     assert sum(stored.payload is not None for stored in grove.store.entries_of(key(1).public, 4)) == 2
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(amount(1, 3)))
 def test_nothing_guarded_is_touched_and_every_rest_proves(grove: Grove, seed: int) -> None:
     source = random.Random(seed)
     guarded: set[Hash] = set()

@@ -27,7 +27,7 @@ def kept() -> Iterator[tuple[str, Compiled | CompiledList]]:
 def explain(connection: Connection, kept: Compiled | CompiledList) -> str | None:
     """What the database has against a statement, with nothing for each parameter."""
     given: Any = [bindparam("item0"), bindparam("item1")] if isinstance(kept, CompiledList) else connection
-    statement = kept._build(given)
+    statement = kept.build(given)
     names = connection.get_execution_options().get("schema_translate_map")
     compiled = statement.compile(
         dialect=connection.dialect,

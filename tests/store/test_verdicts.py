@@ -13,9 +13,10 @@ from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import verify_signed
 from inkgrove.store.decide import Standing, Status
-from inkgrove.store.facts import _linking_to
+from inkgrove.store.facts import linking_to
 from inkgrove.store.log_store import LogStore
 from tests.support.logs import LogBuilder, resign
+from tests.support.tiers import amount
 
 _AUTHORS = count(1)
 Offer = tuple[Entry, bytes | None]
@@ -31,7 +32,7 @@ def _grow(rng: random.Random, log: LogBuilder, height: int) -> None:
             log.entries[-1] = decode_entry(resign(log.secret, bytes(wrong)))
 
 
-def _offers(rng: random.Random) -> list[Offer]:
+def make_offers(rng: random.Random) -> list[Offer]:
     """Entries of one new log with branches: some missing, some twice, some with no payload or a wrong one."""
     log = LogBuilder(SecretKey.from_seed(next(_AUTHORS).to_bytes(32, "big")))
     _grow(rng, log, rng.choice([1, 3, 9, 20, 45]))
@@ -54,11 +55,11 @@ def _offers(rng: random.Random) -> list[Offer]:
 
 @pytest.mark.parametrize("order", ["any", "mostly ascending"])
 def test_verdicts_equal_those_on_the_accepted_set(store: LogStore, order: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=amount(20, 60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         rng = random.Random(seed)
-        offers = _offers(rng)
+        offers = make_offers(rng)
         if order == "any":
             rng.shuffle(offers)
         else:
@@ -110,7 +111,7 @@ def test_generator_makes_every_kind_of_log(store: LogStore) -> None:
     seen: set[str] = set()
     for seed in range(60):
         rng = random.Random(seed)
-        offers = _offers(rng)
+        offers = make_offers(rng)
         rng.shuffle(offers)
         receipts = store.ingest(offers)
         state = store.log_state(offers[0][0].author, 1)
@@ -128,4 +129,4 @@ def test_entries_that_link_to_a_place_are_all_found() -> None:
     for n in range(2, 400):
         linking[lipmaa(n)].add(n)
     for n in range(1, 400):
-        assert sorted(_linking_to(n, 399)) == sorted(m for m in linking[n] if m <= 399), n
+        assert sorted(linking_to(n, 399)) == sorted(m for m in linking[n] if m <= 399), n

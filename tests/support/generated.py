@@ -86,22 +86,22 @@ class Generator:
         schema_id = SchemaId(log.secret.public, log.log_id)
         self.schema_ids.append(schema_id)
         versions = self.versions[schema_id] = [_Fields()]
-        log.append(self._payload({"kind": "schema-meta", "name": f"schema{number}", "spec": 1}))
+        log.append(self.payload({"kind": "schema-meta", "name": f"schema{number}", "spec": 1}))
         for step in range(rng.choice([0, 1, 3, 5, 7, 9])):
             chance = rng.random() if step else 0.3 + rng.random()
             if chance < 0.015:
-                log.append(rng.choice([b"rubbish", self._payload({"kind": "delete", "instance": 1})]))
+                log.append(rng.choice([b"rubbish", self.payload({"kind": "delete", "instance": 1})]))
                 versions.append(versions[-1])
             elif chance < 0.1:
-                log.append(self._payload({"kind": "schema-meta", "name": "renamed", "spec": 1}))
+                log.append(self.payload({"kind": "schema-meta", "name": "renamed", "spec": 1}))
                 versions.append(versions[-1])
             elif chance < 0.25:
                 target = rng.randint(1, len(versions)) if rng.random() < 0.95 else len(versions) + 1
-                log.append(self._payload({"kind": "schema-revert", "target": target}))
+                log.append(self.payload({"kind": "schema-revert", "target": target}))
                 versions.append(versions[min(target, len(versions)) - 1])
             else:
                 changes, after = self._changes(versions[-1])
-                log.append(self._payload({"kind": "schema-migration", "fields": changes}))
+                log.append(self.payload({"kind": "schema-migration", "fields": changes}))
                 versions.append(after)
         return log
 
@@ -136,7 +136,7 @@ class Generator:
     def _default(self, change: dict[str, Any]) -> Any:
         """Mostly one that fits: a default that does not ends the schema."""
         if self.rng.random() < 0.02:
-            return self._value(change["type"])
+            return self.value(change["type"])
         if self.rng.random() < 0.3 or "validation" in change:
             return None
         element = CLEAN[change["type"].removesuffix("[]")]
@@ -163,21 +163,21 @@ class Generator:
                 extras["cascade"] = rng.random() < 0.8
         return extras
 
-    def _value(self, type_name: str, sloppy: float = 0.05) -> Any:
+    def value(self, type_name: str, sloppy: float = 0.05) -> Any:
         rng = self.rng
         if rng.random() < 0.08:
             return None
         if rng.random() < sloppy:
             type_name = self._type()
         if type_name.endswith("[]"):
-            elements = [self._value(type_name[:-2], sloppy=0) for _ in range(rng.choice([0, 1, 1, 2]))]
+            elements = [self.value(type_name[:-2], sloppy=0) for _ in range(rng.choice([0, 1, 1, 2]))]
             return [element for element in elements if element is not None or rng.random() < 0.1]
         if type_name in ("varchar", "text"):
             return rng.choice(TEXTS)
         if type_name == "integer":
             return rng.choice(INTEGERS)
         if type_name == "float":
-            return rng.choice(FLOATS + INTEGERS[:6])
+            return rng.choice([*FLOATS, *INTEGERS[:6]])
         if type_name == "boolean":
             return rng.random() < 0.5
         if type_name == "timestamp":
@@ -202,9 +202,9 @@ class Generator:
         rng = self.rng
         chance = rng.random()
         if chance < 0.04:
-            return rng.choice([b"rubbish", b"\xa0", self._payload({"kind": "schema-revert", "target": 1})])
+            return rng.choice([b"rubbish", b"\xa0", self.payload({"kind": "schema-revert", "target": 1})])
         if chance < 0.06:
-            return self._payload({"kind": "key-of", "identity": b"\1" * 32})
+            return self.payload({"kind": "key-of", "identity": b"\1" * 32})
         schema = home if rng.random() < 0.95 else rng.choice(self.schema_ids)
         known = self.versions[schema]
         version = rng.randint(1, len(known)) if rng.random() < 0.95 else len(known) + 1
@@ -226,7 +226,7 @@ class Generator:
                 message["access"] = {"mode": "public"}
             if rng.random() < 0.1:
                 message["expires"] = rng.choice([None, Timestamp(5)])
-        return self._payload(message)
+        return self.payload(message)
 
     def _fields(self, schema: SchemaId, version: int, density: float) -> list[dict[str, Any]]:
         rng = self.rng
@@ -235,7 +235,7 @@ class Generator:
         if not types:
             later = [fields.types for fields in known if fields.types]
             types = later[0] if later else {}
-        fields = [{name: self._value(type_name)} for name, type_name in types.items() if rng.random() < density]
+        fields = [{name: self.value(type_name)} for name, type_name in types.items() if rng.random() < density]
         if rng.random() < 0.02:
             fields.append({"zz": 1})
         return fields
@@ -249,7 +249,7 @@ class Generator:
         return seq_num if chance < 0.5 else bytes(log.hash(seq_num))
 
     @staticmethod
-    def _payload(value: dict[str, Any]) -> bytes:
+    def payload(value: dict[str, Any]) -> bytes:
         try:
             return cbor.encode(value)
         except Exception:  # noqa: BLE001

@@ -82,8 +82,9 @@ def sparse_log(secret: SecretKey, count: int) -> list[Entry]:
     entries: list[Entry] = []
     for power in range(1, count + 1):
         seq_num = (3**power - 1) // 2
-        links = {"lipmaa_link": hash_entry(entries[-1]), "backlink": hash_yamf(b"not here")} if entries else {}
-        entries.append(sign_entry(secret, b"sparse", log_id=1, seq_num=seq_num, **links))
+        before, missing = (hash_entry(entries[-1]), hash_yamf(b"not here")) if entries else (None, None)
+        signed = sign_entry(secret, b"sparse", log_id=1, seq_num=seq_num, lipmaa_link=before, backlink=missing)
+        entries.append(signed)
     return entries
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from inkgrove.api.http import configure_logs, make_config
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
+from inkgrove.node.passwords import hash_cheaply
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
@@ -25,6 +26,7 @@ from inkgrove.store.node_tables import identities
 from tests.support.templates import open_node
 
 PASSWORD = "correct horse battery"
+hash_cheaply()
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of nodes on loopback, which speak plain HTTP: else each would read all certificates of the system."""
 

@@ -16,11 +16,16 @@ _hasher = PasswordHasher()  # the library's own parameters, which follow RFC 910
 _at_once = BoundedSemaphore(4)
 
 
-def hash_cheaply() -> None:
-    """For tests, which sign in hundreds of times: spend next to nothing on passwords. No setting leads here."""
+def use_hasher(hasher: PasswordHasher) -> None:
+    """Hash and check passwords with this from now on. For tests: no setting leads here."""
     global _hasher  # noqa: PLW0603
-    _hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    _hasher = hasher
     _nobody.cache_clear()
+
+
+def hash_cheaply() -> None:
+    """For tests, which sign in hundreds of times: spend next to nothing on passwords."""
+    use_hasher(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
 
 @cache

@@ -26,7 +26,7 @@ class Compiled:
     """A statement with named parameters; how it is built may differ between databases."""
 
     def __init__(self, build: Callable[[Connection], SelectBase | UpdateBase]) -> None:
-        self._build = build
+        self.build = build
         self._texts: dict[str, _Text] = {}
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Any]:
@@ -39,7 +39,7 @@ class Compiled:
         """The same with a parameter `limit`, row by row: who stops early has not loaded them all."""
         if connection.dialect.name == "postgresql" and limit > _PIECE:
             driver: Any = connection.connection.driver_connection
-            text, values = self._prepared(connection, {"limit": limit, **parameters})
+            text, values = self.prepared(connection, {"limit": limit, **parameters})
             with driver.cursor("pieces") as cursor:
                 cursor.itersize = _PIECE
                 yield cursor.execute(text, values)
@@ -52,11 +52,12 @@ class Compiled:
         self._execute(connection, parameters)
 
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
-        text, values = self._prepared(connection, parameters)
+        text, values = self.prepared(connection, parameters)
         driver: Any = connection.connection.driver_connection
         return driver.execute(text, values)
 
-    def _prepared(self, connection: Connection, parameters: Mapping[str, Any]) -> tuple[str, Any]:
+    def prepared(self, connection: Connection, parameters: Mapping[str, Any]) -> tuple[str, Any]:
+        """The text and the values as the driver takes them; begins a transaction if there is none."""
         if not connection.in_transaction():
             connection.begin()
         found = self._texts.get(connection.dialect.name) or self._compile(connection)
@@ -72,7 +73,7 @@ class Compiled:
 
     def _compile(self, connection: Connection) -> _Text:
         names = connection.get_execution_options().get("schema_translate_map")
-        compiled = self._build(connection).compile(
+        compiled = self.build(connection).compile(
             dialect=connection.dialect,
             schema_translate_map=names,
             render_schema_translate=names is not None,
@@ -87,7 +88,7 @@ class CompiledList:
     """A query about a list of values, `IN` some parameters; for the sizes of lists that there are, a few texts."""
 
     def __init__(self, build: Callable[[list[BindParameter[Any]]], SelectBase]) -> None:
-        self._build = build
+        self.build = build
         self._by_size: dict[int, Compiled] = {}
 
     def rows(self, connection: Connection, values: Sequence[Any], **parameters: Any) -> list[Any]:
@@ -104,5 +105,5 @@ class CompiledList:
         return compiled.rows(connection, **given, **parameters)
 
     def _compile(self, size: int) -> Compiled:
-        query = self._build([bindparam(f"item{number}") for number in range(size)])
+        query = self.build([bindparam(f"item{number}") for number in range(size)])
         return Compiled(lambda _: query)

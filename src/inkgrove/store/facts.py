@@ -105,7 +105,7 @@ def read_claims(
         yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), bool(has_payload))
     # Entries that are not held may be claimed by others that link to them.
     missing = set(places) - held
-    witnesses = {(log, witness) for log, seq_num in missing for witness in _linking_to(seq_num, heights[log])}
+    witnesses = {(log, witness) for log, seq_num in missing for witness in linking_to(seq_num, heights[log])}
     for log, witness, encoded in _read(connection, _witnesses, witnesses):
         entry = decode_entry(encoded)
         for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
@@ -122,7 +122,7 @@ def _places(log: LogFacts, items: Iterable[Prepared], *, must_be_next: bool) -> 
         yield from (height, lipmaa(height + 1))
 
 
-def _linking_to(seq_num: int, height: int) -> Iterator[int]:
+def linking_to(seq_num: int, height: int) -> Iterator[int]:
     """The sequence numbers up to `height` whose entries link to this one, by backlink or lipmaa link."""
     # lipmaa(n) is n - R(j), or for n = R(k) it is R(k - 1): so n - lipmaa(n) is some R(j) or a power of three.
     distance, power = 1, 1

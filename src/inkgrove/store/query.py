@@ -151,7 +151,7 @@ def read_page(
     size, is_last = 0, True
     start = len(ROW_COLUMNS) + len(fields)
     long = [_ACCESS, *(len(ROW_COLUMNS) + n for n, (_, kind) in enumerate(fields) if is_text(kind))]
-    for part in _page_queries(asked, tuple(sort), place, fields):
+    for part in page_queries(asked, tuple(sort), place, fields):
         with part.reading(connection, limit=limit + 1 - len(found), **parameters) as rows_of_part:
             for row in rows_of_part:
                 if most_bytes is not None:
@@ -195,7 +195,7 @@ _Place = tuple[bool, ...] | None
 
 
 @lru_cache(maxsize=_KEPT)
-def _page_queries(asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]) -> list[Compiled]:
+def page_queries(asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]) -> list[Compiled]:
     """The queries for a page in the order in which they are to be run."""
 
     def part(number: int) -> Compiled:

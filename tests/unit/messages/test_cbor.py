@@ -17,6 +17,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.messages import cbor
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from tests.support.tiers import amount
 
 TIMESTAMPS = st.integers(-62135596800000000, 253402300799999999).map(Timestamp)
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)
@@ -59,7 +60,7 @@ def result_of(reader: object, data: bytes) -> object:
         return error.code
 
 
-@settings(max_examples=500)
+@settings(max_examples=amount(150, 500))
 @given(st.binary(max_size=60) | VALUES.map(cbor.encode) | st.tuples(VALUES.map(cbor.encode), st.binary()).map(b"".join))
 @example(b"\x81" * 16 + b"\0")
 @example(b"\x81" * 17 + b"\0")
@@ -74,7 +75,7 @@ def test_fast_and_strict_reader_agree(data: bytes) -> None:
     assert result_of(cbor.decode, data) == result_of(cbor.decode_strictly, data)
 
 
-@settings(max_examples=500)
+@settings(max_examples=amount(150, 500))
 @given(VALUES.map(cbor.encode), st.data())
 def test_fast_and_strict_reader_agree_on_damaged_values(encoded: bytes, data: st.DataObject) -> None:
     damaged = bytearray(encoded)

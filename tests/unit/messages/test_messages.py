@@ -17,6 +17,7 @@ from inkgrove.messages.salt import encode_salted, with_salt
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.messages.yaml_form import parse_messages, parse_values, render_messages
+from tests.support.tiers import amount
 from tests.unit.messages.test_cbor import TEXTS, TIMESTAMPS, VALUES
 
 AUTHOR = PublicKey(bytes.fromhex("88e1cb88a66f02f8db635ce26441cc5dac1b08420ceaac230839b755845a9ffb"))
@@ -125,7 +126,7 @@ def test_every_message_round_trips_through_cbor(message: Message) -> None:
     assert encode_message(decode_message(payload)) == payload
 
 
-@settings(max_examples=200)
+@settings(max_examples=amount(60, 200))
 @given(st.lists(MESSAGES, min_size=1, max_size=3))
 def test_every_message_round_trips_through_yaml(messages: list[Message]) -> None:
     again = parse_messages(render_messages(messages))
@@ -183,7 +184,7 @@ INSTANCE_MESSAGES: st.SearchStrategy[InstanceMessage] = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(100, 300))
 @given(INSTANCE_MESSAGES, st.integers(0, 600))
 def test_salt_pads_to_a_multiple_of_128_bytes(message: InstanceMessage, extra: int) -> None:
     if isinstance(message, Create):

@@ -20,6 +20,7 @@ from inkgrove.schema.lint import lint_migration
 from inkgrove.schema.migrate import Migration, compile_migration
 from inkgrove.schema.schema import Schema, fold_schema
 from tests.support.generated import Generator
+from tests.support.tiers import amount
 from tests.unit.schema.test_schema import META, SCHEMA_ID, SLOTHMAIL, migration, schema_of
 
 
@@ -131,7 +132,7 @@ def test_view_waits_below_a_version_whose_relation_schema_is_not_registered() ->
     assert (ready.version, ready.waits_for) == (3, [])
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(100, 300))
 @given(st.integers(0, 2**32))
 def test_migrating_step_by_step_equals_migrating_at_once(seed: int) -> None:
     generator = Generator(seed)
@@ -146,7 +147,7 @@ def test_migrating_step_by_step_equals_migrating_at_once(seed: int) -> None:
     if not with_fields:
         return
     start = rng.choice(path[path.index(with_fields[0]) :])
-    fields = {field.name: generator._value(field.type) for field in schema.version(start).fields if rng.random() < 0.8}
+    fields = {field.name: generator.value(field.type) for field in schema.version(start).fields if rng.random() < 0.8}
     try:
         whole = compile_migration(schema, start, path).read_create(fields)
     except (WrongType, FailedValidation):

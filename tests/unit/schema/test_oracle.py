@@ -12,6 +12,7 @@ from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.reference import fold
 from tests.support.generated import Generator, World
 from tests.support.logs import LogBuilder
+from tests.support.tiers import amount
 from tests.support.whole_fold import Comparable, comparable, fold_world
 
 SEEDS = st.integers(0, 2**40)
@@ -33,14 +34,14 @@ def oracle(world: World) -> dict[str, list[str]]:
     return exact(comparable(fold(world.held, world.registered)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=amount(100, 400), deadline=None)
 @given(SEEDS)
 def test_fold_equals_the_oracle(seed: int) -> None:
     world = Generator(seed).world()
     assert exact(fold_world(world.held, world.registered)) == oracle(world)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(20, 60), deadline=None)
 @given(SEEDS)
 def test_order_and_repetition_of_entries_do_not_matter(seed: int) -> None:
     world = Generator(seed).world()
@@ -52,20 +53,20 @@ def test_order_and_repetition_of_entries_do_not_matter(seed: int) -> None:
     assert exact(fold_world(world.held, world.registered)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(20, 60), deadline=None)
 @given(SEEDS)
 def test_unrelated_logs_change_nothing(seed: int) -> None:
     world = Generator(seed).world()
     expected = oracle(world)
     stranger = LogBuilder(SecretKey.from_seed(b"\xee" * 32), log_id=5)
-    stranger.append(Generator._payload({"kind": "schema-meta", "name": "other", "spec": 1}))
+    stranger.append(Generator.payload({"kind": "schema-meta", "name": "other", "spec": 1}))
     stranger.append(
-        Generator._payload({"kind": "schema-migration", "fields": [{"a": {"action": "create", "type": "text"}}]})
+        Generator.payload({"kind": "schema-migration", "fields": [{"a": {"action": "create", "type": "text"}}]})
     )
     writer = LogBuilder(SecretKey.from_seed(b"\xef" * 32), log_id=1)
     named = [bytes(stranger.secret.public), 5, 2]
-    writer.append(Generator._payload({"kind": "create", "schema": named, "fields": [{"a": "x"}]}))
-    writer.append(Generator._payload({"kind": "delete", "instance": 1}))
+    writer.append(Generator.payload({"kind": "create", "schema": named, "fields": [{"a": "x"}]}))
+    writer.append(Generator.payload({"kind": "delete", "instance": 1}))
     world.held += stranger.held() + writer.held()
     assert oracle(world) == expected
 
