@@ -4,7 +4,7 @@ docs/protocol.md sections 2, 5 and 6. Each call is one transaction; a store can 
 database from many processes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
 from inkgrove.core.fork import ForkProof
@@ -17,7 +17,6 @@ from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store import bulk, messages, reading, registry
 from inkgrove.store.database import Database, place_of
 from inkgrove.store.decide import Status
-from inkgrove.store.facts import FoundClaim, read_claims
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.ingests import START, Ingest, Offset, has_schema_news, newest_offset, read_ingests
 from inkgrove.store.messages import InstanceKey, SchemaLog, Waiting
@@ -122,10 +121,6 @@ class LogStore:
         """Those of the hashes that are of held entries, each with whether its payload is held too."""
         return self.database.read(lambda connection: bulk.held_among(connection, hashes))
 
-    def claims_about(self, places: Collection[tuple[int, int]], heights: Mapping[int, int]) -> list[FoundClaim]:
-        """What held entries say about places (log, sequence number) of logs that are `heights` high."""
-        return self.database.read(lambda connection: list(read_claims(connection, places, heights)))
-
     def fork_proof(self, author: PublicKey, log_id: int) -> ForkProof | None:
         """The proof of the earliest known fork of a log."""
         return self.database.read(lambda connection: reading.find_fork_proof(connection, author, log_id))
@@ -147,7 +142,7 @@ class LogStore:
     # Messages
 
     def messages_of(self, log: int, create_seqs: Collection[int]) -> dict[int, list[LogMessage]]:
-        """The same as `messages_of_instances` for one log; the keys are the `create_seqs`."""
+        """What is needed to fold instances of one log, as `messages.messages_of` has it, by their `create_seqs`."""
         found = self.messages_of_instances([InstanceKey(log, create_seq) for create_seq in create_seqs])
         return {instance.create_seq: messages for instance, messages in found.items()}
 

@@ -13,6 +13,7 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
+from inkgrove.store.facts import read_claims
 from inkgrove.store.ingests import START
 from inkgrove.store.log_store import LogStore
 
@@ -23,7 +24,7 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
         return None, None
     place = store.place
 
-    def find_logs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def look_up_logs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             found = open_once(place).find_logs(batch.column(0).to_pylist())
             rows = [
@@ -32,27 +33,26 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
             ]
             yield record_batch(rows, HELD_LOGS)
 
-    def find_claims(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def look_up_claims(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = [batch.column(name).to_pylist() for name in ("log", "id", "height", "at")]
             names = dict(zip(columns[1], columns[0], strict=True))
             heights = dict(zip(columns[1], columns[2], strict=True))
             places = set(zip(columns[1], columns[3], strict=True))
-            found = open_once(place).claims_about(places, heights)
-            rows = [
-                (names[item.log], item.at, item.claim.hash, item.claim.is_held)
-                for item in found
-                if (item.log, item.at) in places
-            ]
+            with open_once(place).database.reading() as connection:
+                rows = [
+                    (names[item.log], item.at, item.claim.hash, item.claim.is_held)
+                    for item in read_claims(connection, places, heights)
+                    if (item.log, item.at) in places
+                ]
             yield record_batch(rows, HELD_CLAIMS)
 
-    logs = (
-        linked.select("log").distinct().mapInArrow(find_logs, spark_schema(HELD_LOGS)).persist(StorageLevel.DISK_ONLY)
-    )
+    found = linked.select("log").distinct().mapInArrow(look_up_logs, spark_schema(HELD_LOGS))
+    logs = found.persist(StorageLevel.DISK_ONLY)
     kept.append(logs)
     if logs.isEmpty():
         return None, None
     places = claims_of(linked).join(logs, "log").where("at <= height").select("log", "id", "height", "at").distinct()
-    claims = places.mapInArrow(find_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
+    claims = places.mapInArrow(look_up_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
     kept.append(claims)
     return logs, claims
