@@ -37,12 +37,20 @@ def error_page() -> str:
         "A [delivery](federation.md#what-is-sent) that the other node refused has the code that its node gave, or `http.STATUS` if that",
         "refused the whole request with this status, such as `http.413`.",
         "",
+        "The status is that of the HTTP answer, where a node answers with the code at all.",
+        "",
         "This page is made from `core/errors.py`, `node/errors.py`, `federation/errors.py` and `client/errors.py` by `scripts/make_docs.py`.",
     ]
+    sections: dict[str, list[type[InkgroveError]]] = {}
     # By module: else the order would be that in which they are loaded.
     for family in sorted(InkgroveError.__subclasses__(), key=lambda family: family.__module__):
-        lines += ["", f"## {family.code}.\\*", "", family.__doc__ or "", "", "| code | meaning |", "|---|---|"]
-        lines += [f"| `{reason.code}` | {reason.__doc__} |" for reason in family.__subclasses__()]
+        if family.codes:
+            sections.setdefault(family.codes[0].name.partition(".")[0], []).append(family)
+    for prefix, families in sections.items():
+        lines += ["", f"## {prefix}.\\*"]
+        for family in families:
+            lines += ["", family.__doc__ or "", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
+            lines += [f"| `{item.name}` | {item.status} | {item.sentence} | {item.advice} |" for item in family.codes]
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +86,7 @@ def outcome_page() -> str:
         "| code | meaning | example | world |",
         "|---|---|---|---|",
     ]
-    lines += [_example_row(e.code, e.__doc__ or "", *SCHEMA_ENDS[e.code]) for e in errors.SchemaError.__subclasses__()]
+    lines += [_example_row(e.name, e.sentence, *SCHEMA_ENDS[e.name]) for e in errors.SchemaError.codes]
     return "\n".join(lines) + "\n"
 
 

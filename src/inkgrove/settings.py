@@ -14,7 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from inkgrove.core.errors import InvalidSetting, UnknownSetting, UnreadableFile
+from inkgrove.core.errors import InputError, SettingsError
 from inkgrove.node.settings import NodeSettings
 
 DEFAULT_HOME: Final = Path("inkgrove-data")
@@ -210,7 +210,7 @@ def load(
     if named is not None or file.is_file():
         for name, value in _from_file(file):
             if name == "home" and named is None:
-                raise InvalidSetting(f"{file}: home cannot be set by a file that lies in it")
+                raise SettingsError("settings.invalid", f"{file}: home cannot be set by a file that lies in it")
             values[name], sources[name] = value, f"file {file}"
     for name, value in over.items():
         values[name], sources[name] = value, f"environment {all_settings()[name].variable}"
@@ -235,9 +235,9 @@ def _from_file(file: Path) -> Iterator[tuple[str, object]]:
     try:
         table = tomllib.loads(file.read_text())
     except OSError as err:
-        raise UnreadableFile(f"cannot read the settings in {file}: {err.strerror or err}") from err
+        raise InputError("input.unreadable-file", f"cannot read the settings in {file}: {err.strerror or err}") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise InvalidSetting(f"{file} is not TOML: {err}") from err
+        raise SettingsError("settings.invalid", f"{file} is not TOML: {err}") from err
     for name, value in _flat(table, ""):
         item = _known(name, str(file))
         checked = _checked(item, value, str(file))
@@ -264,8 +264,11 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, obj
             yield by_variable[variable].name, _parsed(by_variable[variable], text, variable)
         elif variable.startswith(ours) and variable not in by_variable:
             near = get_close_matches(variable, by_variable, 1)
-            raise UnknownSetting(
-                f"there is no setting {variable}{_hint(near)}", name=variable, nearest=near[0] if near else None
+            raise SettingsError(
+                "settings.unknown",
+                f"there is no setting {variable}{_hint(near)}",
+                name=variable,
+                nearest=near[0] if near else None,
             )
 
 
@@ -274,8 +277,11 @@ def _known(name: str, where: str) -> Setting:
     if item is not None:
         return item
     near = get_close_matches(name, all_settings(), 1, cutoff=0.5)
-    raise UnknownSetting(
-        f"{where}: there is no setting {name}{_hint(near)}", name=name, nearest=near[0] if near else None
+    raise SettingsError(
+        "settings.unknown",
+        f"{where}: there is no setting {name}{_hint(near)}",
+        name=name,
+        nearest=near[0] if near else None,
     )
 
 
@@ -287,7 +293,7 @@ def parse_change(text: str) -> tuple[str, object]:
     """Parse `NAME=VALUE`, the argument of `--set`, into name and value; raises as `load` does."""
     name, found, value = text.partition("=")
     if not found:
-        raise InvalidSetting(f"{text!r} is not NAME=VALUE")
+        raise SettingsError("settings.invalid", f"{text!r} is not NAME=VALUE")
     return name, _parsed(_known(name, "--set"), value, "--set")
 
 
@@ -305,8 +311,8 @@ def _parsed(item: Setting, text: str, where: str) -> object:
 
 
 def _checked(item: Setting, value: object, where: str) -> object:
-    is_wrong = InvalidSetting(
-        f"{where}: {item.name} is a {item.kind_name}, not {_briefly(item, value)}", name=item.name
+    is_wrong = SettingsError(
+        "settings.invalid", f"{where}: {item.name} is a {item.kind_name}, not {_briefly(item, value)}", name=item.name
     )
     if item.kind is Path and isinstance(value, str | Path):
         return Path(value)
@@ -322,9 +328,13 @@ def _checked(item: Setting, value: object, where: str) -> object:
     if not isinstance(value, item.kind) or (isinstance(value, bool) and item.kind is not bool):
         raise is_wrong
     if item.least is not None and isinstance(value, int) and value < item.least:
-        raise InvalidSetting(f"{where}: {item.name} is at least {item.least}, not {value}", name=item.name)
+        raise SettingsError(
+            "settings.invalid", f"{where}: {item.name} is at least {item.least}, not {value}", name=item.name
+        )
     if item.form is not None and re.fullmatch(item.form[0], str(value)) is None:
-        raise InvalidSetting(f"{where}: {item.name} is {item.form[1]}, not {_briefly(item, value)}", name=item.name)
+        raise SettingsError(
+            "settings.invalid", f"{where}: {item.name} is {item.form[1]}, not {_briefly(item, value)}", name=item.name
+        )
     return value
 
 
@@ -338,7 +348,9 @@ def _texts(item: Setting, table: Mapping[str, Any], prefix: str, where: str) -> 
         elif isinstance(value, str | int | float):
             yield f"{prefix}{key}", str(value)
         else:
-            raise InvalidSetting(f"{where}: {item.name}.{prefix}{key} is a text, not {value!r}", name=item.name)
+            raise SettingsError(
+                "settings.invalid", f"{where}: {item.name}.{prefix}{key} is a text, not {value!r}", name=item.name
+            )
 
 
 def _briefly(item: Setting, value: object) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.errors import StoreTooNew, StoreUnavailable
+from inkgrove.core.errors import StoreUnavailable
 from inkgrove.node.backup import check_backup, read_manifest, write_backup
 from inkgrove.node.blobs import Upload, find_blob
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import BackupExists, BadBackup, HomeInUse, OtherStore, WouldReplace
 from inkgrove.node.identities import change_identity, create_identity, show_identity
 from inkgrove.node.node import Node
 from inkgrove.node.restore import RestoredHome, restore_backup
@@ -25,6 +24,7 @@ from inkgrove.store.relations import put_state
 from inkgrove.store.snapshot import count_rows
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.command import inkgrove
+from tests.support.errors import raises
 
 PICTURE = b"\x89PNG a picture"
 CHANGED = {"sessions", "epoch", "ingests"}
@@ -88,7 +88,7 @@ def test_restored_home_holds_what_was_backed_up_and_signs_nothing(home: Home, tm
     change_identity(node, jane, name="Later")
     newest = node.database.read(newest_offset).position
     node.close()
-    with pytest.raises(WouldReplace):
+    with raises("backup.would-replace"):
         home.restore(backup)
     done = home.restore(backup, replace=True)
     assert done.vault_key == "kept"
@@ -143,18 +143,18 @@ def test_damaged_backup_is_refused_before_anything_changes(home: Home, tmp_path:
         file = backup / name
         content = file.read_bytes()
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if content else b"1")
-        with pytest.raises(BadBackup):
+        with raises("backup.damaged"):
             home.restore(backup, replace=True)
         file.unlink()
-        with pytest.raises(BadBackup):
+        with raises("backup.damaged"):
             home.restore(backup, replace=True)
         file.write_bytes(content)
     manifest = (backup / "manifest.json").read_text()
     for bad in ("", "[]", manifest.replace('"node.db"', '"../node.db"'), manifest.replace("backup 1", "backup 9")):
         (backup / "manifest.json").write_text(bad)
-        with pytest.raises(BadBackup):
+        with raises("backup.damaged"):
             home.restore(backup, replace=True)
-    for revision, error in (("0006", StoreUnavailable), ("9999", StoreTooNew)):
+    for revision, error in (("0006", "store.unavailable"), ("9999", "store.too-new")):
         (backup / "manifest.json").write_text(manifest.replace(f'"{NEWEST}"', f'"{revision}"'))
         with pytest.raises(error, match=revision):
             home.restore(backup, replace=True)
@@ -164,18 +164,18 @@ def test_damaged_backup_is_refused_before_anything_changes(home: Home, tmp_path:
 def test_backup_replaces_nothing_and_nobody(home: Home, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     home.back_up(backup)
-    with pytest.raises(BackupExists):
+    with raises("backup.exists"):
         home.back_up(backup)
     node = home.open()
-    with pytest.raises(HomeInUse):
+    with raises("backup.in-use"):
         home.restore(backup, replace=True)
     node.close()
     if isinstance(home.place, str):
         elsewhere = Node(home.place, NodeSettings(vault_key_file=str(home.home / "vault.key")), home=tmp_path / "away")
-        with pytest.raises(HomeInUse, match="connected"):
+        with raises("backup.in-use", match="connected"):
             home.restore(backup, replace=True)
         elsewhere.close()
-        with pytest.raises(OtherStore):
+        with raises("backup.other-store"):
             restore_backup(backup, tmp_path / "x", str(tmp_path / "x"), vault_key=tmp_path, replace=True, now=1)
 
 

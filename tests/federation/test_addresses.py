@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from inkgrove.federation.addresses import Target, find_target, is_allowed, parse_resolve
-from inkgrove.federation.errors import BadResolve
+from tests.support.errors import raises
 
 NEAR = [
     "127.0.0.1",
@@ -139,5 +139,5 @@ def test_closest_item_stands_for_a_name() -> None:
     ],
 )
 def test_only_names_with_a_loopback_port_can_be_resolved_by_setting(item: str) -> None:
-    with pytest.raises(BadResolve):
+    with raises("federation.bad-resolve"):
         parse_resolve([item])

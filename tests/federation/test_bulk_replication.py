@@ -9,7 +9,7 @@ import pytest
 from inkgrove.core.keys import SecretKey, identity_of
 from inkgrove.federation.bulk_import import ArchiveImporter, BulkIntake, ImportedArchive
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadAnswer, ImportFailed
+from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.offering import HEIGHTS_PATH
 from inkgrove.federation.replicating import Taken
@@ -32,6 +32,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.identities import key_standing
 from inkgrove.store.peer_list import add_peer
+from tests.support.errors import raises
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, run
@@ -211,7 +212,7 @@ def test_import_that_fails_says_why_and_with_which_exit_code(node: Node) -> None
     async def work() -> None:
         await SPARK(node, archive)
 
-    with pytest.raises(ImportFailed, match=r"ended with code 1: error: .*archive\.parquet") as raised:
+    with raises("federation.import-failed", match=r"ended with code 1: error: .*archive\.parquet") as raised:
         run(work(), seconds=120)
     assert raised.value.data["exit_code"] == 1
 

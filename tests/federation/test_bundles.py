@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import BadBundle
 from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.bundles import read_bundle, write_bundle
 from inkgrove.federation.receiving import NOBODY
 from inkgrove.messages.bundle import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.errors import NotToBePassedOn, UnknownInstance
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.publishing import shares_of
+from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, schema_id
 
@@ -76,7 +75,7 @@ def test_bundle_for_nobody_is_only_stored(world: World) -> None:
 @pytest.mark.parametrize("access", [{"mode": "self"}, {"mode": "closed", "to": ["jane.a.ink"]}])
 def test_what_only_the_owners_node_may_send_is_neither_written_nor_read(world: World, access: object) -> None:
     mail = world.mail(access=access)
-    with pytest.raises(NotToBePassedOn):
+    with raises("federation.not-to-be-passed-on"):
         world.bundle(mail)
 
     def pack_anyway(connection: Connection) -> Bundle:
@@ -103,16 +102,16 @@ def test_bundle_with_a_changed_payload_is_refused(world: World) -> None:
 
 def test_instances_among_the_schemas_are_refused(world: World) -> None:
     bundle = world.bundle(world.mail())
-    with pytest.raises(BadBundle):
+    with raises("parcel.bad-bundle"):
         read_bundle(world.there, Bundle([], bundle.instances[0].entries), [])
 
 
 def test_unknown_instance_is_not_written(world: World) -> None:
-    with pytest.raises(UnknownInstance):
+    with raises("view.unknown-instance"):
         world.bundle("0040" + "ab" * 64)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xa0", b"{}", encode_bundle(Bundle([], [])) + b"\0"])
 def test_other_files_are_no_bundles(data: bytes) -> None:
-    with pytest.raises(BadBundle):
+    with raises("parcel.bad-bundle"):
         decode_bundle(data)

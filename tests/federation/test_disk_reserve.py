@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from inkgrove.node.disk import DiskReserve
-from inkgrove.node.errors import LowDisk
+from inkgrove.node.errors import StorageError
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.publishing import create, make_schema
 
@@ -18,7 +18,9 @@ class Watched(DiskReserve):
     def require_for_delivery(self, size: int) -> None:
         try:
             super().require_for_delivery(size)
-        except LowDisk:
+        except StorageError as error:
+            if error.code != "storage.low-disk":
+                raise
             self.refused.append(size)
             raise
 

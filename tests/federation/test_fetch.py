@@ -13,7 +13,6 @@ import pytest
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
-    BadUrl,
     FederationError,
     ForbiddenAddress,
     PeerTimeout,
@@ -23,6 +22,7 @@ from inkgrove.federation.errors import (
 from inkgrove.federation.fetch import Answer, HttpTransport, Request, parse_url, run_with_transport
 from inkgrove.node.settings import NodeSettings
 from tests.federation.test_addresses import NEAR, NEVER
+from tests.support.errors import raises
 from tests.support.peers import Handler, Names, answering, client_context, run, server_context, serving
 
 
@@ -146,7 +146,7 @@ def test_only_https_to_a_domain_name_is_an_address_of_a_node(url: str) -> None:
 
     async def work() -> None:
         async with HttpTransport(NodeSettings(), resolver=Names(), connector=connector) as transport:
-            with pytest.raises(BadUrl):
+            with raises("federation.bad-url"):
                 await transport.send(Request("GET", url))
 
     run(work())
@@ -196,7 +196,7 @@ def test_server_without_encryption_is_not_spoken_to() -> None:
                 with pytest.raises(FederationError) as caught:
                     await transport.send(Request("GET", f"https://jane.haiku.ink:{port}/"))
                 assert isinstance(caught.value, Unreachable | PeerTimeout)
-                with pytest.raises(BadUrl):
+                with raises("federation.bad-url"):
                     await transport.send(Request("GET", f"http://jane.haiku.ink:{port}/"))
 
     run(work())
@@ -442,5 +442,5 @@ def test_one_slow_node_does_not_delay_the_others() -> None:
 
 
 def test_command_can_wait_for_an_answer() -> None:
-    with pytest.raises(BadUrl):
+    with raises("federation.bad-url"):
         run_with_transport(NodeSettings(), lambda transport: transport.send(Request("GET", "http://evil.ink/")))

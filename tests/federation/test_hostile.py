@@ -12,7 +12,6 @@ import pytest
 from examples.demo.ports import free_port
 from inkgrove.core.certificate import certificate_pool
 from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.errors import BadParcel
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
@@ -46,6 +45,7 @@ from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold
 from inkgrove.store.relations import put_state
+from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
 from tests.support.logs import LogBuilder, key, resign
 from tests.support.peers import run
@@ -242,7 +242,7 @@ def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> N
 def test_delivery_with_too_much_or_nothing_in_it_is_refused(parcels: int, recipients: int, entries: int) -> None:
     one = Parcel(Hash(b"\x00\x40" + bytes(64)), (JANE,) * recipients, [(b"entry", None)] * entries)
     body = encode_delivery(Delivery(JANE, [one] * parcels))
-    with pytest.raises(BadParcel):
+    with raises("parcel.bad"):
         decode_delivery(body)
 
 

@@ -18,7 +18,7 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadRequestSignature, ReplayedRequest
+from inkgrove.federation.errors import BadRequestSignature
 from inkgrove.federation.fetch import HttpTransport, Request
 from inkgrove.federation.recovery import NO_NAME, Patience, Recovery
 from inkgrove.federation.returning import OWN_HEIGHTS_PATH
@@ -204,7 +204,9 @@ def test_only_the_key_of_a_log_opens_it(pair: Pair) -> None:
     wants = encode_wants([Want(log.author, log.log_id, [(1, log.height)]) for log in logs])
     given = ask(pair, "entries", wants, hers, nonce="the same nonce twice")
     assert any(payload for _, payload in decode_entries(given.content).entries)
-    assert ask(pair, "entries", wants, hers, nonce="the same nonce twice").json()["code"] == ReplayedRequest.code
+    assert (
+        ask(pair, "entries", wants, hers, nonce="the same nonce twice").json()["code"] == "federation.replayed-request"
+    )
     other = key(77)
     assert decode_heights(ask(pair, "heights", encode_ask_heights(AskHeights()), other).content).logs == []
     assert decode_entries(ask(pair, "entries", wants, other).content).entries == []

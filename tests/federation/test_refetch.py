@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.hashing import hash_yamf, parse_hash
-from inkgrove.federation.errors import NotGivenAgain
 from inkgrove.federation.refetch import offer, take_back
 from inkgrove.messages.delivery import decode_delivery
-from inkgrove.node.errors import UnknownInstance
 from inkgrove.store.copies import find_copy
 from inkgrove.store.peers import find_known
+from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.plain_views import build_views
@@ -115,9 +114,9 @@ def test_what_has_expired_does_not_come_back(world: World) -> None:
     given = decode_delivery(offer(a, sender, parse_hash(mail)))
     clock = a.clock
     a.clock = b.clock = lambda: clock() + 200 * 366 * 86_400 * 1_000_000
-    with pytest.raises(UnknownInstance):
+    with raises("view.unknown-instance"):
         offer(a, sender, parse_hash(mail))
-    with pytest.raises(NotGivenAgain):
+    with raises("federation.not-given-again"):
         take_back(b, copy, world.john.id, given)
     a.clock = b.clock = clock
     assert (step_of(b, mail), world.them.payloads("b", mail)) == ("cooked", None)
@@ -133,7 +132,7 @@ def test_what_its_owner_has_deleted_is_given_to_nobody(world: World) -> None:
         name = parse_hash(instance)
         assert decode_delivery(offer(a, sender, name)).parcels[0].instance == name
         assert world.jane.delete(f"/instances/{instance}").status_code == 200
-        with pytest.raises(UnknownInstance):
+        with raises("view.unknown-instance"):
             offer(a, sender, name)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.errors import BadReplication
 from inkgrove.core.keys import PublicKey
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer
 from inkgrove.federation.replicating import check
@@ -30,6 +29,7 @@ from inkgrove.messages.replication import (
     encode_wants,
 )
 from inkgrove.store.prepare import LogKey
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import run
 
@@ -63,14 +63,14 @@ def test_questions_and_answers_read_as_they_were_written() -> None:
     ],
 )
 def test_bad_wants_are_refused(wants: Any) -> None:
-    with pytest.raises(BadReplication):
+    with raises("parcel.bad-replication"):
         decode_wants(cbor.encode({"form": FORM, "wants": wants}))
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", cbor.encode({}), cbor.encode({"form": "inkgrove replication 2"})])
 def test_other_bodies_are_refused(body: bytes) -> None:
     for decode in (decode_ask_heights, decode_wants, decode_heights, decode_entries):
-        with pytest.raises(BadReplication):
+        with raises("parcel.bad-replication"):
             decode(body)
 
 
@@ -181,5 +181,5 @@ def test_node_that_fills_its_answers_may_take_as_many_as_it_needs() -> None:
 
 
 def test_proof_that_is_too_long_for_entries_is_refused() -> None:
-    with pytest.raises(BadReplication):
+    with raises("parcel.bad-replication"):
         decode_heights(encode_heights(Heights([LogHeight(JANE, 2, 1, 1, (bytes(401), b"other"))], "MC4x", None)))

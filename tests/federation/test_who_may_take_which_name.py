@@ -26,14 +26,7 @@ from inkgrove.federation.sources import sender_of
 from inkgrove.messages.identity import IdentityDocument, adoption_claim
 from inkgrove.messages.message import encode_message
 from inkgrove.node.adoption import KeyProof, check_key_proof, new_challenge
-from inkgrove.node.errors import (
-    BadPassword,
-    LivesElsewhere,
-    TooManyAttempts,
-    TooManyNames,
-    UnknownIdentity,
-    UnprovedKey,
-)
+from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
 from inkgrove.node.identities import (
     Identity,
     SignedMessage,
@@ -54,6 +47,7 @@ from inkgrove.store.names import check_name, find_bound
 from inkgrove.store.peers import KnownIdentity, find_known, put_known
 from tests.support.adopting import bring, prove, signed
 from tests.support.command import inkgrove
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.peers import run
@@ -354,7 +348,7 @@ def test_challenge_ends_soon_and_is_no_entry(restored: Restored) -> None:
     proof = KeyProof(challenge.text, secret.sign(claim))
     for time in (challenge.expires, challenge.expires - 301_000_000):  # too late; made by a clock that was wrong
         restored.time = time
-        with pytest.raises(UnprovedKey):
+        with raises("identity.unproved"):
             check_key_proof(node, secret.public, document, b"entry", proof)
     restored.time = challenge.expires - 1
     check_key_proof(node, secret.public, document, b"entry", proof)
@@ -489,7 +483,7 @@ def test_nobody_keeps_many_names_by_leaving_them(restored: Restored) -> None:
     jane = register_identity(restored.node, "n0.a.ink", None)
     for number in range(1, 6):
         change_identity(restored.node, jane.id, fqdn=f"n{number}.a.ink")
-    with pytest.raises(TooManyNames):
+    with raises("identity.too-many-names"):
         change_identity(restored.node, jane.id, fqdn="n6.a.ink")
     change_identity(restored.node, jane.id, fqdn="n1.a.ink")  # one that is kept for them anyway
     restored.time += 91 * DAY
@@ -563,7 +557,7 @@ def test_restored_home_does_not_speak_for_who_has_moved_elsewhere(restored: Rest
     assert restored.own("jane.a.ink") is None
     with pytest.raises(UnknownIdentity):
         well_known_of(restored.node, "jane.a.ink")
-    with pytest.raises(LivesElsewhere):
+    with raises("identity.lives-elsewhere"):
         adopt_proved(restored.node, None, first, entry, document, leads_here=False)
 
 

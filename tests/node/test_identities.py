@@ -21,7 +21,7 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.caller import ANYBODY
-from inkgrove.node.errors import BadPassword, IdentityExists
+from inkgrove.node.errors import BadPassword
 from inkgrove.node.identities import append_document, change_identity, create_identity, show_identity
 from inkgrove.node.identity_log import check_author, follow_identity_log
 from inkgrove.node.node import Node
@@ -34,6 +34,7 @@ from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions
 from inkgrove.store.names import find_name
 from inkgrove.store.peers import add_node_key
 from tests.support.adopting import bring, prove, signed
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.plain_views import build_views
@@ -383,7 +384,7 @@ def test_two_changes_of_the_same_moment_are_both_in_the_document(node: Node) -> 
 def test_name_that_is_taken_at_the_same_moment_is_refused(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     john = HostedIdentity(identity_of(key(2).public), "john.haiku.ink", key(2).public, None, 0)
-    with pytest.raises(IdentityExists):
+    with raises("identity.exists"):
         begin_before_commit(
             node.database,
             lambda connection: add_identity(connection, john, None),

@@ -28,8 +28,9 @@ from inkgrove.api.http import (
     LargeAnswers,
     get_caller,
 )
-from inkgrove.node.errors import TooMuchAtOnce
+from inkgrove.node.errors import RequestError
 from inkgrove.node.settings import NodeSettings
+from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
@@ -227,7 +228,7 @@ class _Full(LargeAnswers):
     """Has no room for anything."""
 
     async def make(self, request: Request, work: Callable[..., Response], *arguments: Any) -> Response:
-        raise TooMuchAtOnce("full", retry_after=5)
+        raise RequestError("request.too-much-at-once", "full", retry_after=5)
 
 
 def test_large_pages_and_schemas_are_large_answers_and_small_pages_are_not(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_network_with_less_under_way_comes_first_and_one_alone_does_not_fill_the
 
         tasks = [begin("192.0.2.1", f"first {number}") for number in range(THREADS + MOST_WAITING_OF_NETWORK)]
         await asyncio.sleep(0)
-        with pytest.raises(TooMuchAtOnce) as refused:
+        with raises("request.too-much-at-once") as refused:
             await large.make(request_from("192.0.2.1"), work, "one too many")
         assert refused.value.data["retry_after"] == 5
         other = begin("192.0.2.2", "other")
@@ -305,10 +306,10 @@ def test_who_waits_too_long_is_refused_and_takes_no_place(monkeypatch: pytest.Mo
         large = LargeAnswers()
         under_way = [asyncio.create_task(large.make(request_from("192.0.2.1"), work)) for _ in range(THREADS)]
         await asyncio.sleep(0)
-        with pytest.raises(TooMuchAtOnce):
+        with raises("request.too-much-at-once"):
             await large.make(request_from("192.0.2.2"), work)
         under_way[0].cancel()  # its thread works on, and keeps its place until then
-        with pytest.raises(TooMuchAtOnce):
+        with raises("request.too-much-at-once"):
             await large.make(request_from("192.0.2.2"), work)
         gate.set()
         await under_way[1]
@@ -323,7 +324,7 @@ def test_answer_that_is_never_sent_gives_its_memory_back() -> None:
     async def run() -> None:
         large = LargeAnswers()
         kept = [await large.make(request_from("192.0.2.1"), lambda: Response(bytes(MOST_OF_NETWORK)))]
-        with pytest.raises(TooMuchAtOnce):
+        with raises("request.too-much-at-once"):
             await large.make(request_from("192.0.2.1"), lambda: Response(bytes(MIB)))
         kept.clear()  # as when a quota refuses it after it was made
         await large.make(request_from("192.0.2.1"), lambda: Response(bytes(MIB)))

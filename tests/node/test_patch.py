@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from inkgrove.node.errors import BadPatch, PatchFailed
 from inkgrove.node.patch import apply_patch, is_same, merge_patch
 from tests.support.components import require_component
+from tests.support.errors import raises
 
 
 def published_cases() -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def test_published_suite_passes() -> None:
     for case in cases:
         before = json.dumps(case["doc"])
         if "error" in case:
-            with pytest.raises((BadPatch, PatchFailed)):
+            with raises("publish.bad-patch", "publish.patch-failed"):
                 apply_patch(case["doc"], case["patch"])
         else:
             after = apply_patch(case["doc"], case["patch"])
@@ -60,7 +60,7 @@ def test_published_suite_passes() -> None:
     ],
 )
 def test_what_does_not_fit_the_document_fails(document: Any, operation: dict[str, Any]) -> None:
-    with pytest.raises(PatchFailed):
+    with raises("publish.patch-failed"):
         apply_patch(document, [operation])
 
 
@@ -80,7 +80,7 @@ def test_what_does_not_fit_the_document_fails(document: Any, operation: dict[str
     ],
 )
 def test_malformed_patches_are_refused(patch: Any) -> None:
-    with pytest.raises(BadPatch):
+    with raises("publish.bad-patch"):
         apply_patch({}, patch)
 
 
@@ -90,7 +90,7 @@ def test_numbers_are_the_same_by_value() -> None:
 
 def test_copies_of_copies_are_bounded() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{n}"} for n in range(60)]
-    with pytest.raises(PatchFailed, match="copies too much"):
+    with raises("publish.patch-failed", match="copies too much"):
         apply_patch({"a": {"x": 1}}, doubling)
 
 

@@ -5,11 +5,11 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
-from inkgrove.node.errors import BadRequest
 from inkgrove.node.position import MAX_TOKEN, parse_position, render_position
 from inkgrove.node.vault import Vault
 from inkgrove.store.following import Place, parse_place
 from inkgrove.store.ingests import Offset
+from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema
 
@@ -31,7 +31,7 @@ def test_token_of_a_position_comes_back_and_says_nothing(vault: Vault) -> None:
 
 @pytest.mark.parametrize("text", ["", "MC4xMg", "x" * 200, "é", "0.12", "%00"])
 def test_token_that_the_node_did_not_make_is_refused(vault: Vault, text: str) -> None:
-    with pytest.raises(BadRequest):
+    with raises("request.invalid"):
         parse_position(vault, text)
 
 
@@ -39,9 +39,9 @@ def test_what_is_hidden_for_another_purpose_or_by_another_node_is_no_position(va
     token = render_position(vault, OFFSETS[1])
     forged = f"{token[:50]}{'A' if token[50] != 'A' else 'B'}{token[51:]}"
     for other in (vault.hide("event 1 2"), vault.hide("position 1"), forged):
-        with pytest.raises(BadRequest):
+        with raises("request.invalid"):
             parse_position(vault, other)
-    with pytest.raises(BadRequest):
+    with raises("request.invalid"):
         parse_position(Vault(b"another passphrase!"), token)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from inkgrove.api.http import TrustedProxies
-from inkgrove.core.errors import InvalidSetting
 from inkgrove.node.attempts import network_of
 from inkgrove.node.settings import NodeSettings
+from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 
 
@@ -91,7 +91,7 @@ def test_trusted_proxy_is_known_in_every_form_of_its_address(host: str) -> None:
 
 @pytest.mark.parametrize("item", ["*", "", "localhost", "10.0.0.1/8", "127.0.0.1:80"])
 def test_what_is_no_address_or_network_is_no_trusted_proxy(item: str) -> None:
-    with pytest.raises(InvalidSetting, match=r"node\.trusted_proxies"):
+    with raises("settings.invalid", match=r"node\.trusted_proxies"):
         TrustedProxies((item,))
 
 

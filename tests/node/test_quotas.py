@@ -13,12 +13,12 @@ from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.node.blob_collection import collect_blobs
 from inkgrove.node.disk import SMALL_DELIVERY, DiskReserve
-from inkgrove.node.errors import LowDisk
 from inkgrove.node.quotas import BEYOND, change_limits, show_quota
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.publishing import lock_keys
 from inkgrove.store.usage import Amounts, add_usage
 from tests.support.adopting import bring, signed
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema
@@ -196,9 +196,9 @@ def test_small_deliveries_go_on_below_the_reserve_and_none_below_a_quarter_of_it
     reserve.require_for_delivery(10 * MIB)
     disk.left = 399 * MIB
     reserve.require_for_delivery(SMALL_DELIVERY)
-    with pytest.raises(LowDisk):
+    with raises("storage.low-disk"):
         reserve.require_for_delivery(SMALL_DELIVERY + 1)
     disk.left = 99 * MIB
-    with pytest.raises(LowDisk):
+    with raises("storage.low-disk"):
         reserve.require_for_delivery(1)
     assert DiskReserve([Path()], 0, free=disk).require() is None  # without a reserve nothing is asked

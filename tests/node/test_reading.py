@@ -15,7 +15,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.changes import follow
 from inkgrove.node.cursor import render_cursor
-from inkgrove.node.errors import OutOfScope, UnknownInstance
+from inkgrove.node.errors import OutOfScope
 from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
 from inkgrove.node.query import Question, ask, list_views, show_instance
@@ -23,6 +23,7 @@ from inkgrove.pipeline.views import Materialiser
 from inkgrove.store.change_tables import change_counts
 from inkgrove.store.ingests import Offset
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
+from tests.support.errors import raises
 from tests.support.reading import MAILS, PEOPLE, World, running_node
 
 PUBLIC = Access("public")
@@ -133,7 +134,7 @@ def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
             refused()
     # What the identity itself may not see, no service learns of.
     hers = Caller(world.people["mary"].id, grant=2)
-    with pytest.raises(UnknownInstance):
+    with raises("view.unknown-instance"):
         show_instance(node, hers, mail)
 
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from inkgrove.api.routes import ViewWatch
-from inkgrove.node.errors import TooManyListeners
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
+from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal
@@ -195,11 +195,11 @@ def test_all_who_do_not_sign_in_have_half_of_the_places(tmp_path: Path) -> None:
     watch = ViewWatch(node)
     for number in range(10):
         watch.enter(f"192.0.2.{number}")
-    with pytest.raises(TooManyListeners):
+    with raises("view.too-many-listeners"):
         watch.enter("192.0.2.10")
     for _ in range(10):
         watch.enter(None)
-    with pytest.raises(TooManyListeners):
+    with raises("view.too-many-listeners"):
         watch.enter(None)
     watch.leave("192.0.2.3")
     watch.enter("192.0.2.10")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from inkgrove.node.errors import NotRequested, UnknownRelation
 from inkgrove.node.relations import Move, decide
 from inkgrove.store.relations import State
+from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 
 
@@ -32,13 +32,13 @@ def test_moves(before: State | None, move: Move, after: State | None) -> None:
 
 @pytest.mark.parametrize(("before", "move"), [(None, "accept"), ("blocked", "accept"), (None, "refuse")])
 def test_only_who_asked_is_accepted_or_refused(before: State | None, move: Move) -> None:
-    with pytest.raises(NotRequested):
+    with raises("relation.not-requested"):
         decide(before, move)
 
 
 @pytest.mark.parametrize("move", ["end", "remove"])
 def test_nothing_ends_that_is_not_there(move: Move) -> None:
-    with pytest.raises(UnknownRelation):
+    with raises("relation.unknown"):
         decide(None, move)
 
 

@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from inkgrove.api.http import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, BodyLimits, parse_json
 from inkgrove.messages.delivery import MEDIA_TYPE
-from inkgrove.node.errors import BadJson, TooComplex
 from inkgrove.node.settings import NodeSettings
+from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
 
@@ -74,7 +74,7 @@ def sign_in(serving: Serving, fqdn: str) -> dict[str, str]:
     ],
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
-    with pytest.raises(BadJson):
+    with raises("request.bad-json"):
         parse_json(body)
 
 
@@ -106,13 +106,13 @@ def test_json_is_taken(body: bytes) -> None:
     ],
 )
 def test_nesting_number_of_values_and_length_of_integers_are_bounded(body: bytes) -> None:
-    with pytest.raises(TooComplex):
+    with raises("request.too-complex"):
         parse_json(body)
 
 
 def test_duplicate_behind_many_keys_is_found_in_one_pass() -> None:
     keys = ",".join(f'"k{number}":0' for number in range(MAX_MEMBERS - 1))
-    with pytest.raises(BadJson, match="'k1022' stands twice"):
+    with raises("request.bad-json", match="'k1022' stands twice"):
         parse_json(f'{{{keys},"k1022":0}}'.encode())
 
 
@@ -120,7 +120,7 @@ def test_object_has_so_many_members() -> None:
     keys = ",".join(f'"k{number}":0' for number in range(MAX_MEMBERS))
     parse_json(f'{{"a":{{{keys}}}}}'.encode())
     for body in (f'{{{keys},"a":0}}', f'{{"a":[{{{keys},"a":0}}]}}', f'{{{keys},"k0":0}}'):
-        with pytest.raises(TooComplex, match="1,024 members"):
+        with raises("request.too-complex", match="1,024 members"):
             parse_json(body.encode())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inkgrove.api.http import MOST_WAITING, MOST_WAITING_OF_NETWORK, BoundedThreadPool, FairThreadPool, PoolLimits
-from inkgrove.node.errors import Busy, TooMuchAtOnce
+from inkgrove.node.errors import RequestError
 
 FIRST, SECOND, THIRD = "192.0.2.1", "198.51.100.2", "203.0.113.3"
 BOUNDS = PoolLimits(threads=1, waiting=4, waiting_of_network=3, seconds=30)
@@ -33,7 +33,9 @@ class Queue:
 
     def __init__(self, bounds: PoolLimits) -> None:
         self.executor = ByHand()
-        self.threads = FairThreadPool(self.executor, bounds, lambda: TooMuchAtOnce("too much"))
+        self.threads = FairThreadPool(
+            self.executor, bounds, lambda: RequestError("request.too-much-at-once", "too much")
+        )
 
     async def ask(self, *networks: str) -> list[asyncio.Task[Any]]:
         tasks = [asyncio.create_task(self.threads.run(network, print)) for network in networks]
@@ -49,8 +51,8 @@ class Queue:
 
 async def refused(tasks: list[asyncio.Task[Any]]) -> list[bool]:
     answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert {type(answer) for answer in answers} <= {str, TooMuchAtOnce}
-    return [isinstance(answer, TooMuchAtOnce) for answer in answers]
+    assert {getattr(answer, "code", type(answer)) for answer in answers} <= {str, "request.too-much-at-once"}
+    return [getattr(answer, "code", None) == "request.too-much-at-once" for answer in answers]
 
 
 def test_two_networks_that_fill_the_queue_do_not_keep_out_a_third() -> None:
@@ -128,6 +130,8 @@ def test_passwords_of_two_networks_do_not_keep_out_a_third(monkeypatch: pytest.M
             if executor.under_way:
                 executor.finish()
         assert await honest == "done"
-        assert {type(answer) for answer in await asyncio.gather(*many, return_exceptions=True)} == {str, Busy}
+        assert {
+            getattr(answer, "code", type(answer)) for answer in await asyncio.gather(*many, return_exceptions=True)
+        } == {str, "auth.busy"}
 
     asyncio.run(run())

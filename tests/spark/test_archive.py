@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import BadArchive, UnreadableFile
 from inkgrove.pipeline.archive import export_archive, import_archive, open_archive
 from inkgrove.pipeline.archive.files import read_slice
 from inkgrove.pipeline.archive.transfer import in_batches
@@ -16,6 +15,7 @@ from inkgrove.pipeline.views import Materialiser, export_view
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.spark.test_views import SEEDS, Shop
+from tests.support.errors import raises
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key, resign, sparse_log
 from tests.support.views import expected_of, held_by, materialised
@@ -137,7 +137,7 @@ def test_what_is_no_archive_is_refused_with_a_reason(spark: SparkSession, tmp_pa
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     pq.write_table(pa.table({"other": [1]}), tmp_path / "columns.parquet")
     for name in ("cut.parquet", "columns.parquet"):
-        with pytest.raises(BadArchive) as caught:
+        with raises("pipeline.bad-archive") as caught:
             take(spark, store, tmp_path / name)
         assert "\n" not in caught.value.message
     assert take(spark, store, write_archive(tmp_path / "empty.parquet", [])) == (0, 0, 0, {})
@@ -167,5 +167,5 @@ def test_view_is_exported_whole(on_sqlite: Materialiser, tmp_path: Path, form: s
         rows = [row.asDict() for row in reader.collect()]
     assert sorted(row["a"] for row in rows) == [f"note {number}" for number in range(7)]
     assert {str(row["b"]) for row in rows} == {"[1, 2]"}
-    with pytest.raises(UnreadableFile):
+    with raises("input.unreadable-file"):
         export_view(on_sqlite.spark, on_sqlite.place, view, target, form)  # type: ignore[arg-type]

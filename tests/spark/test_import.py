@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.errors import BadArchive
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
@@ -30,6 +29,7 @@ from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.spark.test_archive import write_archive
 from tests.store.test_verdicts import make_offers
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 
 Lines = list[tuple[bytes | None, bytes | None]]
@@ -289,7 +289,7 @@ def bad_archives(folder: Path) -> dict[str, Path]:
 def test_what_is_no_archive_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     with open_store(tmp_path / "home") as store:
         for name, path in bad_archives(tmp_path).items():
-            with pytest.raises(BadArchive) as caught:
+            with raises("pipeline.bad-archive") as caught:
                 take(spark, store, path)
             assert "\n" not in caught.value.message, name
             assert path.name in caught.value.message

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from inkgrove.core.errors import StoreUnavailable, UnknownField
+from inkgrove.core.errors import InstanceError, StoreUnavailable
 from inkgrove.store.database import Database, parse_place
+from tests.support.errors import raises
 
 
 @pytest.fixture
@@ -45,9 +46,9 @@ def test_read_sees_one_state_and_the_next_read_a_newer_one(database: Database) -
 def test_read_that_fails_leaves_nothing_behind(database: Database) -> None:
     def refuse(connection: Connection) -> None:
         connection.scalar(text("SELECT count(*) FROM numbers"))
-        raise UnknownField("no such field")
+        raise InstanceError("instance.unknown-field", "no such field")
 
-    with pytest.raises(UnknownField):
+    with raises("instance.unknown-field"):
         database.read_at_once(refuse)
     with pytest.raises(StoreUnavailable):
         database.read_at_once(lambda connection: connection.scalar(text("SELECT nothing FROM nowhere")))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.files import write_new
-from inkgrove.core.errors import UnreadableFile
 from inkgrove.node.vault import open_vault
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.durable_file import replace_file, write_new_file
+from tests.support.errors import raises
 
 NAMING = (os.link, os.rename, os.replace)
 
@@ -72,7 +72,7 @@ def test_new_directories_are_synced_with_those_above_them(tmp_path: Path) -> Non
 def test_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "me.key"
     write_new(file, b"first", 0o600)
-    with pytest.raises(UnreadableFile, match="exists already"):
+    with raises("input.unreadable-file", match="exists already"):
         write_new(file, b"second", 0o600)
     assert file.read_bytes() == b"first"
     assert file.stat().st_mode & 0o777 == 0o600

@@ -18,7 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import column, inspect, table, update
 
-from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
+from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.federation_tables import deliveries
@@ -37,6 +37,7 @@ from inkgrove.store.staging import open_stage
 from inkgrove.store.view_store import open_views
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder
 
 Place = Path | str
@@ -218,7 +219,7 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
         assert revision == "0008"
         assert "colour" in columns
         assert len(store.entries_of(log.secret.public, 1)) == 2
-    with pytest.raises(StoreTooNew):
+    with raises("store.too-new"):
         open_store(place)
 
 
@@ -242,7 +243,7 @@ def test_store_from_a_newer_version_is_refused_and_left_alone(bare: Place) -> No
     database = Database(parse_place(bare))
     with database.writing() as connection:
         connection.execute(update(versions).values(version_num="9999"))
-    with pytest.raises(StoreTooNew, match=r"9999.*use the newer version") as caught:
+    with raises("store.too-new", match=r"9999.*use the newer version") as caught:
         open_store(bare)
     assert caught.value.data["revision"] == "9999"
     with database.writing() as connection:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from inkgrove.core.errors import BadPolicy
 from inkgrove.pipeline.rot.policy import (
     Limits,
     Policy,
@@ -10,6 +9,7 @@ from inkgrove.pipeline.rot.policy import (
     parse_rules,
     restore_policy,
 )
+from tests.support.errors import raises
 
 SCHEMA = "88" * 32 + "/12"
 
@@ -42,7 +42,7 @@ def test_policy_is_remembered_as_it_was() -> None:
     ],
 )
 def test_policy_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(BadPolicy):
+    with raises("rot.bad-policy"):
         Policy(**wrong)  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def test_rules_are_read_from_text() -> None:
         ("x", Limits(7, 0), None),
     ]
     for text in ("rows", "rows=1 rows=2", "colour=red", "fungus=fifo"):
-        with pytest.raises(BadPolicy):
+        with raises("rot.bad-policy"):
             parse_rules(text, ("bytes", "rows"))
-    with pytest.raises(BadPolicy):
+    with raises("rot.bad-policy"):
         list(named_limits({"x": "rows=-1"}, ("rows",)))

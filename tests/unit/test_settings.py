@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core.errors import InvalidSetting, UnknownSetting, UnreadableFile
 from inkgrove.settings import all_settings, effective, load, parse_change
+from tests.support.errors import raises
 
 
 def write(path: Path, text: str) -> Path:
@@ -63,13 +63,13 @@ def test_named_file_is_read_instead_of_the_one_in_the_home_and_may_name_the_home
     ],
 )
 def test_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, text: str, nearest: str | None) -> None:
-    with pytest.raises(UnknownSetting) as caught:
+    with raises("settings.unknown") as caught:
         load(config=write(tmp_path / "a.toml", text))
     assert caught.value.data["nearest"] == nearest
 
 
 def test_variable_of_a_section_that_is_no_setting_is_refused_and_others_are_let_be() -> None:
-    with pytest.raises(UnknownSetting, match="did you mean INKGROVE_SPARK_MASTER"):
+    with raises("settings.unknown", match="did you mean INKGROVE_SPARK_MASTER"):
         load({}, {"INKGROVE_SPARK_MASTRE": "local"})
     assert load({}, {"INKGROVE_BENCH_ENTRIES": "7", "INKGROVE_STORE": ""}).sources == {}
 
@@ -88,28 +88,28 @@ def test_variable_of_a_section_that_is_no_setting_is_refused_and_others_are_let_
     ],
 )
 def test_value_that_does_not_fit_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises((InvalidSetting, UnknownSetting), match=says):
+    with raises("settings.invalid", "settings.unknown", match=says):
         load(config=write(tmp_path / "a.toml", text))
 
 
 def test_value_in_the_environment_has_the_type_of_its_setting() -> None:
     assert load({}, {"INKGROVE_PIPELINE_PARTITIONS": "12"}).settings.pipeline.partitions == 12
-    with pytest.raises(InvalidSetting, match=r"PARTITIONS: pipeline\.partitions is a whole number"):
+    with raises("settings.invalid", match=r"PARTITIONS: pipeline\.partitions is a whole number"):
         load({}, {"INKGROVE_PIPELINE_PARTITIONS": "twelve"})
 
 
 def test_changes_are_names_and_values() -> None:
     assert parse_change("spark.conf={a = 'b=c'}") == ("spark.conf", {"a": "b=c"})
     assert parse_change("pipeline.partitions=4") == ("pipeline.partitions", 4)
-    with pytest.raises(InvalidSetting):
+    with raises("settings.invalid"):
         parse_change("spark.master")
 
 
 def test_home_cannot_be_set_by_a_file_that_lies_in_it(tmp_path: Path) -> None:
     write(tmp_path / "inkgrove.toml", 'home = "elsewhere"')
-    with pytest.raises(InvalidSetting, match="lies in it"):
+    with raises("settings.invalid", match="lies in it"):
         load({"home": tmp_path})
-    with pytest.raises(UnreadableFile):
+    with raises("input.unreadable-file"):
         load(config=tmp_path / "missing.toml")
 
 
@@ -119,7 +119,7 @@ def test_secrets_are_not_shown() -> None:
     values = {item.name: value for item, value, _ in effective(loaded)}
     assert values["store"] == "postgresql://jane:***@host/name?password=***"
     assert values["spark.conf"] == {"spark.hadoop.fs.s3a.secret.key": "***", "spark.cores.max": "2"}
-    with pytest.raises(InvalidSetting) as caught:
+    with raises("settings.invalid") as caught:
         load({"spark.memory": "postgresql://jane:hush@host"})
     assert "hush" not in caught.value.message
 

@@ -11,7 +11,7 @@ from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, console, note, print_json
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view
 from inkgrove.cli.spark import following, spark_session
-from inkgrove.core.errors import UnreadableFile
+from inkgrove.core.errors import InputError
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="Parquet file or directory.")]
 
@@ -34,7 +34,7 @@ def import_(
     from inkgrove.cli.import_process import import_into_store  # noqa: PLC0415
 
     if not path.exists():
-        raise UnreadableFile(f"cannot read {path}: no such file or directory")
+        raise InputError("input.unreadable-file", f"cannot read {path}: no such file or directory")
     start = perf_counter()
     with spark_session(options) as (spark, bar):
         store = options.store_location
@@ -58,7 +58,7 @@ def import_(
 def export(options: CommandOptions, path: PathArgument) -> None:
     """Write every entry of the store with its payload as a Parquet archive."""
     if path.exists():
-        raise UnreadableFile(f"{path} exists already; choose another name")
+        raise InputError("input.unreadable-file", f"{path} exists already; choose another name")
     options.existing_store()
     start = perf_counter()
     with spark_session(options) as (spark, bar):

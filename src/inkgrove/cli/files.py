@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.errors import BadHex, BadLine, UnreadableFile
+from inkgrove.core.errors import BadLine, InputError
 from inkgrove.core.keys import SecretKey, parse_secret_key
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
@@ -18,11 +18,11 @@ from inkgrove.store.durable_file import write_new_file
 def read_bytes(path: Path) -> bytes:
     """Read a file or standard input."""
     if str(path) == "-" and sys.stdin is None:
-        raise UnreadableFile("standard input is closed")
+        raise InputError("input.unreadable-file", "standard input is closed")
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as err:
-        raise UnreadableFile(f"cannot read {path}: {err.strerror or err}") from err
+        raise InputError("input.unreadable-file", f"cannot read {path}: {err.strerror or err}") from err
 
 
 def read_text(path: Path) -> str:
@@ -30,7 +30,7 @@ def read_text(path: Path) -> str:
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as err:
-        raise UnreadableFile(f"{path} is not UTF-8 text") from err
+        raise InputError("input.unreadable-file", f"{path} is not UTF-8 text") from err
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -38,9 +38,9 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     try:
         write_new_file(path, data, mode)
     except FileExistsError as err:
-        raise UnreadableFile(f"{path} exists already; choose another name") from err
+        raise InputError("input.unreadable-file", f"{path} exists already; choose another name") from err
     except OSError as err:
-        raise UnreadableFile(f"cannot write {path}: {err.strerror or err}") from err
+        raise InputError("input.unreadable-file", f"cannot write {path}: {err.strerror or err}") from err
 
 
 def read_secret_key(path: Path) -> SecretKey:
@@ -55,7 +55,7 @@ def parse_hex(text: str) -> bytes:
     try:
         return unhexlify(text)
     except ValueError as err:
-        raise BadHex(f"{text[:40]!r} is not hex: pairs of 0-9 and a-f") from err
+        raise InputError("input.bad-hex", f"{text[:40]!r} is not hex: pairs of 0-9 and a-f") from err
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def read_valid_log(path: Path) -> ValidLog:
             raise BadLine(f"{path}, line {number}: {error.message}", line=number)
         held.append(HeldEntry(verify_signed(decode_entry(line.entry)), line.payload))
     if len({(item.signed.entry.author, item.signed.entry.log_id) for item in held}) != 1:
-        raise UnreadableFile(f"{path} must hold the entries of exactly one log")
+        raise InputError("input.unreadable-file", f"{path} must hold the entries of exactly one log")
     report = verify_log(held)
     for verdict in report.verdicts:
         if not isinstance(verdict, VerifiedEntry):

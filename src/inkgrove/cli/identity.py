@@ -7,7 +7,7 @@ import typer
 
 from inkgrove.cli.options import CommandGroup, CommandOptions, set_flag
 from inkgrove.cli.output import console, note, print_facts, print_json
-from inkgrove.core.errors import Usage
+from inkgrove.core.errors import InputError
 
 if TYPE_CHECKING:
     from inkgrove.node.identities import Identity
@@ -23,13 +23,13 @@ def _read_password() -> str:
     It never comes from an argument, which others can see.
     """
     if sys.stdin is None:
-        raise Usage("standard input is closed: the password is read from there")
+        raise InputError("input.usage", "standard input is closed: the password is read from there")
     if sys.stdin.isatty():
         password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return password
     line = sys.stdin.readline().rstrip("\r\n")
     if not line:
-        raise Usage("write the password to standard input, in one line")
+        raise InputError("input.usage", "write the password to standard input, in one line")
     return line
 
 

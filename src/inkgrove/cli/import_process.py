@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ImportedArchive
-from inkgrove.federation.errors import ImportFailed
+from inkgrove.federation.errors import FederationError
 from inkgrove.node.identity_log import follow_since
 from inkgrove.node.node import Node
 from inkgrove.settings import SparkSettings
@@ -81,7 +81,7 @@ class SparkImporter:
         except FileNotFoundError as error:
             reason = told.decode(errors="replace")[-_MOST_REASON:].strip()
             text = f"the import ended with code {process.returncode}: {reason}"
-            raise ImportFailed(text, exit_code=process.returncode) from error
+            raise FederationError("federation.import-failed", text, exit_code=process.returncode) from error
         return ImportedArchive(facts["appended"], facts["rejected"])
 
 

@@ -21,7 +21,7 @@ from inkgrove.cli.output import NOT_VALID, JsonOption, facts_of, note, print_fac
 from inkgrove.cli.progress import progress
 from inkgrove.core.certificate import certificate_pool, shortest_path
 from inkgrove.core.entry import Entry, decode_entry, hash_entry
-from inkgrove.core.errors import BadSignature, InkgroveError, KeyMismatch
+from inkgrove.core.errors import BadSignature, InkgroveError, KeysError
 from inkgrove.core.hashing import Flavour, parse_hash
 from inkgrove.core.keys import KEY_BYTES, SecretKey, identity_of
 from inkgrove.core.log import HeldEntry, Verdict, verify_log
@@ -190,7 +190,9 @@ def sign(
             raise typer.BadParameter("--after gives log id, seq num, links and hash format; leave those out")
         following = next_entry(read_valid_log(after).verified)
         if following.author != secret.public:
-            raise KeyMismatch(f"{after} is a log of {following.author}, the key is that of {secret.public}")
+            raise KeysError(
+                "key.mismatch", f"{after} is a log of {following.author}, the key is that of {secret.public}"
+            )
     else:
         following = NextEntry(
             secret.public,

@@ -35,7 +35,7 @@ from inkgrove.cli import (
 )
 from inkgrove.cli.options import CommandGroup
 from inkgrove.cli.output import MISUSE, fail, note
-from inkgrove.core.errors import InkgroveError, UnreadableFile, Usage
+from inkgrove.core.errors import InkgroveError, InputError
 from inkgrove.settings import CONFIG_VARIABLE
 
 
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
             note(message)
             code = MISUSE
         else:
-            code = fail(Usage(_with_advice(message, error)), as_json="--json" in given)
+            code = fail(InputError("input.usage", _with_advice(message, error)), as_json="--json" in given)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     except (BrokenPipeError, SystemExit):
@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         advice = "; free some space and try again" if error.errno == errno.ENOSPC else ""
         reason = f"{error.filename or 'standard output'}: {error.strerror or error}{advice}"
-        code = fail(UnreadableFile(f"cannot read or write {reason}"), as_json="--json" in given)
+        code = fail(InputError("input.unreadable-file", f"cannot read or write {reason}"), as_json="--json" in given)
         _give_up_output()
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -35,7 +35,7 @@ def add(options: CommandOptions, fqdn: NameArgument) -> None:
 @app.command(epilog="Example: inkgrove peer remove john.haiku.ink")
 def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from there no more; what has come stays."""
-    from inkgrove.federation.errors import UnknownPeer  # noqa: PLC0415
+    from inkgrove.federation.errors import FederationError  # noqa: PLC0415
     from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
     from inkgrove.store.peer_list import remove_peer  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     with options.open_node() as node:
         was_there = node.database.write(lambda connection: remove_peer(connection, name))
     if not was_there:
-        raise UnknownPeer(f"{name} is no peer", fqdn=name)
+        raise FederationError("federation.unknown-peer", f"{name} is no peer", fqdn=name)
     text = f"{name} is no peer any more; what came from there stays."
     options.answer({"peer": name, "removed": True}, lambda: note(text))
 

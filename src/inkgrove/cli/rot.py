@@ -14,7 +14,7 @@ from inkgrove.cli.output import console, facts_of, note, print_facts, print_json
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
-from inkgrove.core.errors import NoSuchCopy, UnknownSchema, UnreadableFile
+from inkgrove.core.errors import InputError, NoSuchCopy
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.timestamp import Timestamp
@@ -75,7 +75,7 @@ def plan(
     policy = policy_in_effect()
     path = None if out is None else out.resolve()
     if path is not None and path.exists():
-        raise UnreadableFile(f"{out} exists already; choose another name")
+        raise InputError("input.unreadable-file", f"{out} exists already; choose another name")
     outcome = _with_rot(options, lambda rot: rot.plan(policy, path))
     _print_outcome(outcome, as_json=options.as_json, would=True)
     if out is not None:
@@ -270,7 +270,7 @@ def summary(options: CommandOptions, schema: SchemaArgument) -> None:
         known = built.views()
         schema_id = find_schema_id(schema, built)
         if schema_id not in known:
-            raise UnknownSchema(f"{schema_id} has no view: inkgrove index it first")
+            raise InputError("input.unknown-schema", f"{schema_id} has no view: inkgrove index it first")
         view = known[schema_id]
         exact = built.database.read(lambda connection: exact_summary(connection, view, None))
         cooked = logs.database.read(lambda connection: cooked_summary(connection, view, [EVERYTHING]))

@@ -11,7 +11,7 @@ from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import console, facts_of, note, print_facts, print_json, printable
 from inkgrove.cli.schema_files import create_schema, find_schema, publish_schema_messages
 from inkgrove.cli.schema_lookup import RelationTarget, open_lookup
-from inkgrove.core.errors import BadValue, InkgroveError, UnknownVersion
+from inkgrove.core.errors import BadValue, InkgroveError, InputError
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import read_name
@@ -216,7 +216,9 @@ def _read_instance_messages(path: Path) -> list[Create | Update]:
 def _known_version(schema: Schema, version: int | None) -> int:
     newest = len(schema.versions)
     if version is not None and version > newest:
-        raise UnknownVersion(f"version {version} is not known; the newest is {newest}", version=version)
+        raise InputError(
+            "input.unknown-version", f"version {version} is not known; the newest is {newest}", version=version
+        )
     return version or newest
 
 

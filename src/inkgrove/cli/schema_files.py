@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
 from inkgrove.core.entry import sign_entry
-from inkgrove.core.errors import KeyMismatch, UnknownSchema, UnreadableFile
+from inkgrove.core.errors import InputError, KeysError
 from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.next_entry import next_entry, sign_next
@@ -63,7 +63,9 @@ def find_schema(home: Path, name: str | None) -> SchemaFile:
     if len(paths) != 1:
         known = ", ".join(path.stem for path in schema_paths(home)) or "none"
         wanted = f"no schema {name!r}" if name is not None else "name the schema with --schema"
-        raise UnknownSchema(f"{wanted}; in {home} there are: {known}. `inkgrove schema init NAME` makes one.")
+        raise InputError(
+            "input.unknown-schema", f"{wanted}; in {home} there are: {known}. `inkgrove schema init NAME` makes one."
+        )
     return read_schema_file(paths[0])
 
 
@@ -86,7 +88,9 @@ def publish_schema_messages(
         file = _with_newer(home, store, find_schema(home, name))
         key = author_key(home)
         if key.public != file.schema.id.author:
-            raise KeyMismatch(f"{file.path} is a log of {file.schema.id.author}, this home's key is {key.public}")
+            raise KeysError(
+                "key.mismatch", f"{file.path} is a log of {file.schema.id.author}, this home's key is {key.public}"
+            )
         after = file.schema
         for message in messages:
             after = append_version(after, message)
@@ -168,7 +172,7 @@ def _append_lines(path: Path, lines: Sequence[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as err:
-        raise UnreadableFile(f"cannot write {path}: {err.strerror or err}") from err
+        raise InputError("input.unreadable-file", f"cannot write {path}: {err.strerror or err}") from err
 
 
 @contextmanager
@@ -178,6 +182,6 @@ def _locked(home: Path) -> Iterator[None]:
         make_directory(home)
         lock = FileLock(home / ".lock")
     except OSError as err:
-        raise UnreadableFile(f"cannot write to {home}: {err.strerror or err}") from err
+        raise InputError("input.unreadable-file", f"cannot write to {home}: {err.strerror or err}") from err
     with lock:
         yield

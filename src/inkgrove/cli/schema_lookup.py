@@ -9,7 +9,7 @@ import typer
 
 from inkgrove.cli.options import CommandOptions
 from inkgrove.cli.schema_files import find_schema, read_schema_file, schema_paths
-from inkgrove.core.errors import InkgroveError, NoStore, UnknownSchema
+from inkgrove.core.errors import InkgroveError, InputError, NoStore
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
@@ -55,11 +55,13 @@ class SchemaLookup:
         registered = {schema_id: self.read(schema_id) for schema_id in self._store.registered()}
         if name is None:
             known = ", ".join(map(str, registered)) or "none"
-            raise UnknownSchema(f"say which schema with --schema AUTHOR/LOG or NAME; registered are: {known}")
+            raise InputError(
+                "input.unknown-schema", f"say which schema with --schema AUTHOR/LOG or NAME; registered are: {known}"
+            )
         if "/" in name:
             found = self.read(parse_schema_id(name))
             if not found.versions:
-                raise UnknownSchema(f"the store holds no schema {name}")
+                raise InputError("input.unknown-schema", f"the store holds no schema {name}")
             return found
         return registered[
             find_by_name(name, {key: schema.meta.name if schema.meta else None for key, schema in registered.items()})
@@ -142,10 +144,13 @@ def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownSchema(f"several schemas are called {text!r}; say which: {', '.join(map(str, found))}")
+        raise InputError(
+            "input.unknown-schema", f"several schemas are called {text!r}; say which: {', '.join(map(str, found))}"
+        )
     known = ", ".join(sorted({name for name in names.values() if name})) or "none"
-    raise UnknownSchema(
-        f"no registered schema is called {text!r}; there are: {known}. `inkgrove index AUTHOR LOG` registers one."
+    raise InputError(
+        "input.unknown-schema",
+        f"no registered schema is called {text!r}; there are: {known}. `inkgrove index AUTHOR LOG` registers one.",
     )
 
 
@@ -160,5 +165,7 @@ def find_built_view(text: str, views: "ViewStore") -> "View":
     schema_id = find_by_name(text, {key: view.name for key, view in known.items()})
     view = known.get(schema_id)
     if view is None or not view.is_built:
-        raise UnknownSchema(f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once")
+        raise InputError(
+            "input.unknown-schema", f"{schema_id} has no view yet: inkgrove index it, then inkgrove materialise --once"
+        )
     return view

@@ -10,12 +10,12 @@ from inkgrove.core.errors import InkgroveError
 gc.set_threshold(50_000, 20, 50)
 
 _EXTRAS: Final = {
-    "pipeline": {"datasketches", "deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"},
+    "pipeline": {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "postgres": {"psycopg", "psycopg_binary"},
     "node": {
-        *("alembic", "argon2", "authlib", "fastapi", "http_message_signatures", "http_sf", "jinja2", "orjson"),
-        *("prometheus_client", "pydantic", "re2", "rich", "sqlalchemy", "starlette", "structlog", "typer", "uvicorn"),
-        "yaml",
+        *("alembic", "argon2", "authlib", "datasketches", "fastapi", "http_message_signatures", "http_sf", "jinja2"),
+        *("orjson", "prometheus_client", "pydantic", "re2", "rich", "sqlalchemy", "starlette", "structlog", "typer"),
+        *("uvicorn", "yaml"),
     },
 }
 """Which extra of the distribution brings a package; `pip install inkgrove` brings the client alone."""

@@ -11,7 +11,7 @@ from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import InkgroveError, UnreadableFile
+from inkgrove.core.errors import InkgroveError, InputError
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.instance import Access
@@ -53,7 +53,9 @@ def reference(
             except InkgroveError as error:
                 note(f"{file}, line {line.number} left out: {error.message} [{error.code}]")
     if not held:
-        raise UnreadableFile('no entry was found in the files: each line is an object with "entry" in hex')
+        raise InputError(
+            "input.unreadable-file", 'no entry was found in the files: each line is an object with "entry" in hex'
+        )
     registered = None if schema is None else [parse_schema_id(text) for text in schema]
     for view in fold(held, registered):
         if registered is None and view.version is None and not view.outcomes and not view.absent:

@@ -19,45 +19,42 @@ Catch the class for what to do next, look at `code` for the reason (docs/errors.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import ErrorCode, InkgroveError, SingleCode
 
 
 class ClientError(InkgroveError):
     """What a client of a node can meet."""
 
-    code = "client"
+    codes = (
+        ErrorCode("client.unreachable", 422, "The node cannot be reached: check its address, and that it runs."),
+        ErrorCode("client.not-a-node", 422, "What answers at this address does not speak as a node does."),
+        ErrorCode(
+            "client.not-authorised",
+            422,
+            "The identity did not agree, or the browser did not come back in time, or with something else.",
+        ),
+        ErrorCode("client.refused", 422, "The node refused; the `code` of the error is the one that the node gave."),
+    )
 
 
-class Unreachable(ClientError):
-    """The node cannot be reached: check its address, and that it runs."""
-
+class Unreachable(SingleCode, ClientError):
     code = "client.unreachable"
 
 
-class NotANode(ClientError):
-    """What answers at this address does not speak as a node does."""
-
+class NotANode(SingleCode, ClientError):
     code = "client.not-a-node"
 
 
-class NotAuthorised(ClientError):
-    """The identity did not agree, or the browser did not come back in time, or with something else."""
-
+class NotAuthorised(SingleCode, ClientError):
     code = "client.not-authorised"
 
 
 class Refused(ClientError):
     """The node refused; the `code` of the error is the one that the node gave."""
 
-    code = "client.refused"
-
     def __init__(self, code: str, message: str, status: int, data: Mapping[str, Any]) -> None:
-        super().__init__(message, **data)
-        self.code = code  # type: ignore[misc]  # one class stands for many codes of the node
+        super().__init__(code, message, **data)
         self.status = status
-
-    def __str__(self) -> str:
-        return f"{self.message} [{self.code}]"
 
 
 class NotSignedIn(Refused):

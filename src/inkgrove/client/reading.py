@@ -17,7 +17,7 @@ from inkgrove.client.models import (
     read_view_info,
 )
 from inkgrove.client.values import to_json
-from inkgrove.core.errors import ProofOfOther
+from inkgrove.core.errors import ProofError
 from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
 
 OutcomeName = Literal["applied", "pending", "quarantined", "obsolete"]
@@ -111,7 +111,7 @@ def verify(name: str) -> Flow[ProvedInstance]:
     """
     proved = verify_proof(read_proof((yield from proof(name))))
     if proved.instance.hex() != name:
-        raise ProofOfOther("the node sent the proof of another instance")
+        raise ProofError("proof.of-other", "the node sent the proof of another instance")
     return proved
 
 

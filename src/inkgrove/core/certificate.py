@@ -5,14 +5,14 @@ Pure arithmetic on sequence numbers; any two pools of one log contain a link pat
 
 from collections.abc import Iterable
 
-from inkgrove.core.errors import ZeroSeqNum
+from inkgrove.core.errors import EntryError
 from inkgrove.core.lipmaa import least_repunit_at_or_above, lipmaa
 
 
 def shortest_path(start: int, target: int) -> list[int]:
     """The sequence numbers from `start` down to `target`, both included, along the fewest links."""
     if target < 1 or start < target:
-        raise ZeroSeqNum(f"no path leads from entry {start} down to entry {target}")
+        raise EntryError("entry.zero-seq-num", f"no path leads from entry {start} down to entry {target}")
     path = [start]
     while start > target:
         jump = lipmaa(start)

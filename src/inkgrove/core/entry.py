@@ -5,16 +5,7 @@ An `Entry` keeps the bytes it was decoded from: those are hashed, verified and s
 
 from typing import NamedTuple
 
-from inkgrove.core.errors import (
-    BadTag,
-    EntryTrailingBytes,
-    EntryTruncated,
-    IntegerTooLarge,
-    MissingLink,
-    MixedHashes,
-    UnexpectedLink,
-    ZeroSeqNum,
-)
+from inkgrove.core.errors import EntryError, IntegerTooLarge, MissingLink, UnexpectedLink
 from inkgrove.core.hashing import Flavour, Hash, decode_hash, flavour_of, hash_bytes, hash_like
 from inkgrove.core.keys import SIGNATURE_BYTES, PublicKey, SecretKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -65,11 +56,11 @@ def decode_entry(data: bytes) -> Entry:
     """Decode exactly one entry, strictly."""
     if len(data) < _AUTHOR_END + 2:
         if data[:1] not in (b"", b"\x00", b"\x01"):
-            raise BadTag(f"an entry starts with 0 or 1, not with {data[0]}", tag=data[0])
-        raise EntryTruncated("the bytes end before the sequence number")
+            raise EntryError("entry.bad-tag", f"an entry starts with 0 or 1, not with {data[0]}", tag=data[0])
+        raise EntryError("entry.truncated", "the bytes end before the sequence number")
     tag = data[0]
     if tag > _TAG_END:
-        raise BadTag(f"an entry starts with 0 or 1, not with {tag}", tag=tag)
+        raise EntryError("entry.bad-tag", f"an entry starts with 0 or 1, not with {tag}", tag=tag)
     author = PublicKey(data[1:_AUTHOR_END])
     log_id, position = decode_varu64(data, _AUTHOR_END)
     seq_num, position = decode_varu64(data, position)
@@ -79,16 +70,16 @@ def decode_entry(data: bytes) -> Entry:
             lipmaa_link, position = decode_hash(data, position)
         backlink, position = decode_hash(data, position)
     elif seq_num == 0:
-        raise ZeroSeqNum("sequence numbers start at 1")
+        raise EntryError("entry.zero-seq-num", "sequence numbers start at 1")
     payload_size, position = decode_varu64(data, position)
     payload_hash, position = decode_hash(data, position)
     surplus = len(data) - position - SIGNATURE_BYTES
     if surplus:
         if surplus < 0:
-            raise EntryTruncated("the signature is cut off")
-        raise EntryTrailingBytes(f"{surplus} bytes follow the signature", surplus=surplus)
+            raise EntryError("entry.truncated", "the signature is cut off")
+        raise EntryError("entry.trailing-bytes", f"{surplus} bytes follow the signature", surplus=surplus)
     if (backlink and backlink[1] != payload_hash[1]) or (lipmaa_link and lipmaa_link[1] != payload_hash[1]):
-        raise MixedHashes("the entry carries hashes of both flavours")
+        raise EntryError("entry.mixed-hashes", "the entry carries hashes of both flavours")
     return Entry(data, tag == _TAG_END, author, log_id, seq_num, lipmaa_link, backlink, payload_size, payload_hash)
 
 
@@ -105,7 +96,7 @@ def sign_entry(
 ) -> Entry:
     """Encode and sign an entry for `payload`; links must be those its sequence number demands."""
     if seq_num < 1:
-        raise ZeroSeqNum("sequence numbers start at 1")
+        raise EntryError("entry.zero-seq-num", "sequence numbers start at 1")
     _check_link("backlink", backlink, is_due=seq_num > 1, flavour=flavour)
     _check_link("lipmaa link", lipmaa_link, is_due=has_lipmaa_link(seq_num), flavour=flavour)
     payload_hash = hash_bytes(payload, flavour)
@@ -131,7 +122,7 @@ def _check_link(name: str, link: Hash | None, *, is_due: bool, flavour: Flavour)
     if link is not None and not is_due:
         raise UnexpectedLink(f"this sequence number has no {name}")
     if link is not None and flavour_of(link) is not flavour:
-        raise MixedHashes(f"the {name} is of another hash flavour than the log")
+        raise EntryError("entry.mixed-hashes", f"the {name} is of another hash flavour than the log")
 
 
 def check_storable(entry: Entry) -> None:

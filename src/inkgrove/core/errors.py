@@ -1,4 +1,4 @@
-"""Every error in one tree, each class one reason with a stable code.
+"""Every error in one tree, with the table of codes. Codes are the contract; classes are not.
 
     InkgroveError
     ├── VarU64Error      varu64.*    an integer of the entry format
@@ -18,846 +18,613 @@
     ├── StoreError       store.*     the database behind a store
     ├── PipelineError    pipeline.*  Spark, and what it works on
     ├── SettingsError    settings.*  what is set by file, environment or flag
+    ├── RotError         rot.*       what is kept of other people's data
     └── InputError       input.*     files and arguments given to a command
 
-The docstring of a class is what `docs/errors.md` says about its code. Codes never change their meaning.
+A family is raised with one of its codes: `raise HashError("hash.unknown", "the header is 00 41")`. A code has a class
+of its own (`SingleCode`) only where some module catches it: `raise StoreUnavailable("the disk is full")`.
+`docs/errors.md` is made from the tables here, in `node/errors.py`, `federation/errors.py` and `client/errors.py`.
+Codes never change their meaning.
 """
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """A row of the table: a code, the HTTP status that answers have with it, its meaning, and what to do about it."""
+
+    name: str
+    status: int
+    sentence: str
+    advice: str = ""
+    is_internal: bool = False
+    """Whether message and data are for the operator alone: they name files, addresses or queries of this machine."""
+
+
+CODES: Final[dict[str, ErrorCode]] = {}
+"""Every code of the error modules that are imported."""
+
+_CLASSES: Final[dict[str, "type[InkgroveError]"]] = {}
 
 
 class InkgroveError(Exception):
     """The root: everything that Inkgrove refuses on purpose."""
 
-    code: ClassVar[str] = "inkgrove"
-    is_internal: ClassVar[bool] = False
-    """Whether message and data are for the operator alone: they name files, addresses or queries of this machine."""
+    codes: ClassVar[tuple[ErrorCode, ...]] = ()
+    code: str
 
-    def __init__(self, message: str, **data: object) -> None:
-        super().__init__(message)
+    def __init_subclass__(cls) -> None:
+        for item in vars(cls).get("codes", ()):
+            CODES[item.name], _CLASSES[item.name] = item, cls
+
+    def __init__(self, code: str, message: str, /, **data: object) -> None:
+        # `args` are left as the caller gave them, so that copies and pickles are made with the same arguments.
+        self.code = code
         self.message = message
         self.data = data
 
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    @property
+    def about(self) -> ErrorCode:
+        """The row of this error's code; a code that no module here declares is a 422."""
+        return CODES.get(self.code) or ErrorCode(self.code, 422, type(self).__doc__ or "")
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether message and data are for the operator alone."""
+        return self.about.is_internal
+
     @property
     def public_message(self) -> str:
-        """What anybody may be shown: the message, or for an internal error only its kind and its datum `advice`."""
+        """What anybody may be shown: the message, or for an internal error only its meaning and its datum `advice`."""
         if not self.is_internal:
             return self.message
-        kind = (self.__doc__ or "").strip()
+        kind = self.about.sentence
         return f"{kind.removesuffix('.')}: {self.data['advice']}" if "advice" in self.data else kind
 
 
-# varu64.*
+class SingleCode(InkgroveError):
+    """An error with a class for its one code, so that it can be caught: raised with the message alone."""
+
+    def __init_subclass__(cls) -> None:
+        _CLASSES[cls.code] = cls
+        cls.__doc__ = cls.__doc__ or CODES[cls.code].sentence
+
+    def __init__(self, message: str, /, **data: object) -> None:
+        super().__init__(self.code, message, **data)
+
+
+def make_error(code: str, message: str, **data: object) -> InkgroveError:
+    """Return the error for a code that is only known at run time, in the class that it is caught by."""
+    kind = _CLASSES.get(code, InkgroveError)
+    return kind(message, **data) if issubclass(kind, SingleCode) else kind(code, message, **data)
 
 
 class VarU64Error(InkgroveError):
     """An integer of the entry format."""
 
-    code = "varu64"
-
-
-class VarU64OutOfRange(VarU64Error):
-    """The number is negative or needs more than 64 bits."""
-
-    code = "varu64.out-of-range"
-
-
-class VarU64Truncated(VarU64Error):
-    """The bytes end inside the number."""
-
-    code = "varu64.truncated"
-
-
-class VarU64NotShortest(VarU64Error):
-    """The number has a shorter encoding, and only the shortest is valid."""
-
-    code = "varu64.not-shortest"
-
-
-# hash.*
+    codes = (
+        ErrorCode("varu64.out-of-range", 422, "The number is negative or needs more than 64 bits."),
+        ErrorCode("varu64.truncated", 422, "The bytes end inside the number."),
+        ErrorCode("varu64.not-shortest", 422, "The number has a shorter encoding, and only the shortest is valid."),
+    )
 
 
 class HashError(InkgroveError):
     """A YAMF or YASMF hash."""
 
-    code = "hash"
+    codes = (
+        ErrorCode("hash.truncated", 422, "The bytes end inside the hash."),
+        ErrorCode("hash.unknown", 422, "The hash header is neither `00 40` (BLAKE2b-512) nor `00 20` (BLAKE3-256)."),
+        ErrorCode("hash.bad-text", 422, "The text is not the hex of a hash."),
+    )
 
 
-class HashTruncated(HashError):
-    """The bytes end inside the hash."""
-
-    code = "hash.truncated"
-
-
-class UnknownHash(HashError):
-    """The hash header is neither `00 40` (BLAKE2b-512) nor `00 20` (BLAKE3-256)."""
-
-    code = "hash.unknown"
-
-
-class BadHashText(HashError):
-    """The text is not the hex of a hash."""
-
+class BadHashText(SingleCode, HashError):
     code = "hash.bad-text"
-
-
-# key.*
 
 
 class KeysError(InkgroveError):
     """Ed25519 keys."""
 
-    code = "key"
-
-
-class BadKey(KeysError):
-    """A key is not 32 bytes (64 hex characters)."""
-
-    code = "key.bad-key"
-
-
-class KeyMismatch(KeysError):
-    """The secret key does not belong to the author of the log."""
-
-    code = "key.mismatch"
-
-
-class UnfitLibrary(KeysError):
-    """The installed libsodium does not verify by the strict rule; install the PyNaCl that `constraints.txt` names."""
-
-    code = "key.unfit-library"
-
-
-# entry.*
+    codes = (
+        ErrorCode("key.bad-key", 422, "A key is not 32 bytes (64 hex characters)."),
+        ErrorCode("key.mismatch", 422, "The secret key does not belong to the author of the log."),
+        ErrorCode(
+            "key.unfit-library",
+            422,
+            "The installed libsodium does not verify by the strict rule; install the PyNaCl that "
+            "`constraints.txt` names.",
+            "Run `make setup` again.",
+        ),
+    )
 
 
 class EntryError(InkgroveError):
     """The bytes, signature and links of one entry."""
 
-    code = "entry"
+    codes = (
+        ErrorCode("entry.truncated", 422, "The bytes end before the entry does."),
+        ErrorCode("entry.trailing-bytes", 422, "Bytes follow the signature."),
+        ErrorCode("entry.bad-tag", 422, "The first byte is neither 0 (normal) nor 1 (end of log)."),
+        ErrorCode("entry.zero-seq-num", 422, "The sequence number is 0 or negative; logs start at 1."),
+        ErrorCode("entry.mixed-hashes", 422, "The entry carries hashes of both flavours; a log has one."),
+        ErrorCode(
+            "entry.missing-link",
+            422,
+            "An entry to be signed lacks a link that its sequence number demands.",
+            "Ask for the next place in the log (`GET /entries/next`) and sign for that.",
+        ),
+        ErrorCode(
+            "entry.unexpected-link",
+            422,
+            "An entry to be signed has a link that its sequence number forbids.",
+            "Ask for the next place in the log (`GET /entries/next`) and sign for that.",
+        ),
+        ErrorCode(
+            "entry.bad-signature", 422, "The signature does not hold for the author, by the strict Ed25519 rule."
+        ),
+        ErrorCode(
+            "entry.wrong-link-target",
+            422,
+            "The entry given as a link's target is of another author, log or sequence number.",
+        ),
+        ErrorCode("entry.backlink-mismatch", 422, "The backlink is not the hash of the entry before."),
+        ErrorCode("entry.lipmaa-mismatch", 422, "The lipmaa link is not the hash of the entry it points to."),
+        ErrorCode("entry.after-end-of-log", 422, "An entry before this one ended the log."),
+        ErrorCode(
+            "entry.no-path-to-first", 422, "No verified entry that this one links to is held: nothing leads to entry 1."
+        ),
+    )
 
 
-class EntryTruncated(EntryError):
-    """The bytes end before the entry does."""
-
-    code = "entry.truncated"
-
-
-class EntryTrailingBytes(EntryError):
-    """Bytes follow the signature."""
-
-    code = "entry.trailing-bytes"
-
-
-class BadTag(EntryError):
-    """The first byte is neither 0 (normal) nor 1 (end of log)."""
-
-    code = "entry.bad-tag"
-
-
-class ZeroSeqNum(EntryError):
-    """The sequence number is 0 or negative; logs start at 1."""
-
-    code = "entry.zero-seq-num"
-
-
-class MixedHashes(EntryError):
-    """The entry carries hashes of both flavours; a log has one."""
-
-    code = "entry.mixed-hashes"
-
-
-class MissingLink(EntryError):
-    """An entry to be signed lacks a link that its sequence number demands."""
-
+class MissingLink(SingleCode, EntryError):
     code = "entry.missing-link"
 
 
-class UnexpectedLink(EntryError):
-    """An entry to be signed has a link that its sequence number forbids."""
-
+class UnexpectedLink(SingleCode, EntryError):
     code = "entry.unexpected-link"
 
 
-class BadSignature(EntryError):
-    """The signature does not hold for the author, by the strict Ed25519 rule."""
-
+class BadSignature(SingleCode, EntryError):
     code = "entry.bad-signature"
 
 
-class WrongLinkTarget(EntryError):
-    """The entry given as a link's target is of another author, log or sequence number."""
-
-    code = "entry.wrong-link-target"
-
-
-class BacklinkMismatch(EntryError):
-    """The backlink is not the hash of the entry before."""
-
-    code = "entry.backlink-mismatch"
-
-
-class LipmaaMismatch(EntryError):
-    """The lipmaa link is not the hash of the entry it points to."""
-
-    code = "entry.lipmaa-mismatch"
-
-
-class AfterEndOfLog(EntryError):
-    """An entry before this one ended the log."""
-
+class AfterEndOfLog(SingleCode, EntryError):
     code = "entry.after-end-of-log"
-
-
-class NoPathToFirst(EntryError):
-    """No verified entry that this one links to is held: nothing leads to entry 1."""
-
-    code = "entry.no-path-to-first"
-
-
-# log.*
 
 
 class LogError(InkgroveError):
     """An entry among the others of its log."""
 
-    code = "log"
+    codes = (
+        ErrorCode(
+            "log.missing-predecessor", 422, "The entry before is not there or not valid, and the log was to be whole."
+        ),
+        ErrorCode(
+            "log.forked",
+            422,
+            "Signed entries of the log contradict each other at or before this sequence number.",
+            "Nothing mends a fork: continue under a new key.",
+        ),
+        ErrorCode(
+            "log.invalid-since",
+            422,
+            "The author lied about the size of an earlier payload; the log is invalid from there on.",
+        ),
+        ErrorCode("log.not-a-fork", 422, "Two entries that should prove a fork do not contradict each other."),
+        ErrorCode("log.ended", 422, "The log has been ended; nothing can be appended.", "Begin another log."),
+        ErrorCode("log.key-revoked", 422, "The key was revoked, and the entry lies behind the last that still counts."),
+        ErrorCode(
+            "log.stale",
+            409,
+            "The entry was signed for another place than the next one of its log; `next` has that place.",
+            "Sign again for the place in `next`.",
+        ),
+    )
 
 
-class MissingPredecessor(LogError):
-    """The entry before is not there or not valid, and the log was to be whole."""
-
-    code = "log.missing-predecessor"
-
-
-class Forked(LogError):
-    """Signed entries of the log contradict each other at or before this sequence number."""
-
+class Forked(SingleCode, LogError):
     code = "log.forked"
 
 
-class InvalidSince(LogError):
-    """The author lied about the size of an earlier payload; the log is invalid from there on."""
-
+class InvalidSince(SingleCode, LogError):
     code = "log.invalid-since"
 
 
-class NotAFork(LogError):
-    """Two entries that should prove a fork do not contradict each other."""
-
-    code = "log.not-a-fork"
-
-
-class LogEnded(LogError):
-    """The log has been ended; nothing can be appended."""
-
-    code = "log.ended"
-
-
-class KeyRevoked(LogError):
-    """The key was revoked, and the entry lies behind the last that still counts."""
-
+class KeyRevoked(SingleCode, LogError):
     code = "log.key-revoked"
-
-
-class StaleEntry(LogError):
-    """The entry was signed for another place than the next one of its log; `next` has that place."""
-
-    code = "log.stale"
-
-
-# payload.*
 
 
 class PayloadError(InkgroveError):
     """A payload against its entry."""
 
-    code = "payload"
+    codes = (
+        ErrorCode(
+            "payload.hash-mismatch",
+            422,
+            "These bytes are not the payload of that entry. The entry and its log stay good.",
+        ),
+        ErrorCode(
+            "payload.size-mismatch",
+            422,
+            "The hash is right and the size is not: the author lied, the log is invalid from this entry on.",
+        ),
+    )
 
 
-class PayloadHashMismatch(PayloadError):
-    """These bytes are not the payload of that entry. The entry and its log stay good."""
-
+class PayloadHashMismatch(SingleCode, PayloadError):
     code = "payload.hash-mismatch"
 
 
-class PayloadSizeMismatch(PayloadError):
-    """The hash is right and the size is not: the author lied, the log is invalid from this entry on."""
-
+class PayloadSizeMismatch(SingleCode, PayloadError):
     code = "payload.size-mismatch"
-
-
-# limit.*
 
 
 class LimitError(InkgroveError):
     """A value that stores and tables cannot hold."""
 
-    code = "limit"
+    codes = (ErrorCode("limit.integer-too-large", 422, "A log id, sequence number or payload size is above 2^63 - 1."),)
 
 
-class IntegerTooLarge(LimitError):
-    """A log id, sequence number or payload size is above 2^63 - 1."""
-
+class IntegerTooLarge(SingleCode, LimitError):
     code = "limit.integer-too-large"
-
-
-# cbor.*
 
 
 class CborError(InkgroveError):
     """The strict CBOR profile."""
 
-    code = "cbor"
-
-
-class CborTruncated(CborError):
-    """The bytes end before the value does."""
-
-    code = "cbor.truncated"
-
-
-class CborLengthExceedsInput(CborError):
-    """A length prefix claims more than the remaining bytes could hold."""
-
-    code = "cbor.length-exceeds-input"
-
-
-class CborTrailingBytes(CborError):
-    """Bytes follow the value."""
-
-    code = "cbor.trailing-bytes"
-
-
-class CborDuplicateKey(CborError):
-    """A map holds the same key twice."""
-
-    code = "cbor.duplicate-key"
-
-
-class CborKeyNotText(CborError):
-    """A map key is not a text string."""
-
-    code = "cbor.key-not-text"
-
-
-class CborIndefiniteLength(CborError):
-    """A string, array or map has no length, or a break stands alone."""
-
-    code = "cbor.indefinite-length"
-
-
-class CborTooDeep(CborError):
-    """Arrays and maps are nested more than 16 deep."""
-
-    code = "cbor.too-deep"
-
-
-class CborTooComplex(CborError):
-    """More than 1 MiB of CBOR, which no message has, with more parts than anything needs or with some fault."""
-
-    code = "cbor.too-complex"
-
-
-class CborBadUtf8(CborError):
-    """A text string is not valid UTF-8."""
-
-    code = "cbor.bad-utf8"
-
-
-class CborNulCharacter(CborError):
-    """A text string contains U+0000."""
-
-    code = "cbor.nul-character"
-
-
-class CborNotFinite(CborError):
-    """A float is NaN or infinite."""
-
-    code = "cbor.not-finite"
-
-
-class CborBignum(CborError):
-    """An integer of more than 64 bits (tag 2 or 3)."""
-
-    code = "cbor.bignum"
-
-
-class CborForbiddenTag(CborError):
-    """A tag other than 0 and 1."""
-
-    code = "cbor.forbidden-tag"
-
-
-class CborUndefined(CborError):
-    """The value `undefined`."""
-
-    code = "cbor.undefined"
-
-
-class CborSimpleValue(CborError):
-    """A simple value other than false, true and null."""
-
-    code = "cbor.simple-value"
-
-
-class CborReserved(CborError):
-    """A reserved form of the encoding."""
-
-    code = "cbor.reserved"
-
-
-class CborBadTimestamp(CborError):
-    """Tag 0 without an RFC 3339 text, tag 1 without a number, or a moment outside the years 0001-9999."""
-
-    code = "cbor.bad-timestamp"
-
-
-# message.*
+    codes = (
+        ErrorCode("cbor.truncated", 422, "The bytes end before the value does."),
+        ErrorCode("cbor.length-exceeds-input", 422, "A length prefix claims more than the remaining bytes could hold."),
+        ErrorCode("cbor.trailing-bytes", 422, "Bytes follow the value."),
+        ErrorCode("cbor.duplicate-key", 422, "A map holds the same key twice."),
+        ErrorCode("cbor.key-not-text", 422, "A map key is not a text string."),
+        ErrorCode("cbor.indefinite-length", 422, "A string, array or map has no length, or a break stands alone."),
+        ErrorCode("cbor.too-deep", 422, "Arrays and maps are nested more than 16 deep."),
+        ErrorCode(
+            "cbor.too-complex",
+            422,
+            "More than 1 MiB of CBOR, which no message has, with more parts than anything needs or with some fault.",
+        ),
+        ErrorCode("cbor.bad-utf8", 422, "A text string is not valid UTF-8."),
+        ErrorCode("cbor.nul-character", 422, "A text string contains U+0000."),
+        ErrorCode("cbor.not-finite", 422, "A float is NaN or infinite."),
+        ErrorCode("cbor.bignum", 422, "An integer of more than 64 bits (tag 2 or 3)."),
+        ErrorCode("cbor.forbidden-tag", 422, "A tag other than 0 and 1."),
+        ErrorCode("cbor.undefined", 422, "The value `undefined`."),
+        ErrorCode("cbor.simple-value", 422, "A simple value other than false, true and null."),
+        ErrorCode("cbor.reserved", 422, "A reserved form of the encoding."),
+        ErrorCode(
+            "cbor.bad-timestamp",
+            422,
+            "Tag 0 without an RFC 3339 text, tag 1 without a number, or a moment outside the years 0001-9999.",
+        ),
+    )
 
 
 class MessageError(InkgroveError):
     """The content of one message."""
 
-    code = "message"
+    codes = (
+        ErrorCode(
+            "message.too-large",
+            422,
+            "The payload is larger than 512 KiB.",
+            "Put large content into a blob and refer to it.",
+        ),
+        ErrorCode("message.not-a-map", 422, "The payload is a CBOR value, but not a map."),
+        ErrorCode("message.unknown-kind", 422, "`kind` is missing or not a kind of message."),
+        ErrorCode("message.unknown-key", 422, "A key does not belong to this kind of message."),
+        ErrorCode("message.missing-key", 422, "A key that this kind of message needs is missing."),
+        ErrorCode("message.bad-value", 422, "A key holds a value of the wrong form."),
+        ErrorCode("message.bad-name", 422, "A schema or field name is not of the form `[A-Za-z][A-Za-z0-9_]{0,62}`."),
+        ErrorCode("message.duplicate-field", 422, "One field is named twice in `fields`."),
+        ErrorCode("message.empty-update", 422, "An update has none of `fields`, `access` and `expires`."),
+        ErrorCode("message.over-limit", 422, "Too many fields or elements, or a text or salt that is too long."),
+        ErrorCode(
+            "message.bad-timestamp",
+            422,
+            "A text is not a timestamp with an offset, at most 6 fraction digits, in the years 0001-9999.",
+            "Write it like `2026-11-17T09:30:00Z`.",
+        ),
+    )
 
 
-class PayloadTooLarge(MessageError):
-    """The payload is larger than 512 KiB."""
-
-    code = "message.too-large"
-
-
-class NotAMap(MessageError):
-    """The payload is a CBOR value, but not a map."""
-
-    code = "message.not-a-map"
-
-
-class UnknownKind(MessageError):
-    """`kind` is missing or not a kind of message."""
-
-    code = "message.unknown-kind"
-
-
-class UnknownKey(MessageError):
-    """A key does not belong to this kind of message."""
-
-    code = "message.unknown-key"
-
-
-class MissingKey(MessageError):
-    """A key that this kind of message needs is missing."""
-
-    code = "message.missing-key"
-
-
-class BadValue(MessageError):
-    """A key holds a value of the wrong form."""
-
+class BadValue(SingleCode, MessageError):
     code = "message.bad-value"
 
 
-class BadName(MessageError):
-    """A schema or field name is not of the form `[A-Za-z][A-Za-z0-9_]{0,62}`."""
-
-    code = "message.bad-name"
-
-
-class DuplicateField(MessageError):
-    """One field is named twice in `fields`."""
-
-    code = "message.duplicate-field"
-
-
-class EmptyUpdate(MessageError):
-    """An update has none of `fields`, `access` and `expires`."""
-
-    code = "message.empty-update"
-
-
-class OverLimit(MessageError):
-    """Too many fields or elements, or a text or salt that is too long."""
-
-    code = "message.over-limit"
-
-
-class BadTimestamp(MessageError):
-    """A text is not a timestamp with an offset, at most 6 fraction digits, in the years 0001-9999."""
-
+class BadTimestamp(SingleCode, MessageError):
     code = "message.bad-timestamp"
-
-
-# parcel.*
 
 
 class ParcelError(InkgroveError):
     """Instances on their way between nodes."""
 
-    code = "parcel"
+    codes = (
+        ErrorCode(
+            "parcel.bad", 422, "The parcel is malformed, or holds more or other things than one instance and its proof."
+        ),
+        ErrorCode(
+            "parcel.lacks-create",
+            422,
+            "Changes arrived without the create of an instance that the recipient does not have: send all of it.",
+        ),
+        ErrorCode(
+            "parcel.ended-before", 422, "The end of the instance was told before its create arrived: it comes too late."
+        ),
+        ErrorCode(
+            "parcel.bad-replication",
+            422,
+            "What nodes ask or answer when they replicate does not have the form that it should have.",
+        ),
+        ErrorCode(
+            "parcel.bad-bundle",
+            422,
+            "The file is no bundle, or holds something else than instances, their proofs and schemas.",
+        ),
+    )
 
 
-class BadParcel(ParcelError):
-    """The parcel is malformed, or holds more or other things than one instance and its proof."""
-
-    code = "parcel.bad"
-
-
-class LacksCreate(ParcelError):
-    """Changes arrived without the create of an instance that the recipient does not have: send all of it."""
-
+class LacksCreate(SingleCode, ParcelError):
     code = "parcel.lacks-create"
-
-
-class EndedBefore(ParcelError):
-    """The end of the instance was told before its create arrived: it comes too late."""
-
-    code = "parcel.ended-before"
-
-
-class BadReplication(ParcelError):
-    """What nodes ask or answer when they replicate does not have the form that it should have."""
-
-    code = "parcel.bad-replication"
-
-
-class BadBundle(ParcelError):
-    """The file is no bundle, or holds something else than instances, their proofs and schemas."""
-
-    code = "parcel.bad-bundle"
-
-
-# yaml.*
 
 
 class YamlError(InkgroveError):
     """Messages written as YAML."""
 
-    code = "yaml"
-
-
-class YamlSyntax(YamlError):
-    """The text is not YAML, or uses a feature that messages do not have."""
-
-    code = "yaml.syntax"
-
-
-class YamlDuplicateKey(YamlError):
-    """A mapping holds the same key twice."""
-
-    code = "yaml.duplicate-key"
-
-
-# schema.*
+    codes = (
+        ErrorCode("yaml.syntax", 422, "The text is not YAML, or uses a feature that messages do not have."),
+        ErrorCode("yaml.duplicate-key", 422, "A mapping holds the same key twice."),
+    )
 
 
 class SchemaError(InkgroveError):
     """A schema message against the versions before it; it ends the known versions of its schema."""
 
-    code = "schema"
+    codes = (
+        ErrorCode("schema.not-a-schema", 422, "The first entry of the log is not a `schema-meta`."),
+        ErrorCode("schema.not-a-schema-message", 422, "An entry of a schema's log holds a message of another kind."),
+        ErrorCode("schema.unknown-type", 422, "A field is given a type that does not exist."),
+        ErrorCode(
+            "schema.field-exists",
+            422,
+            "A migration creates a field that exists already; names differing only in case are the same here.",
+        ),
+        ErrorCode(
+            "schema.no-such-field",
+            422,
+            "A migration updates or removes a field that does not exist.",
+            "`inkgrove schema show` lists the fields of each version.",
+        ),
+        ErrorCode("schema.too-many-fields", 422, "The schema would have more than 256 fields."),
+        ErrorCode(
+            "schema.bad-default",
+            422,
+            "A default does not fit the type or validation of its own field.",
+            "Try the migration with `inkgrove schema lint` before it is signed.",
+        ),
+        ErrorCode(
+            "schema.bad-pattern",
+            422,
+            "A validation is not a pattern that RE2 supports.",
+            "Patterns have no look-around and no back-references; see the syntax of RE2.",
+        ),
+        ErrorCode(
+            "schema.too-many-patterns",
+            422,
+            "The patterns of a version are too many, or too many of them are large, or they have too many "
+            "Unicode classes.",
+        ),
+        ErrorCode(
+            "schema.validation-not-allowed",
+            422,
+            "A validation is given to a field that is neither varchar nor text nor an array of them.",
+        ),
+        ErrorCode("schema.relation-only", 422, "`schema` or `cascade` is given to a field that is no relation."),
+        ErrorCode("schema.bad-revert-target", 422, "A revert names its own or a later version."),
+    )
 
 
-class NotASchema(SchemaError):
-    """The first entry of the log is not a `schema-meta`."""
-
-    code = "schema.not-a-schema"
-
-
-class NotASchemaMessage(SchemaError):
-    """An entry of a schema's log holds a message of another kind."""
-
-    code = "schema.not-a-schema-message"
-
-
-class UnknownType(SchemaError):
-    """A field is given a type that does not exist."""
-
-    code = "schema.unknown-type"
-
-
-class FieldExists(SchemaError):
-    """A migration creates a field that exists already; names differing only in case are the same here."""
-
-    code = "schema.field-exists"
-
-
-class NoSuchField(SchemaError):
-    """A migration updates or removes a field that does not exist."""
-
-    code = "schema.no-such-field"
-
-
-class TooManyFields(SchemaError):
-    """The schema would have more than 256 fields."""
-
-    code = "schema.too-many-fields"
-
-
-class BadDefault(SchemaError):
-    """A default does not fit the type or validation of its own field."""
-
-    code = "schema.bad-default"
-
-
-class BadPattern(SchemaError):
-    """A validation is not a pattern that RE2 supports."""
-
+class BadPattern(SingleCode, SchemaError):
     code = "schema.bad-pattern"
 
 
-class TooManyPatterns(SchemaError):
-    """The patterns of a version are too many, or too many of them are large, or they have too many Unicode classes."""
-
+class TooManyPatterns(SingleCode, SchemaError):
     code = "schema.too-many-patterns"
-
-
-class ValidationNotAllowed(SchemaError):
-    """A validation is given to a field that is neither varchar nor text nor an array of them."""
-
-    code = "schema.validation-not-allowed"
-
-
-class RelationOnly(SchemaError):
-    """`schema` or `cascade` is given to a field that is no relation."""
-
-    code = "schema.relation-only"
-
-
-class BadRevertTarget(SchemaError):
-    """A revert names its own or a later version."""
-
-    code = "schema.bad-revert-target"
-
-
-# instance.*
 
 
 class InstanceError(InkgroveError):
     """An instance message against its schema; the same codes are outcomes of messages."""
 
-    code = "instance"
-
-
-class UnknownField(InstanceError):
-    """The version that the message names has no such field."""
-
-    code = "instance.unknown-field"
-
-
-class WrongType(InstanceError):
-    """A value does not fit the type of its field."""
-
-    code = "instance.wrong-type"
-
-
-class FailedValidation(InstanceError):
-    """A value does not match the pattern of its field."""
-
-    code = "instance.failed-validation"
-
-
-# proof.*
+    codes = (
+        ErrorCode(
+            "instance.unknown-field",
+            422,
+            "The version that the message names has no such field.",
+            "`inkgrove schema show` lists the fields of each version.",
+        ),
+        ErrorCode("instance.wrong-type", 422, "A value does not fit the type of its field."),
+        ErrorCode("instance.failed-validation", 422, "A value does not match the pattern of its field."),
+    )
 
 
 class ProofError(InkgroveError):
     """The proof of an instance."""
 
-    code = "proof"
-
-
-class ProofForm(ProofError):
-    """The file is no proof, or not written in the one form that a proof has."""
-
-    code = "proof.bad-form"
-
-
-class ProofIncomplete(ProofError):
-    """The proof does not hold the entries of one log with at least one payload."""
-
-    code = "proof.incomplete"
-
-
-class ProofOfOther(ProofError):
-    """The proof holds something that is not of the instance it names."""
-
-    code = "proof.of-other"
-
-
-# store.*
+    codes = (
+        ErrorCode("proof.bad-form", 422, "The file is no proof, or not written in the one form that a proof has."),
+        ErrorCode("proof.incomplete", 422, "The proof does not hold the entries of one log with at least one payload."),
+        ErrorCode("proof.of-other", 422, "The proof holds something that is not of the instance it names."),
+    )
 
 
 class StoreError(InkgroveError):
     """The database behind a store."""
 
-    code = "store"
-    is_internal = True
+    codes = (
+        ErrorCode(
+            "store.too-new",
+            503,
+            "The store was written by a newer version of Inkgrove than this one.",
+            "Install the version of Inkgrove that wrote the store, or a newer one.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "store.not-found",
+            503,
+            "There is no store at this place, and what was asked makes none; check `--home`, `--store` or the option.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "store.unavailable",
+            503,
+            "The database cannot be reached, read or written; nothing of the call was stored.",
+            "Ask again later; `inkgrove doctor` tells the operator what is wrong.",
+            is_internal=True,
+        ),
+    )
 
 
-class StoreTooNew(StoreError):
-    """The store was written by a newer version of Inkgrove than this one."""
-
-    code = "store.too-new"
-
-
-class NoStore(StoreError):
-    """There is no store at this place, and what was asked makes none; check `--home`, `--store` or the option."""
-
+class NoStore(SingleCode, StoreError):
     code = "store.not-found"
 
 
-class StoreUnavailable(StoreError):
-    """The database cannot be reached, read or written; nothing of the call was stored."""
-
+class StoreUnavailable(SingleCode, StoreError):
     code = "store.unavailable"
-
-
-# pipeline.*
 
 
 class PipelineError(InkgroveError):
     """Spark, and what it works on."""
 
-    code = "pipeline"
-    is_internal = True
+    codes = (
+        ErrorCode(
+            "pipeline.no-java",
+            422,
+            "Spark needs Java 17 or newer.",
+            "Install Java 17, or set `JAVA_HOME`.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "pipeline.spark-failed",
+            422,
+            "A Spark job ended with an error; nothing of its batch was written.",
+            "The message says where Spark's logs are; run the command again.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "pipeline.bad-archive",
+            422,
+            "An archive is not Parquet with the binary columns `entry` and `payload`, or is damaged.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "pipeline.already-running",
+            422,
+            "Another process does the same work on this store already; wait for it or end it.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "pipeline.not-registered",
+            422,
+            "The schema is not on the list of those to materialise.",
+            "Put it on the list with `inkgrove materialise`.",
+            is_internal=True,
+        ),
+    )
 
 
-class NoJava(PipelineError):
-    """Spark needs Java 17 or newer."""
-
-    code = "pipeline.no-java"
-
-
-class SparkFailed(PipelineError):
-    """A Spark job ended with an error; nothing of its batch was written."""
-
-    code = "pipeline.spark-failed"
-
-
-class BadArchive(PipelineError):
-    """An archive is not Parquet with the binary columns `entry` and `payload`, or is damaged."""
-
-    code = "pipeline.bad-archive"
-
-
-class AlreadyRunning(PipelineError):
-    """Another process does the same work on this store already; wait for it or end it."""
-
+class AlreadyRunning(SingleCode, PipelineError):
     code = "pipeline.already-running"
-
-
-class NotRegistered(PipelineError):
-    """The schema is not on the list of those to materialise."""
-
-    code = "pipeline.not-registered"
-
-
-# settings.*
 
 
 class SettingsError(InkgroveError):
     """What is set by file, environment or flag."""
 
-    code = "settings"
-    is_internal = True
-
-
-class UnknownSetting(SettingsError):
-    """There is no setting of that name; the message has the nearest one."""
-
-    code = "settings.unknown"
-
-
-class InvalidSetting(SettingsError):
-    """A setting has a value of the wrong type or out of range, or the file is not TOML."""
-
-    code = "settings.invalid"
-
-
-# rot.*
+    codes = (
+        ErrorCode(
+            "settings.unknown",
+            422,
+            "There is no setting of that name; the message has the nearest one.",
+            "`inkgrove settings` lists all of them.",
+            is_internal=True,
+        ),
+        ErrorCode(
+            "settings.invalid",
+            422,
+            "A setting has a value of the wrong type or out of range, or the file is not TOML.",
+            "See [settings](settings.md) for the type and range.",
+            is_internal=True,
+        ),
+    )
 
 
 class RotError(InkgroveError):
     """Data rot: what is kept of other people's data, and what goes."""
 
-    code = "rot"
+    codes = (
+        ErrorCode(
+            "rot.bad-policy",
+            422,
+            "The policy names a fungus, a guard, a schema, an identity or a limit that does not exist.",
+        ),
+        ErrorCode("rot.no-such-copy", 404, "The instance is no foreign copy that this node knows of."),
+        ErrorCode("rot.not-rotted", 409, "The copy is whole: there is nothing to fetch."),
+    )
 
 
-class BadPolicy(RotError):
-    """The policy names a fungus, a guard, a schema, an identity or a limit that does not exist."""
-
-    code = "rot.bad-policy"
-
-
-class NoSuchCopy(RotError):
-    """The instance is no foreign copy that this node knows of."""
-
+class NoSuchCopy(SingleCode, RotError):
     code = "rot.no-such-copy"
-
-
-class NotRotted(RotError):
-    """The copy is whole: there is nothing to fetch."""
-
-    code = "rot.not-rotted"
-
-
-# input.*
 
 
 class InputError(InkgroveError):
     """Files and arguments given to a command."""
 
-    code = "input"
+    codes = (
+        ErrorCode("input.bad-hex", 422, "The text is not hex."),
+        ErrorCode("input.bad-line", 422, "A line is not a JSON object with `entry` and `payload` in hex."),
+        ErrorCode("input.unreadable-file", 422, "A file cannot be read or written."),
+        ErrorCode("input.usage", 422, "The command was called with arguments that do not fit."),
+        ErrorCode(
+            "input.unknown-schema", 404, "No schema of that name is here, or several are.", "Name it as `AUTHOR/LOG`."
+        ),
+        ErrorCode("input.unknown-version", 422, "The schema has no such version yet."),
+        ErrorCode(
+            "input.bad-filter",
+            400,
+            "A filter or sort names no field of the view, or a value that its type does not have.",
+        ),
+        ErrorCode(
+            "input.query-too-expensive",
+            422,
+            "What is asked of a view takes more of the processor than whoever asks may use.",
+            "Ask for fewer rows, or filter by a field that comes first in an index.",
+        ),
+        ErrorCode(
+            "input.too-many-queries",
+            503,
+            "As many expensive queries run on the node as it has room for; try again.",
+            "Ask again after `retry_after` seconds.",
+        ),
+    )
 
 
-class BadHex(InputError):
-    """The text is not hex."""
-
-    code = "input.bad-hex"
-
-
-class BadLine(InputError):
-    """A line is not a JSON object with `entry` and `payload` in hex."""
-
+class BadLine(SingleCode, InputError):
     code = "input.bad-line"
 
 
-class UnreadableFile(InputError):
-    """A file cannot be read or written."""
-
-    code = "input.unreadable-file"
-
-
-class Usage(InputError):
-    """The command was called with arguments that do not fit."""
-
-    code = "input.usage"
-
-
-class UnknownSchema(InputError):
-    """No schema of that name is here, or several are."""
-
-    code = "input.unknown-schema"
-
-
-class UnknownVersion(InputError):
-    """The schema has no such version yet."""
-
-    code = "input.unknown-version"
-
-
-class BadFilter(InputError):
-    """A filter or sort names no field of the view, or a value that its type does not have."""
-
+class BadFilter(SingleCode, InputError):
     code = "input.bad-filter"
 
 
-class QueryTooExpensive(InputError):
-    """What is asked of a view takes more of the processor than whoever asks may use."""
-
+class QueryTooExpensive(SingleCode, InputError):
     code = "input.query-too-expensive"
 
 
-class TooManyQueries(InputError):
-    """As many expensive queries run on the node as it has room for; try again."""
-
+class TooManyQueries(SingleCode, InputError):
     code = "input.too-many-queries"

@@ -7,7 +7,7 @@ for one number are a fork there, whatever arrived first.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from inkgrove.core.errors import NotAFork
+from inkgrove.core.errors import LogError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.lipmaa import lipmaa
@@ -53,9 +53,9 @@ def find_fork(entries: Iterable[SignedEntry]) -> ForkProof | None:
 
 
 def verify_fork_proof(first: SignedEntry, second: SignedEntry) -> ForkProof:
-    """Two signed entries as a proof of a fork, or `NotAFork`."""
+    """Two signed entries as a proof of a fork, or `log.not-a-fork`."""
     logs = {(signed.entry.author, signed.entry.log_id) for signed in (first, second)}
     proof = find_fork((first, second)) if len(logs) == 1 else None
     if proof is None:
-        raise NotAFork("these entries do not contradict each other")
+        raise LogError("log.not-a-fork", "these entries do not contradict each other")
     return proof

@@ -10,7 +10,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from inkgrove.core.errors import BadHashText, HashTruncated, UnknownHash
+from inkgrove.core.errors import BadHashText, HashError
 
 
 class Hash(bytes):
@@ -64,11 +64,13 @@ def decode_hash(data: bytes, start: int = 0) -> tuple[Hash, int]:
     if size is None:
         header = data[start : start + 2]
         if header in (b"", b"\x00"):
-            raise HashTruncated("a hash is missing at the end of the bytes", position=start)
-        raise UnknownHash(f"no hash has the header {header.hex()}; 0040 and 0020 are known", position=start)
+            raise HashError("hash.truncated", "a hash is missing at the end of the bytes", position=start)
+        raise HashError(
+            "hash.unknown", f"no hash has the header {header.hex()}; 0040 and 0020 are known", position=start
+        )
     end = start + size
     if end > len(data):
-        raise HashTruncated("a hash is cut off at the end of the bytes", position=start)
+        raise HashError("hash.truncated", "a hash is cut off at the end of the bytes", position=start)
     return Hash(data[start:end]), end
 
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError
 
-from inkgrove.core.errors import BadKey, BadSignature
+from inkgrove.core.errors import BadSignature, KeysError
 from inkgrove.core.signature_rule import require_strict_rule
 
 KEY_BYTES = 32
@@ -50,7 +50,7 @@ class SecretKey:
     def from_seed(cls, seed: bytes) -> "SecretKey":
         """The key pair of a seed, which must come from a good source of randomness."""
         if len(seed) != KEY_BYTES:
-            raise BadKey(f"a secret key has {KEY_BYTES} bytes, not {len(seed)}")
+            raise KeysError("key.bad-key", f"a secret key has {KEY_BYTES} bytes, not {len(seed)}")
         public, expanded = crypto_sign_seed_keypair(seed)
         return cls(seed, PublicKey(public), expanded)
 
@@ -62,7 +62,7 @@ class SecretKey:
 def public_key(value: bytes) -> PublicKey:
     """Bytes as a public key; only their number is checked, a bad point fails at the first signature."""
     if len(value) != KEY_BYTES:
-        raise BadKey(f"a public key has {KEY_BYTES} bytes, not {len(value)}")
+        raise KeysError("key.bad-key", f"a public key has {KEY_BYTES} bytes, not {len(value)}")
     return PublicKey(value)
 
 
@@ -80,7 +80,7 @@ def _parse_key_hex(text: str) -> bytes:
     try:
         return unhexlify(text)
     except ValueError:
-        raise BadKey("a key is written as 64 hex characters") from None
+        raise KeysError("key.bad-key", "a key is written as 64 hex characters") from None
 
 
 def verify_signature(author: PublicKey, message: bytes, signature: bytes) -> None:

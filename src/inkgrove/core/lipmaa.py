@@ -6,7 +6,7 @@ docs/protocol.md section 2. Near 2^64 the intermediate values need more than 64 
 from bisect import bisect_left
 from functools import lru_cache
 
-from inkgrove.core.errors import VarU64OutOfRange, ZeroSeqNum
+from inkgrove.core.errors import EntryError, VarU64Error
 
 # R(k) = (3^k - 1) / 2 for k = 1, 2, ...: the last is the least above every u64, where the pools of the highest end.
 _REPUNITS: list[int] = [(3**k - 1) // 2 for k in range(1, 43)]
@@ -22,7 +22,7 @@ def least_repunit_at_or_above(n: int) -> int:
 def lipmaa(n: int) -> int:
     """The sequence number that entry `n` links to besides its predecessor; 0 for entry 1.
 
-    Raises `ZeroSeqNum` below 1 and `VarU64OutOfRange` above the pools of all 64-bit numbers.
+    Raises `entry.zero-seq-num` below 1 and `varu64.out-of-range` above the pools of all 64-bit numbers.
     """
     _check_seq_num(n)
     k = bisect_left(_REPUNITS, n)
@@ -44,6 +44,6 @@ def has_lipmaa_link(n: int) -> bool:
 
 def _check_seq_num(n: int) -> None:
     if n < 1:
-        raise ZeroSeqNum(f"sequence numbers start at 1; there is no entry {n}", seq_num=n)
+        raise EntryError("entry.zero-seq-num", f"sequence numbers start at 1; there is no entry {n}", seq_num=n)
     if n > _REPUNITS[-1]:
-        raise VarU64OutOfRange(f"{n} does not fit into 64 bits", value=n)
+        raise VarU64Error("varu64.out-of-range", f"{n} does not fit into 64 bits", value=n)

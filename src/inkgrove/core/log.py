@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from inkgrove.core.errors import (
     AfterEndOfLog,
-    BacklinkMismatch,
+    EntryError,
     Forked,
     InkgroveError,
     InvalidSince,
-    LipmaaMismatch,
-    MissingPredecessor,
+    LogError,
     PayloadHashMismatch,
     PayloadSizeMismatch,
 )
@@ -101,15 +100,19 @@ def _check_held_links(signed: SignedEntry, by_seq_num: dict[int, dict[Hash, Sign
     if before := by_seq_num.get(seq_num - 1):
         linked = before.get(entry.backlink) if entry.backlink else None
         if linked is None:
-            raise BacklinkMismatch(
-                f"the backlink of entry {seq_num} is not the hash of entry {seq_num - 1}", seq_num=seq_num
+            raise EntryError(
+                "entry.backlink-mismatch",
+                f"the backlink of entry {seq_num} is not the hash of entry {seq_num - 1}",
+                seq_num=seq_num,
             )
         if linked.entry.is_end_of_log:
             raise AfterEndOfLog(f"entry {seq_num - 1} ended the log", seq_num=seq_num)
     targets = by_seq_num.get(lipmaa(seq_num)) if entry.lipmaa_link else None
     if targets and entry.lipmaa_link not in targets:
-        raise LipmaaMismatch(
-            f"the lipmaa link of entry {seq_num} is not the hash of entry {lipmaa(seq_num)}", seq_num=seq_num
+        raise EntryError(
+            "entry.lipmaa-mismatch",
+            f"the lipmaa link of entry {seq_num} is not the hash of entry {lipmaa(seq_num)}",
+            seq_num=seq_num,
         )
 
 
@@ -127,7 +130,7 @@ def _verify_path(signed: SignedEntry, verified: dict[int, VerifiedEntry], *, par
     seq_num = signed.entry.seq_num
     before = verified.get(seq_num - 1)
     if seq_num > 1 and before is None and not partial:
-        raise MissingPredecessor(f"entry {seq_num - 1} is missing or not valid", seq_num=seq_num)
+        raise LogError("log.missing-predecessor", f"entry {seq_num - 1} is missing or not valid", seq_num=seq_num)
     return verify_links(signed, backlink=before, lipmaa_link=verified.get(lipmaa(seq_num)))
 
 

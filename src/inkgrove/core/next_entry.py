@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from inkgrove.core.entry import Entry, hash_entry, sign_entry
-from inkgrove.core.errors import LogEnded, MissingLink
+from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.hashing import Flavour, Hash
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
@@ -26,7 +26,7 @@ def next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry
     """The place behind the newest of a log's entries, which are given by sequence number."""
     newest = verified[max(verified)].entry
     if newest.is_end_of_log:
-        raise LogEnded(f"entry {newest.seq_num} ended the log")
+        raise LogError("log.ended", f"entry {newest.seq_num} ended the log")
     seq_num = newest.seq_num + 1
     lipmaa_link = None
     if has_lipmaa_link(seq_num):

@@ -7,7 +7,7 @@ all others refuse, so it must not verify a single one. scripts/ed25519_cases.py 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from inkgrove.core.errors import UnfitLibrary
+from inkgrove.core.errors import KeysError
 
 
 class RuleCase(NamedTuple):
@@ -84,10 +84,11 @@ RULE_CASES: Final = (
 
 
 def require_strict_rule(is_accepted: Callable[[bytes, bytes, bytes], bool]) -> None:
-    """Raise `UnfitLibrary` unless `is_accepted(key, message, signature)` gives the verdict of every case."""
+    """Raise `key.unfit-library` unless `is_accepted(key, message, signature)` gives the verdict of every case."""
     for case in RULE_CASES:
         if is_accepted(case.key, case.message, case.signature) != case.is_accepted:
-            raise UnfitLibrary(
+            raise KeysError(
+                "key.unfit-library",
                 "the installed libsodium does not verify Ed25519 by the strict rule: it"
                 f" {'refuses' if case.is_accepted else 'accepts'} the case {case.name!r}, and would come to other"
                 " verdicts than all other nodes. Install the version of PyNaCl that constraints.txt names.",

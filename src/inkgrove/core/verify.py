@@ -9,16 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inkgrove.core.entry import Entry
-from inkgrove.core.errors import (
-    AfterEndOfLog,
-    BacklinkMismatch,
-    BadSignature,
-    LipmaaMismatch,
-    NoPathToFirst,
-    PayloadHashMismatch,
-    PayloadSizeMismatch,
-    WrongLinkTarget,
-)
+from inkgrove.core.errors import AfterEndOfLog, BadSignature, EntryError, PayloadHashMismatch, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash, hash_like
 from inkgrove.core.keys import bad_signature, verify_signature
 from inkgrove.core.lipmaa import lipmaa
@@ -76,8 +67,10 @@ def verify_links(
     if backlink is not None:
         _check_target("backlink", entry, backlink, seq_num - 1)
         if backlink.hash != entry.backlink:
-            raise BacklinkMismatch(
-                f"the backlink of entry {seq_num} is not the hash of entry {seq_num - 1}", seq_num=seq_num
+            raise EntryError(
+                "entry.backlink-mismatch",
+                f"the backlink of entry {seq_num} is not the hash of entry {seq_num - 1}",
+                seq_num=seq_num,
             )
         if backlink.entry.is_end_of_log:
             raise AfterEndOfLog(f"entry {seq_num - 1} ended the log", seq_num=seq_num)
@@ -86,18 +79,23 @@ def verify_links(
         _check_target("lipmaa link", entry, lipmaa_link, target)
         # Where both links would be the same, only the backlink is written.
         if lipmaa_link.hash != (entry.lipmaa_link or entry.backlink):
-            raise LipmaaMismatch(
-                f"the lipmaa link of entry {seq_num} is not the hash of entry {target}", seq_num=seq_num
+            raise EntryError(
+                "entry.lipmaa-mismatch",
+                f"the lipmaa link of entry {seq_num} is not the hash of entry {target}",
+                seq_num=seq_num,
             )
     if seq_num > 1 and backlink is None and lipmaa_link is None:
-        raise NoPathToFirst(f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num)
+        raise EntryError(
+            "entry.no-path-to-first", f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num
+        )
     return VerifiedEntry(entry, signed.hash)
 
 
 def _check_target(name: str, entry: Entry, target: VerifiedEntry, seq_num: int) -> None:
     found = target.entry
     if (found.author, found.log_id, found.seq_num) != (entry.author, entry.log_id, seq_num):
-        raise WrongLinkTarget(
+        raise EntryError(
+            "entry.wrong-link-target",
             f"the {name} of entry {entry.seq_num} leads to entry {seq_num} of its own log, not to entry"
             f" {found.seq_num} of log {found.log_id} by {found.author.hex()}",
             seq_num=entry.seq_num,

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final, Protocol
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.federation.errors import BadResolve, ForbiddenAddress, Unreachable
+from inkgrove.federation.errors import FederationError, ForbiddenAddress, Unreachable
 from inkgrove.messages.reading import read_host
 
 Address = IPv4Address | IPv6Address
@@ -139,9 +139,14 @@ def parse_resolve(items: Iterable[str]) -> Mapping[str, Target]:
             address = ip_address(host.removeprefix("[").removesuffix("]"))
             target = Target(address, int(port))
         except (InkgroveError, ValueError) as err:
-            raise BadResolve(f"{item[:300]!r} does not read like jane.haiku.ink=127.0.0.1:8751") from err
+            raise FederationError(
+                "federation.bad-resolve", f"{item[:300]!r} does not read like jane.haiku.ink=127.0.0.1:8751"
+            ) from err
         if not address.is_loopback or not 0 < target.port < 65_536:
-            raise BadResolve(f"{item[:300]!r} leads away from this machine, and requests to it are not encrypted")
+            raise FederationError(
+                "federation.bad-resolve",
+                f"{item[:300]!r} leads away from this machine, and requests to it are not encrypted",
+            )
         targets[name] = target
     return targets
 

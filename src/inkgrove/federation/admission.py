@@ -11,12 +11,12 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import BadParcel, InkgroveError
+from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import StrangerSendsTooMuch, UnknownRecipient
+from inkgrove.federation.errors import FederationError
 from inkgrove.messages.delivery import Parcel
 from inkgrove.node.acceptance import Standing, standing_of
-from inkgrove.node.errors import Blocked
+from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import owner_of
 from inkgrove.store.identities import living_among
 
@@ -38,21 +38,23 @@ def refusals_of(
 ) -> Mapping[IdentityId, InkgroveError]:
     """For which recipients a parcel is refused as it is, and why; whoever is left makes it worth verifying.
 
-    Raises `BadParcel` if its entries are of several authors.
+    Raises `parcel.bad` if its entries are of several authors.
     """
     living = living_among(connection, set(parcel.recipients))
     refused: dict[IdentityId, InkgroveError] = {
-        to: UnknownRecipient(f"{to} does not live here") for to in parcel.recipients if to not in living
+        to: FederationError("federation.unknown-recipient", f"{to} does not live here")
+        for to in parcel.recipients
+        if to not in living
     }
     if not living:
         return refused
     author = decode_entry(parcel.entries[0][0]).author
     if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
-        raise BadParcel("the entries of a parcel are of one log")
+        raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
     owner = owner_of(connection, author)
     standings = {to: standing_of(connection, to, via, owner, parcel.instance) for to in living}
     refused |= {
-        to: Blocked("the recipient does not take anything from there")
+        to: DeliveryError("federation.blocked", "the recipient does not take anything from there")
         for to, standing in standings.items()
         if standing is Standing.BLOCKED
     }
@@ -60,5 +62,9 @@ def refusals_of(
         budget.entries -= len(parcel.entries)
         if budget.entries < 0:
             words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
-            refused |= {to: StrangerSendsTooMuch(words) for to in standings if to not in refused}
+            refused |= {
+                to: FederationError("federation.stranger-sends-too-much", words)
+                for to in standings
+                if to not in refused
+            }
     return refused

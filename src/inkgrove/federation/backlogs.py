@@ -10,7 +10,6 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.node.audience import may_receive
-from inkgrove.node.errors import NotFollowing
 from inkgrove.node.held import HeldInstance, find_held
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_follower
@@ -36,7 +35,7 @@ def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     if not is_follower(connection, follower, followee) or lives_here(connection, follower):
         return
     now, most = node.clock(), node.settings.new_follower_posts
-    retry_refused(connection, followee, follower, NotFollowing.code, now)
+    retry_refused(connection, followee, follower, "federation.not-following", now)
     found: list[HeldInstance] = []
     for instance in islice(newest_for_followers(connection, followee, _PATIENCE * most), _PATIENCE * most):
         if len(found) >= most:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import BadBundle
+from inkgrove.core.errors import ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.inbox import receive_by_hand
@@ -16,7 +16,7 @@ from inkgrove.messages.bundle import Bundle, BundledInstance, Item
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.audience import may_pass_on
-from inkgrove.node.errors import NotToBePassedOn, UnknownInstance
+from inkgrove.node.errors import DeliveryError, ViewError
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.node import Node
 from inkgrove.store.ingest import ingest_batch
@@ -35,12 +35,16 @@ def _write(connection: Connection, instances: Sequence[Hash]) -> Bundle:
     for instance in instances:
         held = find_held(connection, instance)
         if held is None:
-            raise UnknownInstance(f"no instance {instance.hex()[:140]} is here")
+            raise ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here")
         if not may_pass_on(held.access):
-            raise NotToBePassedOn(f"the owner of {instance.hex()[:140]} does not let it be passed on")
+            raise DeliveryError(
+                "federation.not-to-be-passed-on", f"the owner of {instance.hex()[:140]} does not let it be passed on"
+            )
         parcel = pack(connection, held, [], after=0, deletions_only=held.is_deleted)
         if parcel is None:
-            raise UnknownInstance(f"{instance.hex()[:140]} has ended, in a branch of its log that does not count")
+            raise ViewError(
+                "view.unknown-instance", f"{instance.hex()[:140]} has ended, in a branch of its log that does not count"
+            )
         written.append(BundledInstance(instance, parcel.entries))
         schemas[held.schema] = None
     return Bundle(written, [item for schema in schemas for item in _schema_log(connection, schema)])
@@ -70,6 +74,6 @@ def _take_schemas(node: Node, items: Sequence[Item]) -> None:
         raise refused.error
     for item in prepared:
         if item.content is None or item.content.kind is None or not item.content.kind.startswith("schema-"):
-            raise BadBundle("among the schemas there is something else")
+            raise ParcelError("parcel.bad-bundle", "among the schemas there is something else")
     if prepared:
         node.database.write(lambda connection: ingest_batch(connection, by_log(prepared), must_be_next=False))

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, make_error
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.next_entry import NextEntry, next_entry
@@ -339,7 +339,7 @@ class Discovery:
         lookups = self._ours if quota is None else self._strangers
         until, failure = lookups.failures.get(fqdn, (0, None))
         if failure is not None and 0 < until - self._node.clock() <= _FAILURE_SECONDS * _SECOND:
-            raise type(failure)(failure.message, **failure.data)
+            raise make_error(failure.code, failure.message, **failure.data)
         task = lookups.under_way.get(fqdn)
         if task is None:
             self._check_room(lookups, fqdn)

@@ -28,7 +28,7 @@ from inkgrove.federation.addresses import (
     keep_allowed,
     parse_resolve,
 )
-from inkgrove.federation.errors import AnswerTooLarge, BadAnswer, BadUrl, PeerTimeout, Redirected, Unreachable
+from inkgrove.federation.errors import AnswerTooLarge, BadAnswer, FederationError, PeerTimeout, Redirected, Unreachable
 from inkgrove.messages.reading import read_host
 from inkgrove.node.settings import NodeSettings
 
@@ -65,15 +65,15 @@ def parse_url(text: str) -> Url:
     """The address of something on another node, strictly."""
     match = _URL.fullmatch(text)
     if match is None:
-        raise BadUrl(f"{text[:200]!r} is no address of a node")
+        raise FederationError("federation.bad-url", f"{text[:200]!r} is no address of a node")
     scheme, host, port, target = match.groups()
     try:
         host = read_host(host.lower(), "host")
     except InkgroveError as err:
-        raise BadUrl(f"{text[:200]!r} does not name a domain") from err
+        raise FederationError("federation.bad-url", f"{text[:200]!r} does not name a domain") from err
     number = int(port) if port else _DEFAULT_PORTS[scheme]
     if not (number in _DEFAULT_PORTS.values() or 1024 <= number <= 65_535):
-        raise BadUrl(f"{text[:200]!r} names a port of other services")
+        raise FederationError("federation.bad-url", f"{text[:200]!r} names a port of other services")
     return Url(scheme, host, number, target or "/")
 
 
@@ -199,7 +199,11 @@ class HttpTransport:
             # Development: this machine, not encrypted. The request itself still names the host it is meant for.
             return httpcore.URL(scheme="http", host=url.host, port=target.port, target=url.target)
         if url.scheme != "https":
-            raise BadUrl(f"http://{url.authority} is not encrypted; nodes are reached by https", host=url.host)
+            raise FederationError(
+                "federation.bad-url",
+                f"http://{url.authority} is not encrypted; nodes are reached by https",
+                host=url.host,
+            )
         return httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
 
     async def _exchange(self, request: Request, url: Url, place: httpcore.URL, most: int) -> Answer:

@@ -8,7 +8,7 @@ from typing import Final
 from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.fork import verify_fork_proof
 from inkgrove.core.verify import verify_signed
-from inkgrove.node.errors import UnknownLog
+from inkgrove.node.errors import ViewError
 from inkgrove.node.node import Node
 from inkgrove.store.reading import LogState
 
@@ -24,7 +24,7 @@ def take_fork_proof(node: Node, first: bytes, second: bytes) -> LogState:
     proof = verify_fork_proof(*signed)
     place = proof.author, proof.log_id
     if node.store.log_state(*place) is None:
-        raise UnknownLog(f"nothing of log {proof.log_id} of {proof.author} is held here")
+        raise ViewError("view.unknown-log", f"nothing of log {proof.log_id} of {proof.author} is held here")
     receipts = node.store.ingest([(item, None) for item in signed])
     log = node.store.log_state(*place)
     assert log is not None

@@ -21,7 +21,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.admission import Budget, refusals_of
-from inkgrove.federation.errors import SenderUnproved, SenderUnreachable
+from inkgrove.federation.errors import FederationError
 from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
@@ -58,7 +58,9 @@ def take_in(
     """
     delivery = decode_delivery(body)
     if delivery.via != sender.id:
-        raise SenderUnproved("the delivery is in the name of another identity than the one that signs it")
+        raise FederationError(
+            "federation.sender-unproved", "the delivery is in the name of another identity than the one that signs it"
+        )
     charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive(node, delivery)
     for receipt in receipts:
@@ -92,12 +94,20 @@ def _look_again(node: Node, sender: KnownIdentity, author: PublicKey) -> None:
             return False  # they have been looked up since
         wait = _LOOK_AGAIN_SECONDS
         if not use_nonce(connection, sender.fqdn, "keys", now=now, expires=now + wait * _SECOND):
-            raise SenderUnreachable("the sender was looked up just now: send it again later", retry_after=wait)
+            raise FederationError(
+                "federation.sender-unreachable",
+                "the sender was looked up just now: send it again later",
+                retry_after=wait,
+            )
         put_known(connection, replace(sender, expires=now))
         return True
 
     if node.database.write(work):
-        raise SenderUnreachable("the author's key is not known to be the sender's: send it again", retry_after=1)
+        raise FederationError(
+            "federation.sender-unreachable",
+            "the author's key is not known to be the sender's: send it again",
+            retry_after=1,
+        )
 
 
 def receive(node: Node, delivery: Delivery, *, is_wanted: bool = False) -> list[Receipt]:

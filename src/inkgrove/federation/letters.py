@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import BadAnswer, NothingHeld
+from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import FORM, MAX_PARCELS, Delivery, Parcel, encode_delivery
-from inkgrove.node.errors import Expired, LivesElsewhere, NotAddressed
+from inkgrove.node.errors import NotAddressed
 from inkgrove.node.held import find_held, pack_part
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_due_to
@@ -55,14 +55,14 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
     for due in dues:
         held = instances[due.instance]
         if held is None or sender is None:
-            settle(connection, due, "given-up", code=NothingHeld.code, now=now)
+            settle(connection, due, "given-up", code="federation.nothing-held", now=now)
         elif not sender.lives_here:  # nobody would believe this node any more that it speaks for them
-            settle(connection, due, "given-up", code=LivesElsewhere.code, now=now)
+            settle(connection, due, "given-up", code="identity.lives-elsewhere", now=now)
         elif held.is_deleted and due.delivered < held.last_seq:
             # The end is told to whoever may have it, and nobody gets anything else any more.
             groups[due.instance, 0, True].append(due)
         elif held.is_expired(now) and not due.delivered:
-            settle(connection, due, "refused", code=Expired.code, now=now)
+            settle(connection, due, "refused", code="federation.expired", now=now)
         elif is_due_to(connection, held, due.via, due.recipient):
             groups[due.instance, due.delivered, False].append(due)
         else:

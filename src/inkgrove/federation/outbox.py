@@ -20,7 +20,7 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.backlogs import queue_backlogs
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import FederationError, NoReceipt
+from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Transport
 from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.letters import Letter, read_receipts, write_letter
@@ -281,7 +281,7 @@ class Outbox:
             for due in letter.dues:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
-                    settle(connection, due, "refused", code=NoReceipt.code, now=now)
+                    settle(connection, due, "refused", code="federation.no-receipt", now=now)
                 elif (
                     receipt["fate"] == "refused"
                     and receipt.get("code") == LacksCreate.code

@@ -10,10 +10,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import EndedBefore, InkgroveError, LacksCreate
+from inkgrove.core.errors import InkgroveError, LacksCreate, ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.federation.errors import UnknownRecipient
+from inkgrove.federation.errors import FederationError
 from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create
@@ -75,7 +75,9 @@ def receive_opened(
         first = opened.messages[0].seq_num
         lock_name(connection, parcel.instance)  # whoever tells its end now finds it here, or is heard here
         if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
-            raise ParcelRefused(EndedBefore("the end of the instance was told before its create came"))
+            raise ParcelRefused(
+                ParcelError("parcel.ended-before", "the end of the instance was told before its create came")
+            )
     for item in opened.messages:
         check_author(connection, opened.author, opened.log_id, item.seq_num)
     owner = owner_of(connection, opened.author)
@@ -85,7 +87,7 @@ def receive_opened(
         hosted = find_identity(connection, recipient)
         # Who has moved away may still accept, by hand or in the box, what came before.
         if hosted is None or not (hosted.lives_here or is_wanted or via is None):
-            unknown = UnknownRecipient(f"{recipient} does not live here")
+            unknown = FederationError("federation.unknown-recipient", f"{recipient} does not live here")
             receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None

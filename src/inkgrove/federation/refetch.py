@@ -9,18 +9,18 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
+from inkgrove.core.errors import NoSuchCopy, ParcelError, RotError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, NotGivenAgain
+from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.receiving import take_parcel
 from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
 from inkgrove.node.acceptance import Arrival, Standing, judge
 from inkgrove.node.audience import mode_of
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import ViewError
 from inkgrove.node.held import find_held, owner_of, pack
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
@@ -54,10 +54,10 @@ def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
         owner = None if held is None else find_identity(connection, owner_of(connection, held.author))
         # What has ended or expired is given to nobody, nor is what is another node's to give by now.
         if held is None or owner is None or not owner.lives_here or held.is_deleted or held.is_expired(node.clock()):
-            raise UnknownInstance(_UNKNOWN)
+            raise ViewError("view.unknown-instance", _UNKNOWN)
         is_public = mode_of(held.access) == "public"
         if not is_public and not is_due_to(connection, held, owner.id, sender.id):
-            raise UnknownInstance(_UNKNOWN)
+            raise ViewError("view.unknown-instance", _UNKNOWN)
         parcel = pack(connection, held, [sender.id], after=0, deletions_only=False)
         assert parcel is not None, "an instance that is held has a create"
         return encode_delivery(Delivery(owner.id, [parcel]))
@@ -84,10 +84,10 @@ def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tu
     if copy is None:
         raise NoSuchCopy("no copy of such an instance was ever here")
     if copy.step in ("full", "no-blobs"):
-        raise NotRotted("the copy is here; its blobs come back when they are read")
+        raise RotError("rot.not-rotted", "the copy is here; its blobs come back when they are read")
     owner = owner_of(connection, copy.author)
     if lives_here(connection, owner):
-        raise NotGivenAgain("its owner, an identity of this node, has let it expire")
+        raise FederationError("federation.not-given-again", "its owner, an identity of this node, has let it expire")
     asker = find_identity(connection, identity)
     assert asker is not None, "who is signed in is hosted here"
     return copy, owner, asker.fqdn
@@ -98,7 +98,9 @@ async def _ask(fetching: Fetching, owner: IdentityId, asker: str, path: str) -> 
     request = await fetching.run_blocking(lambda: signed_call(fetching.node, known, "GET", path, sender=asker))
     answer = await fetching.transport.send(request)
     if answer.status == 404:
-        raise NotGivenAgain(f"the node of {known.fqdn} has it no more, or does not give it to {asker}")
+        raise FederationError(
+            "federation.not-given-again", f"the node of {known.fqdn} has it no more, or does not give it to {asker}"
+        )
     if answer.status != 200:
         raise BadAnswer(f"the node of {known.fqdn} answered with status {answer.status}", status=answer.status)
     return answer
@@ -107,13 +109,13 @@ async def _ask(fetching: Fetching, owner: IdentityId, asker: str, path: str) -> 
 def take_back(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) -> None:
     """Take in what an owner's node answered, for an identity that asked for it and may have it."""
     if len(delivery.parcels) != 1 or delivery.parcels[0].instance != copy.instance:
-        raise BadParcel("the answer is about something else than what was asked for")
+        raise ParcelError("parcel.bad", "the answer is about something else than what was asked for")
     create = node.store.entry(copy.instance)
     opened = open_parcel(delivery.parcels[0], create.entry if create is not None else None)
     if not opened.has_create:
-        raise BadParcel("the answer lacks the create of the instance")
+        raise ParcelError("parcel.bad", "the answer lacks the create of the instance")
     if (expires := opened.expires) is not None and expires.microseconds <= node.clock():
-        raise NotGivenAgain("the instance has expired: nothing of it comes back")
+        raise FederationError("federation.not-given-again", "the instance has expired: nothing of it comes back")
     access = opened.access[1] if opened.access is not None else None
 
     def work(connection: Connection) -> None:

@@ -12,11 +12,11 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, BadMove, FederationError, UnknownRecipient
+from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
 from inkgrove.federation.fetch import Transport
 from inkgrove.federation.requests import release_held
 from inkgrove.messages import cbor
-from inkgrove.node.errors import NotFollowing, RequestBoxFull
+from inkgrove.node.errors import DeliveryError
 from inkgrove.node.node import Node
 from inkgrove.node.relations import Move, move_relation, shown_state, take_answer
 from inkgrove.store.backlogs import Backlog, add_backlog
@@ -134,7 +134,7 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
         raise BadMove("a move has form, to and move")
     mine = IdentityId(to)
     if not node.database.read(lambda connection: lives_here(connection, mine)):
-        raise UnknownRecipient(f"{mine} does not live here")
+        raise FederationError("federation.unknown-recipient", f"{mine} does not live here")
     if name == "accept":
         # Whatever becomes of the move: what waited for their word can be sent now.
         node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))
@@ -144,7 +144,7 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
         state = _move(node, sender.id, mine, _BY_FOLLOWER[name])
         shown = shown_state("following", state) if state is not None else None
         if state == "accepted":  # their node may not have known so far
-            node.database.write(lambda c: retry_refused(c, mine, sender.id, NotFollowing.code, node.clock()))
+            node.database.write(lambda c: retry_refused(c, mine, sender.id, "federation.not-following", node.clock()))
     elif name in _BY_FOLLOWEE:
         shown = _move(node, mine, sender.id, _BY_FOLLOWEE[name])
         if name == "accept":
@@ -157,7 +157,9 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
 def _check_room(connection: Connection, follower: IdentityId, followee: IdentityId) -> None:
     is_new = find_state(connection, follower, followee) is None
     if is_new and count_requested(connection, followee) >= MAX_OPEN_REQUESTS:
-        raise RequestBoxFull("as many wait for an answer as the node keeps: try again later")
+        raise DeliveryError(
+            "federation.request-box-full", "as many wait for an answer as the node keeps: try again later"
+        )
 
 
 def _move(node: Node, follower: IdentityId, followee: IdentityId, move: Move) -> State | None:

@@ -22,7 +22,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.bulk_import import MOST_AT_HAND, ArchiveImporter, BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout, UnknownPeer
+from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
@@ -201,7 +201,7 @@ class Replicator:
         peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
         peer = next((peer for peer in peers if peer.fqdn == fqdn), None)
         if peer is None:
-            raise UnknownPeer(f"{fqdn} is no peer: inkgrove peer add {fqdn}", fqdn=fqdn)
+            raise FederationError("federation.unknown-peer", f"{fqdn} is no peer: inkgrove peer add {fqdn}", fqdn=fqdn)
         try:
             return await self._sync(peer, on_progress)
         except InkgroveError as error:

@@ -10,7 +10,7 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.federation.inbox import receive
 from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.delivery import decode_delivery
-from inkgrove.node.errors import NoSuchRequest, OwnRelation, SenderBlocked, UnknownSender
+from inkgrove.node.errors import DeliveryError, RelationError
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.sending_here import Sent, note_fate, receive_here
@@ -27,18 +27,19 @@ Parcels = dict[int, tuple[Hash, bytes]]
 def take_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> list[Receipt]:
     """Take in what waits of a sender, or the one thing that is named; what comes later waits again.
 
-    Raises `NoSuchRequest` if nothing of the kind waits, `SenderBlocked` if the recipient has blocked the sender.
+    Raises `federation.no-such-request` if nothing of the kind waits, `federation.sender-blocked` if the recipient has
+    blocked the sender.
     """
 
     def find(connection: Connection) -> Parcels:
         parcels = read_requests(connection, recipient, via, instance)
         if parcels and find_state(connection, via, recipient) == "blocked":
-            raise SenderBlocked("you have blocked the sender: lift the block first")
+            raise DeliveryError("federation.sender-blocked", "you have blocked the sender: lift the block first")
         return parcels
 
     parcels = node.database.read(find)
     if not parcels:
-        raise NoSuchRequest("nothing of this sender waits, or not this")
+        raise DeliveryError("federation.no-such-request", "nothing of this sender waits, or not this")
     return _take(node, recipient, via, parcels, is_wanted=True)
 
 
@@ -47,7 +48,7 @@ def forget_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance:
 
     def work(connection: Connection) -> None:
         if not read_requests(connection, recipient, via, instance):
-            raise NoSuchRequest("nothing of this sender waits, or not this")
+            raise DeliveryError("federation.no-such-request", "nothing of this sender waits, or not this")
         remove_requests(connection, recipient, via, instance)
 
     node.database.write(work)
@@ -56,11 +57,11 @@ def forget_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance:
 def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
     """Take in what a sender sends from now on, and what waits of them; they do not follow the recipient by it."""
     if recipient == via:
-        raise OwnRelation("what you send yourself never waits")
+        raise RelationError("relation.own", "what you send yourself never waits")
 
     def work(connection: Connection) -> None:
         if lock_state(connection, via, recipient) == "blocked":
-            raise SenderBlocked("you have blocked them: lift the block first")
+            raise DeliveryError("federation.sender-blocked", "you have blocked them: lift the block first")
         add_sender(connection, recipient, via, node.clock())
 
     node.database.write(work)
@@ -70,7 +71,7 @@ def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Re
 def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
     """Let what a sender sends wait for the recipient's word again."""
     if not node.database.write(lambda connection: remove_sender(connection, recipient, via)):
-        raise UnknownSender("you have not accepted them as a sender")
+        raise DeliveryError("federation.unknown-sender", "you have not accepted them as a sender")
 
 
 def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:

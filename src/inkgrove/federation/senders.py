@@ -14,13 +14,9 @@ from inkgrove.federation.errors import (
     BadRequestSignature,
     FederationError,
     ForbiddenAddress,
-    MisdirectedRequest,
     PeerTimeout,
     QuotaUsedUp,
     Redirected,
-    ReplayedRequest,
-    SenderUnproved,
-    SenderUnreachable,
     Unreachable,
 )
 from inkgrove.federation.fetch import Headers, Request, parse_url
@@ -61,7 +57,7 @@ class Senders:
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
         if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
-            raise MisdirectedRequest(f"{authority[:260]} is not served here")
+            raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
         sender = await self._find(found.sender)
         try:
             check_signature(request, found, sender.node_key)
@@ -75,7 +71,9 @@ class Senders:
         self._sent.use(sender.node_key, found.sender, len(request.body))
         sender = await self._proving(found.sender, self._discovery.keep(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
-            raise ReplayedRequest("this very request has been received before", sender=found.sender)
+            raise FederationError(
+                "federation.replayed-request", "this very request has been received before", sender=found.sender
+            )
         return sender
 
     async def admit_owner(self, request: Request, address: str = "") -> Owner:
@@ -92,7 +90,7 @@ class Senders:
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
         if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
-            raise MisdirectedRequest(f"{authority[:260]} is not served here")
+            raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
         check_signature(request, found, author)
         self._sent.use(author, found.sender, len(request.body))
         owner = Owner(identity_of(author), frozenset({author}))
@@ -101,7 +99,9 @@ class Senders:
             lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))
         )
         if is_held and not await self._run_blocking(lambda: self._is_first(found)):
-            raise ReplayedRequest("this very request has been received before", sender=found.sender)
+            raise FederationError(
+                "federation.replayed-request", "this very request has been received before", sender=found.sender
+            )
         return owner
 
     def charge(self, sender: KnownIdentity, address: str, size: int) -> None:
@@ -124,11 +124,16 @@ class Senders:
         except QuotaUsedUp:
             raise
         except _NO_WORD as err:
-            raise SenderUnreachable(
-                f"the node of {fqdn} cannot be asked for its key: {err.message}", sender=fqdn, retry_after=60
+            raise FederationError(
+                "federation.sender-unreachable",
+                f"the node of {fqdn} cannot be asked for its key: {err.message}",
+                sender=fqdn,
+                retry_after=60,
             ) from err
         except FederationError as err:
-            raise SenderUnproved(f"{fqdn} is not proved: {err.message}", sender=fqdn, reason=err.code) from err
+            raise FederationError(
+                "federation.sender-unproved", f"{fqdn} is not proved: {err.message}", sender=fqdn, reason=err.code
+            ) from err
 
 
 def received_request(method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes) -> Request:

@@ -22,14 +22,7 @@ from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
 from inkgrove.core.errors import BadSignature, InkgroveError
 from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
-from inkgrove.federation.errors import (
-    BadDigest,
-    BadRequestSignature,
-    FutureRequest,
-    SignatureIncomplete,
-    SignatureMissing,
-    StaleRequest,
-)
+from inkgrove.federation.errors import BadRequestSignature, FederationError
 from inkgrove.federation.fetch import Request
 from inkgrove.messages.reading import read_host
 
@@ -97,23 +90,30 @@ def read_signature(request: Request, *, may_be_author: bool = False) -> Signatur
     """
     given = request.header("signature-input")
     if given is None or request.header("signature") is None:
-        raise SignatureMissing("the request is not signed")
+        raise FederationError("federation.signature-missing", "the request is not signed")
     if len(given) > _MAX_FIELD or len(request.header("signature") or "") > _MAX_FIELD:
-        raise SignatureMissing("the signature is longer than any that is needed")
+        raise FederationError("federation.signature-missing", "the signature is longer than any that is needed")
     try:
         members: Any = http_sf.parse(given.encode("ascii"), tltype="dictionary")
         ours = [(covered, parameters) for covered, parameters in members.values() if parameters.get("tag") == TAG]
     except (ValueError, TypeError) as err:
-        raise SignatureMissing("the field Signature-Input cannot be read") from err
+        raise FederationError("federation.signature-missing", "the field Signature-Input cannot be read") from err
     if len(ours) != 1:
-        raise SignatureMissing(f"the request carries {len(ours)} signatures with the tag {TAG}; it needs one")
+        raise FederationError(
+            "federation.signature-missing",
+            f"the request carries {len(ours)} signatures with the tag {TAG}; it needs one",
+        )
     ((covered, parameters),) = ours
     if not isinstance(covered, list):
-        raise SignatureMissing("the field Signature-Input has no list of what is covered")
+        raise FederationError(
+            "federation.signature-missing", "the field Signature-Input has no list of what is covered"
+        )
     names = {name for name, component_parameters in covered if not component_parameters}
     for component in _components_for(request):
         if component not in names:
-            raise SignatureIncomplete(f"the signature does not cover {component}", component=component)
+            raise FederationError(
+                "federation.signature-incomplete", f"the signature does not cover {component}", component=component
+            )
     return _read_parameters(parameters, may_be_author=may_be_author)
 
 
@@ -121,26 +121,34 @@ def _read_parameters(found: dict[str, Any], *, may_be_author: bool) -> Signature
     sender, nonce = found.get("keyid"), found.get("nonce")
     created, expires = found.get("created"), found.get("expires")
     if type(created) is not int or type(expires) is not int:
-        raise SignatureIncomplete("the signature does not say when it was made and when it expires")
+        raise FederationError(
+            "federation.signature-incomplete", "the signature does not say when it was made and when it expires"
+        )
     if type(nonce) is not str or not 16 <= len(nonce) <= 128:
-        raise SignatureIncomplete("the signature has no nonce of 16 to 128 characters")
+        raise FederationError("federation.signature-incomplete", "the signature has no nonce of 16 to 128 characters")
     if may_be_author and type(sender) is str and _AUTHOR.fullmatch(sender) is not None:
         return SignatureInput(sender, created, expires, nonce)
     try:
         return SignatureInput(read_host(sender, "keyid"), created, expires, nonce)
     except InkgroveError as err:
-        raise SignatureIncomplete("the signature does not name its sender as keyid, such as jane.haiku.ink") from err
+        raise FederationError(
+            "federation.signature-incomplete", "the signature does not name its sender as keyid, such as jane.haiku.ink"
+        ) from err
 
 
 def check_times(found: SignatureInput, now: int) -> None:
     """Raise unless the signature is fresh by this node's clock (microseconds)."""
     seconds = now // _SECOND
     if found.created > seconds + MAX_SKEW_SECONDS:
-        raise FutureRequest(f"the signature was made {found.created - seconds} seconds in the future")
+        raise FederationError(
+            "federation.future-request", f"the signature was made {found.created - seconds} seconds in the future"
+        )
     if not found.created < found.expires <= found.created + MAX_LIFETIME_SECONDS:
-        raise StaleRequest(f"a signature lasts at most {MAX_LIFETIME_SECONDS} seconds")
+        raise FederationError("federation.stale-request", f"a signature lasts at most {MAX_LIFETIME_SECONDS} seconds")
     if seconds > found.expires + MAX_SKEW_SECONDS:
-        raise StaleRequest(f"the signature expired {seconds - found.expires} seconds ago")
+        raise FederationError(
+            "federation.stale-request", f"the signature expired {seconds - found.expires} seconds ago"
+        )
 
 
 def check_signature(request: Request, found: SignatureInput, key: PublicKey) -> None:
@@ -154,7 +162,7 @@ def check_signature(request: Request, found: SignatureInput, key: PublicKey) -> 
     try:
         verifier.verify_body(message, results, request.body)
     except InvalidSignature as err:
-        raise BadDigest("the body is not the one that was signed") from err
+        raise FederationError("federation.bad-digest", "the body is not the one that was signed") from err
 
 
 def _components_for(request: Request) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.verify import verify_signed
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, EndlessAnswer, NoSender, PeerTimeout
+from inkgrove.federation.errors import BadAnswer, EndlessAnswer, FederationError, PeerTimeout
 from inkgrove.federation.fetch import Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.messages.replication import (
@@ -124,7 +124,7 @@ def sender_of(node: Node) -> str:
 
     name = node.database.read(work)
     if name is None:
-        raise NoSender("this node hosts no identity, in whose name it could ask others")
+        raise FederationError("federation.no-sender", "this node hosts no identity, in whose name it could ask others")
     return name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inkgrove.core.errors import BadBundle, InkgroveError
+from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import MAX_ENTRIES
@@ -52,15 +52,15 @@ def decode_bundle(data: bytes) -> Bundle:
     try:
         value: Any = cbor.decode(data)
     except InkgroveError as err:
-        raise BadBundle(f"the file is no bundle: {err.message}") from err
+        raise ParcelError("parcel.bad-bundle", f"the file is no bundle: {err.message}") from err
     if type(value) is not dict or value.keys() != {"form", "instances", "schemas"} or value["form"] != FORM:
-        raise BadBundle(f"the file is not of the form {FORM!r}")
+        raise ParcelError("parcel.bad-bundle", f"the file is not of the form {FORM!r}")
     return Bundle([_read_instance(item) for item in _list(value["instances"])], _read_items(value["schemas"]))
 
 
 def _read_instance(value: Any) -> BundledInstance:
     if type(value) is not dict or value.keys() != {"instance", "entries"} or type(value["instance"]) is not bytes:
-        raise BadBundle("an instance comes with its id and its entries")
+        raise ParcelError("parcel.bad-bundle", "an instance comes with its id and its entries")
     return BundledInstance(Hash(value["instance"]), _read_items(value["entries"]))
 
 
@@ -68,12 +68,12 @@ def _read_items(value: Any) -> list[Item]:
     items: list[Item] = []
     for item in _list(value, MAX_ENTRIES):
         if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
-            raise BadBundle("an entry comes as [entry] or [entry, payload]")
+            raise ParcelError("parcel.bad-bundle", "an entry comes as [entry] or [entry, payload]")
         items.append((item[0], item[1] if len(item) == 2 else None))
     return items
 
 
 def _list(value: Any, most: int = MAX_INSTANCES) -> list[Any]:
     if type(value) is not list or len(value) > most:
-        raise BadBundle(f"a list has at most {most} items")
+        raise ParcelError("parcel.bad-bundle", f"a list has at most {most} items")
     return value

@@ -13,26 +13,7 @@ from typing import Any, Final, NoReturn, Union
 
 from cbor2 import CBORDecodeError, CBORDecoder, CBORTag, dumps
 
-from inkgrove.core.errors import (
-    BadTimestamp,
-    CborBadTimestamp,
-    CborBadUtf8,
-    CborBignum,
-    CborDuplicateKey,
-    CborForbiddenTag,
-    CborIndefiniteLength,
-    CborKeyNotText,
-    CborLengthExceedsInput,
-    CborNotFinite,
-    CborNulCharacter,
-    CborReserved,
-    CborSimpleValue,
-    CborTooComplex,
-    CborTooDeep,
-    CborTrailingBytes,
-    CborTruncated,
-    CborUndefined,
-)
+from inkgrove.core.errors import BadTimestamp, CborError
 from inkgrove.core.limits import MAX_CBOR_DEPTH
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp, timestamp_from_seconds
 
@@ -52,7 +33,7 @@ def encode_unchecked(value: Value) -> bytes:
     try:
         return dumps(value, canonical=True, default=_encode_timestamp)
     except UnicodeEncodeError as err:
-        raise CborBadUtf8("a text with a lone surrogate") from err
+        raise CborError("cbor.bad-utf8", "a text with a lone surrogate") from err
 
 
 def _encode_timestamp(encoder: Any, value: object) -> None:
@@ -69,25 +50,25 @@ class _OnlyTimestampTags(dict[int, Callable[[Any, bool], object]]):
 
 
 def _refuse_tag(_value: object, _immutable: bool) -> NoReturn:
-    raise CborForbiddenTag("a tag other than 0 and 1")
+    raise CborError("cbor.forbidden-tag", "a tag other than 0 and 1")
 
 
 def _timestamp_from_text(value: object, _immutable: bool = False) -> Timestamp:
     if type(value) is not str:
-        raise CborBadTimestamp("tag 0 holds a text")
+        raise CborError("cbor.bad-timestamp", "tag 0 holds a text")
     try:
         return parse_timestamp(value)
     except BadTimestamp as err:
-        raise CborBadTimestamp(err.message) from err
+        raise CborError("cbor.bad-timestamp", err.message) from err
 
 
 def _timestamp_from_number(value: object, _immutable: bool = False) -> Timestamp:
     if type(value) is not int and (type(value) is not float or not isfinite(value)):
-        raise CborBadTimestamp("tag 1 holds a number")
+        raise CborError("cbor.bad-timestamp", "tag 1 holds a number")
     try:
         return timestamp_from_seconds(value)
     except BadTimestamp as err:
-        raise CborBadTimestamp(err.message) from err
+        raise CborError("cbor.bad-timestamp", err.message) from err
 
 
 _TIMESTAMP_TAGS = {0: _timestamp_from_text, 1: _timestamp_from_number}
@@ -107,7 +88,7 @@ def decode(data: bytes) -> Value:
     """
     is_large = len(data) > _LARGE
     if is_large and not _has_few_parts(data, _MOST_PARTS + len(data) // _BYTES_PER_PART):
-        raise CborTooComplex(f"{len(data):,} bytes have more parts than they need")
+        raise CborError("cbor.too-complex", f"{len(data):,} bytes have more parts than they need")
     stream = BytesIO(data)
     try:
         value: Value = CBORDecoder(
@@ -129,7 +110,7 @@ def decode(data: bytes) -> Value:
 
 def _find_fault(data: bytes) -> Value:
     if len(data) > _LARGE:  # it takes long to find out which
-        raise CborTooComplex("the bytes are no CBOR of ours")
+        raise CborError("cbor.too-complex", "the bytes are no CBOR of ours")
     return decode_strictly(data)
 
 
@@ -184,7 +165,7 @@ def decode_strictly(data: bytes) -> Value:
     """The same as `decode`, reading the bytes one by one; slower, and exact about what is wrong."""
     value, position = _read(data, 0, 0)
     if position != len(data):
-        raise CborTrailingBytes(f"{len(data) - position} bytes follow the value", position=position)
+        raise CborError("cbor.trailing-bytes", f"{len(data) - position} bytes follow the value", position=position)
     return value
 
 
@@ -196,22 +177,22 @@ _CONSTANTS: dict[int, Value] = {20: False, 21: True, 22: None}
 def _read(data: bytes, position: int, depth: int) -> tuple[Value, int]:
     start = position
     if position >= len(data):
-        raise CborTruncated("a value is missing at the end of the bytes", position=position)
+        raise CborError("cbor.truncated", "a value is missing at the end of the bytes", position=position)
     major, info = data[position] >> 5, data[position] & 31
     position += 1
     if info == 31:
         if _UNSIGNED <= major <= _NEGATIVE or major == _TAG:
-            raise CborReserved("a reserved form", position=start)
-        raise CborIndefiniteLength("an indefinite length or a break", position=start)
+            raise CborError("cbor.reserved", "a reserved form", position=start)
+        raise CborError("cbor.indefinite-length", "an indefinite length or a break", position=start)
     if info > 27:
-        raise CborReserved("a reserved form", position=start)
+        raise CborError("cbor.reserved", "a reserved form", position=start)
     if major == _OTHER:
         return _read_float_or_constant(data, position, info)
     argument = info
     if info > 23:
         end = position + (1 << (info - 24))
         if end > len(data):
-            raise CborTruncated("a number is cut off", position=start)
+            raise CborError("cbor.truncated", "a number is cut off", position=start)
         argument, position = int.from_bytes(data[position:end], "big"), end
     if major == _UNSIGNED:
         return argument, position
@@ -219,23 +200,27 @@ def _read(data: bytes, position: int, depth: int) -> tuple[Value, int]:
         return -1 - argument, position
     if major == _TAG:
         if argument in (2, 3):
-            raise CborBignum("an integer of more than 64 bits", position=start)
+            raise CborError("cbor.bignum", "an integer of more than 64 bits", position=start)
         if argument not in _TIMESTAMP_TAGS:
-            raise CborForbiddenTag(f"tag {argument}; only 0 and 1 are read", position=start, tag=argument)
+            raise CborError(
+                "cbor.forbidden-tag", f"tag {argument}; only 0 and 1 are read", position=start, tag=argument
+            )
         # A tag in a tag holds no timestamp, and a long chain of them must not be followed.
         if position < len(data) and data[position] >> 5 == _TAG:
-            raise CborBadTimestamp("a tag inside a tag", position=position)
+            raise CborError("cbor.bad-timestamp", "a tag inside a tag", position=position)
         content, position = _read(data, position, depth)
         return _TIMESTAMP_TAGS[argument](content), position
     # Each element takes a byte at least and each pair of a map two: a larger claim cannot be true.
     if argument * (2 if major == _MAP else 1) > len(data) - position:
-        raise CborLengthExceedsInput(f"a length of {argument} is claimed, too few bytes remain", position=start)
+        raise CborError(
+            "cbor.length-exceeds-input", f"a length of {argument} is claimed, too few bytes remain", position=start
+        )
     if major == _BYTES:
         return data[position : position + argument], position + argument
     if major == _TEXT:
         return _read_text(data, position, argument), position + argument
     if depth >= MAX_CBOR_DEPTH:
-        raise CborTooDeep(f"nested more than {MAX_CBOR_DEPTH} deep", position=start)
+        raise CborError("cbor.too-deep", f"nested more than {MAX_CBOR_DEPTH} deep", position=start)
     if major == _ARRAY:
         items: list[Value] = []
         for _ in range(argument):
@@ -251,9 +236,11 @@ def _read_map(data: bytes, position: int, pairs: int, depth: int) -> tuple[dict[
         start = position
         key, position = _read(data, position, depth)
         if not isinstance(key, str):
-            raise CborKeyNotText("a map key that is not a text", position=start)
+            raise CborError("cbor.key-not-text", "a map key that is not a text", position=start)
         if key in result:
-            raise CborDuplicateKey(f"the key {key[:60]!r} stands twice in one map", position=start, key=key)
+            raise CborError(
+                "cbor.duplicate-key", f"the key {key[:60]!r} stands twice in one map", position=start, key=key
+            )
         result[key], position = _read(data, position, depth)
     return result, position
 
@@ -262,9 +249,9 @@ def _read_text(data: bytes, position: int, size: int) -> str:
     try:
         text = data[position : position + size].decode("utf-8")
     except UnicodeDecodeError as err:
-        raise CborBadUtf8("a text that is not UTF-8", position=position) from err
+        raise CborError("cbor.bad-utf8", "a text that is not UTF-8", position=position) from err
     if "\0" in text:
-        raise CborNulCharacter("a text with the character U+0000", position=position)
+        raise CborError("cbor.nul-character", "a text with the character U+0000", position=position)
     return text
 
 
@@ -272,13 +259,13 @@ def _read_float_or_constant(data: bytes, position: int, info: int) -> tuple[Valu
     if info in _CONSTANTS:
         return _CONSTANTS[info], position
     if info == 23:
-        raise CborUndefined("the value undefined", position=position - 1)
+        raise CborError("cbor.undefined", "the value undefined", position=position - 1)
     if info not in _FLOATS:
-        raise CborSimpleValue("a simple value other than false, true and null", position=position - 1)
+        raise CborError("cbor.simple-value", "a simple value other than false, true and null", position=position - 1)
     form, size = _FLOATS[info]
     if position + size > len(data):
-        raise CborTruncated("a float is cut off", position=position - 1)
+        raise CborError("cbor.truncated", "a float is cut off", position=position - 1)
     value: float = struct.unpack_from(form, data, position)[0]
     if not isfinite(value):
-        raise CborNotFinite("a float that is NaN or infinite", position=position - 1)
+        raise CborError("cbor.not-finite", "a float that is NaN or infinite", position=position - 1)
     return value, position + size

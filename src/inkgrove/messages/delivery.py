@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
 from inkgrove.core.entry import Entry, decode_entry, hash_entry
-from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate, PayloadTooLarge
+from inkgrove.core.errors import InkgroveError, LacksCreate, MessageError, ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
@@ -118,34 +118,34 @@ def decode_delivery(body: bytes) -> Delivery:
     try:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
-        raise BadParcel(f"the delivery is no CBOR of ours: {err.message}") from err
+        raise ParcelError("parcel.bad", f"the delivery is no CBOR of ours: {err.message}") from err
     if type(value) is not dict or value.keys() != {"form", "via", "parcels"} or value["form"] != FORM:
-        raise BadParcel(f"the delivery is not of the form {FORM!r}")
+        raise ParcelError("parcel.bad", f"the delivery is not of the form {FORM!r}")
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
     return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels])
 
 
 def _read_parcel(value: Any) -> Parcel:
     if type(value) is not dict or value.keys() != {"instance", "recipients", "entries"}:
-        raise BadParcel("a parcel has an instance, recipients and entries")
+        raise ParcelError("parcel.bad", "a parcel has an instance, recipients and entries")
     recipients = [IdentityId(_bytes(item, 32)) for item in _list(value["recipients"], MAX_RECIPIENTS, "recipients")]
     entries = []
     for item in _list(value["entries"], MAX_ENTRIES, "entries"):
         if type(item) is not list or not 1 <= len(item) <= 2:
-            raise BadParcel("an entry comes as [entry] or [entry, payload]")
+            raise ParcelError("parcel.bad", "an entry comes as [entry] or [entry, payload]")
         entries.append((_bytes(item[0]), _bytes(item[1]) if len(item) == 2 else None))
     return Parcel(Hash(_bytes(value["instance"])), tuple(recipients), entries)
 
 
 def _list(value: Any, most: int, what: str) -> list[Any]:
     if type(value) is not list or not 1 <= len(value) <= most:
-        raise BadParcel(f"{what} come as a list of 1 to {most}")
+        raise ParcelError("parcel.bad", f"{what} come as a list of 1 to {most}")
     return value
 
 
 def _bytes(value: Any, length: int | None = None) -> bytes:
     if type(value) is not bytes or (length is not None and len(value) != length):
-        raise BadParcel("a byte string has the wrong type or length")
+        raise ParcelError("parcel.bad", "a byte string has the wrong type or length")
     return value
 
 
@@ -156,23 +156,25 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
     """
     for _, payload in parcel.entries:
         if payload is not None and len(payload) > MAX_PAYLOAD_BYTES:  # not worth to be hashed
-            raise PayloadTooLarge(f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
+            raise MessageError(
+                "message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}"
+            )
     signed = [_verify_unless(held, decode_entry(entry)) for entry, _ in parcel.entries]
     places = {(item.entry.author, item.entry.log_id) for item in signed}
     if len(places) != 1:
-        raise BadParcel("the entries of a parcel are of one log")
+        raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
     ((author, log_id),) = places
     if log_id == 0:
-        raise BadParcel("log 0 is about an identity: it is read from its own node, never sent")
+        raise ParcelError("parcel.bad", "log 0 is about an identity: it is read from its own node, never sent")
     if create is not None and (create.author, create.log_id) != (author, log_id):
-        raise BadParcel("the instance is in another log: only its author says something about it")
+        raise ParcelError("parcel.bad", "the instance is in another log: only its author says something about it")
     seq_nums = [item.entry.seq_num for item in signed]
     if any(earlier >= later for earlier, later in pairwise(seq_nums)):
-        raise BadParcel("the entries of a parcel come in their order, each once")
+        raise ParcelError("parcel.bad", "the entries of a parcel come in their order, each once")
     messages = _read_messages(parcel, signed, create.seq_num if create is not None else None)
     pools = set(union_of_pools([item.seq_num for item in messages]))
     if not pools.issuperset(seq_nums):
-        raise BadParcel("the parcel holds entries that prove nothing about its instance")
+        raise ParcelError("parcel.bad", "the parcel holds entries that prove nothing about its instance")
     return OpenedParcel(parcel, signed, author, log_id, messages)
 
 
@@ -210,17 +212,17 @@ def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: in
         seq_num = item.entry.seq_num
         if isinstance(message, Create):
             if item.hash != parcel.instance:
-                raise BadParcel(f"entry {seq_num} is the create of another instance")
+                raise ParcelError("parcel.bad", f"entry {seq_num} is the create of another instance")
             create_seq = seq_num
         elif not isinstance(message, Update | Delete):
-            raise BadParcel(f"entry {seq_num} is no message of an instance")
+            raise ParcelError("parcel.bad", f"entry {seq_num} is no message of an instance")
         elif create_seq is None:
             raise LacksCreate("the create of the instance is neither held here nor in the parcel: send all of it")
         elif message.instance not in (parcel.instance, create_seq) or seq_num <= create_seq:
-            raise BadParcel(f"entry {seq_num} is no message of the parcel's instance")
+            raise ParcelError("parcel.bad", f"entry {seq_num} is no message of the parcel's instance")
         messages.append(ParcelMessage(seq_num, item.hash, message))
     if not messages:
-        raise BadParcel("the parcel holds no payload")
+        raise ParcelError("parcel.bad", "the parcel holds no payload")
     return messages
 
 

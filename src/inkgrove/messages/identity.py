@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from inkgrove.core.errors import DuplicateField
+from inkgrove.core.errors import MessageError
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.messages.cbor import Value
@@ -73,7 +73,7 @@ def read_identity(message: Map) -> IdentityDocument:
     profile = read_map(message.get("profile", {}), "profile")
     keys = tuple(_read_key(item) for item in read_list(message.get("keys", []), "keys", MAX_ARRAY_ELEMENTS))
     if len({item.key for item in keys}) != len(keys):
-        raise DuplicateField("one key is listed twice", field="keys")
+        raise MessageError("message.duplicate-field", "one key is listed twice", field="keys")
     return IdentityDocument(
         fqdn=read_host(message["fqdn"], "fqdn"),
         endpoint=read_endpoint(message["endpoint"], "endpoint"),
@@ -91,7 +91,7 @@ def _read_key(value: object) -> FurtherKey:
         return FurtherKey(key)
     ends = [_read_end(end) for end in read_list(item["revoked"], "revoked", MAX_ARRAY_ELEMENTS)]
     if len({log_id for log_id, _ in ends}) != len(ends):
-        raise DuplicateField("one log is listed twice", field="revoked")
+        raise MessageError("message.duplicate-field", "one log is listed twice", field="revoked")
     return FurtherKey(key, tuple(ends))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from inkgrove.core.errors import EmptyUpdate, OverLimit
+from inkgrove.core.errors import MessageError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS, MAX_SALT_BYTES
@@ -104,7 +104,7 @@ def read_create(message: Map) -> Create:
 def read_update(message: Map) -> Update:
     check_keys(message, _UPDATE_NEEDS, _UPDATE_KEYS)
     if message.keys().isdisjoint(("fields", "access", "expires")):
-        raise EmptyUpdate("an update needs at least one of fields, access and expires")
+        raise MessageError("message.empty-update", "an update needs at least one of fields, access and expires")
     expires = message.get("expires", UNSET)
     return Update(
         read_schema_version(message["schema"]),
@@ -129,7 +129,7 @@ def _read_salt(value: object) -> bytes:
     if type(value) is not bytes:
         raise bad("salt", "a byte string")
     if len(value) > MAX_SALT_BYTES:
-        raise OverLimit(f"a salt has at most {MAX_SALT_BYTES} bytes", key="salt")
+        raise MessageError("message.over-limit", f"a salt has at most {MAX_SALT_BYTES} bytes", key="salt")
     return value
 
 

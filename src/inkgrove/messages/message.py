@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from inkgrove.core.errors import NotAMap, PayloadTooLarge, UnknownKind
+from inkgrove.core.errors import MessageError
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.messages import cbor
 from inkgrove.messages.cbor import Value
@@ -51,18 +51,20 @@ _READERS: Final[dict[str, Callable[[Map], Message]]] = {
 def decode_message(payload: bytes) -> Message:
     """The message that a payload holds, or the reason why it is malformed."""
     if len(payload) > MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
+        raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return message_from_value(cbor.decode(payload))
 
 
 def message_from_value(value: Value) -> Message:
     """A message from a decoded map, as CBOR or YAML holds it."""
     if type(value) is not dict:
-        raise NotAMap("a message is a map")
+        raise MessageError("message.not-a-map", "a message is a map")
     kind = value.get("kind")
     reader = _READERS.get(kind) if type(kind) is str else None
     if reader is None:
-        raise UnknownKind(f"no kind of message: {kind if isinstance(kind, str) else None!r:.60}")
+        raise MessageError(
+            "message.unknown-kind", f"no kind of message: {kind if isinstance(kind, str) else None!r:.60}"
+        )
     return reader(value)
 
 
@@ -79,5 +81,5 @@ def encode_message(message: Message) -> bytes:
     """The payload of a message; too large a message is refused here as it would be by every reader."""
     payload = cbor.encode(message_to_value(message))
     if len(payload) > MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
+        raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return payload

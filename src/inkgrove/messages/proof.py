@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from inkgrove.core.certificate import union_of_pools
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import ProofForm, ProofIncomplete, ProofOfOther
+from inkgrove.core.errors import ProofError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.log import HeldEntry, verify_log
@@ -83,17 +83,17 @@ def read_proof(data: bytes) -> Proof:
     try:
         value: Any = json.loads(data) if is_json else cbor.decode(data)
     except (ValueError, RecursionError) as err:
-        raise ProofForm("the file is neither JSON nor CBOR") from err
+        raise ProofError("proof.bad-form", "the file is neither JSON nor CBOR") from err
     if not isinstance(value, Mapping) or value.keys() != _KEYS or value["form"] != FORM:
-        raise ProofForm(f"the file is not of the form {FORM!r}")
+        raise ProofError("proof.bad-form", f"the file is not of the form {FORM!r}")
     entries = value["entries"]
     if not isinstance(entries, list) or not all(isinstance(item, list) and 1 <= len(item) <= 2 for item in entries):
-        raise ProofForm("the entries are not a list of [entry] and [entry, payload]")
+        raise ProofError("proof.bad-form", "the entries are not a list of [entry] and [entry, payload]")
     pairs = [[_read_bytes(part, is_json=is_json) for part in item] for item in entries]
     instance = Hash(_read_bytes(value["instance"], is_json=is_json))
     proof = Proof(instance, [(item[0], item[1] if len(item) > 1 else None) for item in pairs])
     if (render_proof(proof) if is_json else encode_proof(proof)) != data:
-        raise ProofForm("the file says the right things in another form than a proof is written in")
+        raise ProofError("proof.bad-form", "the file says the right things in another form than a proof is written in")
     return proof
 
 
@@ -102,10 +102,10 @@ def _read_bytes(value: object, *, is_json: bool) -> bytes:
         try:
             return bytes.fromhex(value)
         except ValueError as err:
-            raise ProofForm("bytes are written in hex") from err
+            raise ProofError("proof.bad-form", "bytes are written in hex") from err
     if not is_json and isinstance(value, bytes):
         return value
-    raise ProofForm("an entry, payload or instance is not a byte string")
+    raise ProofError("proof.bad-form", "an entry, payload or instance is not a byte string")
 
 
 def verify_proof(proof: Proof) -> ProvedInstance:
@@ -114,15 +114,15 @@ def verify_proof(proof: Proof) -> ProvedInstance:
     places = [(item.signed.entry.author, item.signed.entry.log_id) for item in held]
     seq_nums = [item.signed.entry.seq_num for item in held]
     if len(set(places)) != 1:
-        raise ProofIncomplete("the entries of a proof are of exactly one log")
+        raise ProofError("proof.incomplete", "the entries of a proof are of exactly one log")
     if sorted(set(seq_nums)) != seq_nums:
-        raise ProofForm("the entries of a proof come in their order, each once")
+        raise ProofError("proof.bad-form", "the entries of a proof come in their order, each once")
     for verdict in verify_log(held, partial=True).verdicts:
         if not isinstance(verdict, VerifiedEntry):
             raise verdict
     messages = _read_messages(proof.instance, held)
     if not set(seq_nums) <= set(union_of_pools([item.seq_num for item in messages])):
-        raise ProofOfOther("the proof holds entries that prove nothing about the instance")
+        raise ProofError("proof.of-other", "the proof holds entries that prove nothing about the instance")
     author, log_id = places[0]
     return ProvedInstance(proof.instance, author, log_id, messages, seq_nums[-1])
 
@@ -135,10 +135,10 @@ def _read_messages(instance: Hash, held: Sequence[HeldEntry]) -> list[ProvedMess
         seq_num, entry_hash, message = item.signed.entry.seq_num, item.signed.hash, decode_message(item.payload)
         if not messages:
             if not isinstance(message, Create) or entry_hash != instance:
-                raise ProofOfOther("the first entry with a payload is not the create of the instance")
+                raise ProofError("proof.of-other", "the first entry with a payload is not the create of the instance")
         elif not isinstance(message, Update | Delete) or message.instance not in (instance, messages[0].seq_num):
-            raise ProofOfOther(f"entry {seq_num} is no message of the instance")
+            raise ProofError("proof.of-other", f"entry {seq_num} is no message of the instance")
         messages.append(ProvedMessage(seq_num, entry_hash, message))
     if not messages:
-        raise ProofIncomplete("the proof holds no payload")
+        raise ProofError("proof.incomplete", "the proof holds no payload")
     return messages

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from inkgrove.core.errors import (
-    BadName,
-    BadTimestamp,
-    BadValue,
-    DuplicateField,
-    MissingKey,
-    OverLimit,
-    UnknownKey,
-)
+from inkgrove.core.errors import BadTimestamp, BadValue, MessageError
 from inkgrove.core.limits import MAX_NAME_CHARACTERS, MAX_STORED_INTEGER
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
@@ -49,9 +41,9 @@ def check_keys(message: Map, required: frozenset[str], allowed: frozenset[str]) 
     if keys <= allowed and keys >= required:
         return
     if unknown := sorted(keys - allowed):
-        raise UnknownKey(f"the key {unknown[0][:60]!r} does not belong here", key=unknown[0])
+        raise MessageError("message.unknown-key", f"the key {unknown[0][:60]!r} does not belong here", key=unknown[0])
     missing = min(required - keys)
-    raise MissingKey(f"the key {missing!r} is missing", key=missing)
+    raise MessageError("message.missing-key", f"the key {missing!r} is missing", key=missing)
 
 
 def bad(key: str, expected: str) -> BadValue:
@@ -68,7 +60,11 @@ def read_text(value: object, key: str) -> str:
 def read_name(value: object, key: str) -> str:
     name = read_text(value, key)
     if not _NAME.fullmatch(name):
-        raise BadName(f"{name[:80]!r} is not a name: a letter, then at most 62 letters, digits and _", name=name)
+        raise MessageError(
+            "message.bad-name",
+            f"{name[:80]!r} is not a name: a letter, then at most 62 letters, digits and _",
+            name=name,
+        )
     return name
 
 
@@ -129,7 +125,9 @@ def read_list(value: object, key: str, most: int) -> list[Any]:
     if type(value) is not list:
         raise bad(key, "a list")
     if len(value) > most:
-        raise OverLimit(f"{key!r} has {len(value)} elements; at most {most} are allowed", key=key)
+        raise MessageError(
+            "message.over-limit", f"{key!r} has {len(value)} elements; at most {most} are allowed", key=key
+        )
     return value
 
 
@@ -151,7 +149,7 @@ def read_fields(value: object) -> Mapping[str, Value]:
             raise bad("fields", "a list of maps with one key each")
         for name, content in item.items():
             if name in fields:
-                raise DuplicateField(f"the field {name[:60]!r} is named twice", field=name)
+                raise MessageError("message.duplicate-field", f"the field {name[:60]!r} is named twice", field=name)
             fields[name] = content
     return fields
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inkgrove.core.errors import BadReplication, InkgroveError
+from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
@@ -94,7 +94,7 @@ def decode_ask_heights(body: bytes) -> AskHeights:
     value = _decode(body, {"form", "since", "after"})
     since = value["since"]
     if since is not None and (type(since) is not str or len(since) > MAX_POSITION):
-        raise BadReplication("a position is a text that this node gave out")
+        raise ParcelError("parcel.bad-replication", "a position is a text that this node gave out")
     return AskHeights(since, _integer(value["after"]))
 
 
@@ -111,7 +111,7 @@ def decode_wants(body: bytes) -> list[Want]:
     items = _list(_decode(body, {"form", "wants"})["wants"], MAX_LOGS, "wants")
     wants = [_read_want(item) for item in items]
     if sum(len(want.ranges) for want in wants) > MAX_RANGES:
-        raise BadReplication(f"a question has at most {MAX_RANGES} ranges")
+        raise ParcelError("parcel.bad-replication", f"a question has at most {MAX_RANGES} ranges")
     return wants
 
 
@@ -121,7 +121,9 @@ def _read_want(value: Any) -> Want:
     read = [(_integer(first), _integer(last)) for first, last in pairs]
     bounds = [bound for pair in read for bound in pair]
     if bounds != sorted(bounds) or any(first < 1 for first, _ in read):
-        raise BadReplication("ranges come in their order, each with its first and its last place")
+        raise ParcelError(
+            "parcel.bad-replication", "ranges come in their order, each with its first and its last place"
+        )
     return Want(_author(author), _integer(log_id), read, _integer(after))
 
 
@@ -145,12 +147,12 @@ def decode_heights(body: bytes) -> Heights:
         author, log_id, height, offered, proof = _tuple(item, 5)
         pair = [_bytes(part) for part in _list(proof, 2, "entries of a proof")]
         if len(pair) == 1:
-            raise BadReplication("a fork is proved by two entries")
+            raise ParcelError("parcel.bad-replication", "a fork is proved by two entries")
         both = (pair[0], pair[1]) if pair else None
         logs.append(LogHeight(_author(author), _integer(log_id), _integer(height), _integer(offered), both))
     position, following = value["position"], value["next"]
     if type(position) is not str or len(position) > MAX_POSITION:
-        raise BadReplication("a position is a short text")
+        raise ParcelError("parcel.bad-replication", "a position is a short text")
     return Heights(logs, position, _integer(following) if following is not None else None)
 
 
@@ -168,7 +170,7 @@ def decode_entries(body: bytes) -> Entries:
     # Beside each entry there may be those of its pool.
     for item in _list(value["entries"], 100 * MAX_ENTRIES, "entries"):
         if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
-            raise BadReplication("an entry comes as [entry] or [entry, payload]")
+            raise ParcelError("parcel.bad-replication", "an entry comes as [entry] or [entry, payload]")
         entries.append((item[0], item[1] if len(item) == 2 else None))
     if value["next"] is None:
         return Entries(entries, None)
@@ -183,37 +185,37 @@ def _decode(body: bytes, keys: set[str]) -> dict[str, Any]:
     try:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
-        raise BadReplication(f"the bytes are no CBOR of ours: {err.message}") from err
+        raise ParcelError("parcel.bad-replication", f"the bytes are no CBOR of ours: {err.message}") from err
     if type(value) is not dict or value.keys() != keys or value["form"] != FORM:
-        raise BadReplication(f"the bytes are not of the form {FORM!r}")
+        raise ParcelError("parcel.bad-replication", f"the bytes are not of the form {FORM!r}")
     return value
 
 
 def _list(value: Any, most: int, what: str) -> list[Any]:
     if type(value) is not list or len(value) > most:
-        raise BadReplication(f"{what} come as a list of at most {most}")
+        raise ParcelError("parcel.bad-replication", f"{what} come as a list of at most {most}")
     return value
 
 
 def _tuple(value: Any, length: int) -> list[Any]:
     if type(value) is not list or len(value) != length:
-        raise BadReplication(f"a list has not the {length} items that it should have")
+        raise ParcelError("parcel.bad-replication", f"a list has not the {length} items that it should have")
     return value
 
 
 def _integer(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MAX_STORED_INTEGER:
-        raise BadReplication("a number is negative or too large, or no number")
+        raise ParcelError("parcel.bad-replication", "a number is negative or too large, or no number")
     return value
 
 
 def _bytes(value: Any) -> bytes:
     if type(value) is not bytes or len(value) > _MAX_ENTRY_BYTES:
-        raise BadReplication("an entry is a short byte string")
+        raise ParcelError("parcel.bad-replication", "an entry is a short byte string")
     return value
 
 
 def _author(value: Any) -> PublicKey:
     if type(value) is not bytes or len(value) != KEY_BYTES:
-        raise BadReplication(f"an author is a byte string of {KEY_BYTES} bytes")
+        raise ParcelError("parcel.bad-replication", f"an author is a byte string of {KEY_BYTES} bytes")
     return PublicKey(value)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from inkgrove.core.errors import PayloadTooLarge
+from inkgrove.core.errors import MessageError
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_SALT_BYTES, MIN_SALT_BYTES, PADDING_BYTES
 from inkgrove.messages import cbor
 from inkgrove.messages.instance import InstanceMessage, write_instance_message
@@ -49,4 +49,4 @@ def _salt_size(bare: int) -> int:
             if MIN_SALT_BYTES <= size <= MAX_SALT_BYTES and len(_bytes_head(size)) == 1 + head_growth:
                 return size
         room += PADDING_BYTES
-    raise PayloadTooLarge("the message leaves no room for its salt")
+    raise MessageError("message.too-large", "the message leaves no room for its salt")

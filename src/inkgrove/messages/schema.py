@@ -6,7 +6,7 @@ Their form is checked here; whether a migration fits the schema it changes is fo
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from inkgrove.core.errors import DuplicateField, MissingKey, OverLimit, UnknownKey
+from inkgrove.core.errors import MessageError
 from inkgrove.core.limits import MAX_FIELDS, MAX_PATTERN_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId, read_schema_id, write_schema
@@ -96,9 +96,9 @@ def read_schema_migration(message: Map) -> SchemaMigration:
         raise bad("fields", "not empty")
     if len(changes) > 2 * MAX_FIELDS:
         # A migration can at most remove every field and create as many.
-        raise OverLimit(f"a migration changes at most {2 * MAX_FIELDS} fields", key="fields")
+        raise MessageError("message.over-limit", f"a migration changes at most {2 * MAX_FIELDS} fields", key="fields")
     if len({name.lower() for name in changes}) != len(changes):
-        raise DuplicateField("a field is named twice, in different case")
+        raise MessageError("message.duplicate-field", "a field is named twice, in different case")
     return SchemaMigration(tuple(_read_change(name, change) for name, change in changes.items()))
 
 
@@ -111,10 +111,12 @@ def _read_change(name: str, value: object) -> FieldChange:
         raise bad(f"{name} action", "create, update or remove")
     if action == "remove" and len(change) > 1:
         surplus = min(change.keys() - {"action"})
-        raise UnknownKey(f"the removal of {name!r} takes no {surplus!r}", key=surplus)
+        raise MessageError("message.unknown-key", f"the removal of {name!r} takes no {surplus!r}", key=surplus)
     needed = {"create": "type", "update": "default"}.get(action)
     if needed is not None and needed not in change:
-        raise MissingKey(f"to {action} the field {name!r} needs the key {needed!r}", key=needed)
+        raise MessageError(
+            "message.missing-key", f"to {action} the field {name!r} needs the key {needed!r}", key=needed
+        )
     return FieldChange(
         name=name,
         action=action,
@@ -131,7 +133,9 @@ def _read_validation(value: object, name: str) -> str | None:
         return None
     pattern = read_text(value, f"{name} validation")
     if len(pattern.encode()) > MAX_PATTERN_BYTES:
-        raise OverLimit(f"the pattern of {name!r} is longer than {MAX_PATTERN_BYTES} bytes", key="validation")
+        raise MessageError(
+            "message.over-limit", f"the pattern of {name!r} is longer than {MAX_PATTERN_BYTES} bytes", key="validation"
+        )
     return pattern
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from inkgrove.core.errors import BadTimestamp, YamlDuplicateKey, YamlSyntax
+from inkgrove.core.errors import BadTimestamp, YamlError
 from inkgrove.core.limits import MAX_CBOR_DEPTH, MAX_PAYLOAD_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.message import Message, message_from_value, message_to_value
@@ -62,9 +62,11 @@ def _construct_map(loader: _Loader, node: yaml.Node) -> dict[Any, Any]:
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
-            raise YamlSyntax(f"line {key_node.start_mark.line + 1}: a key must be a text, not {key!r}")
+            raise YamlError("yaml.syntax", f"line {key_node.start_mark.line + 1}: a key must be a text, not {key!r}")
         if key in result:
-            raise YamlDuplicateKey(f"line {key_node.start_mark.line + 1}: the key {key!r} stands twice", key=key)
+            raise YamlError(
+                "yaml.duplicate-key", f"line {key_node.start_mark.line + 1}: the key {key!r} stands twice", key=key
+            )
         result[key] = loader.construct_object(value_node, deep=True)
     return result
 
@@ -75,8 +77,8 @@ def _scalar(loader: _Loader, node: yaml.Node) -> str:
     return str(loader.construct_scalar(node))
 
 
-def _at(node: yaml.Node, problem: str) -> YamlSyntax:
-    return YamlSyntax(f"line {node.start_mark.line + 1}: {problem}")
+def _at(node: yaml.Node, problem: str) -> YamlError:
+    return YamlError("yaml.syntax", f"line {node.start_mark.line + 1}: {problem}")
 
 
 def _construct_boolean(loader: _Loader, node: yaml.Node) -> bool:
@@ -166,14 +168,14 @@ def parse_messages(text: str) -> list[Message]:
     """Every message of a YAML text, one at least; documents are separated by `---`."""
     values = parse_values(text)
     if not values:
-        raise YamlSyntax("there is no message in the text")
+        raise YamlError("yaml.syntax", "there is no message in the text")
     return [message_from_value(value) for value in values]
 
 
 def parse_values(text: str) -> list[Value]:
     """Every document of a YAML text as a plain value."""
     if len(text) > 2 * MAX_PAYLOAD_BYTES:
-        raise YamlSyntax(f"a file of messages has at most {2 * MAX_PAYLOAD_BYTES} characters")
+        raise YamlError("yaml.syntax", f"a file of messages has at most {2 * MAX_PAYLOAD_BYTES} characters")
     try:
         _refuse_aliases_and_depth(text)
         return [value for value in yaml.load_all(text, Loader=_Loader) if value is not None]
@@ -181,9 +183,9 @@ def parse_values(text: str) -> list[Value]:
         mark = getattr(err, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         problem = str(getattr(err, "problem", None) or err).splitlines()[0]
-        raise YamlSyntax(f"{where}{problem}") from err
+        raise YamlError("yaml.syntax", f"{where}{problem}") from err
     except (ValueError, OverflowError) as err:
-        raise YamlSyntax("an escape in the text is no character") from err
+        raise YamlError("yaml.syntax", "an escape in the text is no character") from err
 
 
 def _refuse_aliases_and_depth(text: str) -> None:
@@ -192,13 +194,13 @@ def _refuse_aliases_and_depth(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent):
-            raise YamlSyntax(f"line {line}: aliases are not part of messages")
+            raise YamlError("yaml.syntax", f"line {line}: aliases are not part of messages")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_CBOR_DEPTH:
-            raise YamlSyntax(f"line {line}: nested more than {MAX_CBOR_DEPTH} deep")
+            raise YamlError("yaml.syntax", f"line {line}: nested more than {MAX_CBOR_DEPTH} deep")
 
 
 def render_messages(messages: Iterable[Message]) -> str:

@@ -15,7 +15,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import mode_of
-from inkgrove.node.errors import Blocked, DeliveryError, NotAddressed, NotFollowing, NotToBePassedOn
+from inkgrove.node.errors import DeliveryError, NotAddressed
 from inkgrove.node.sending import was_sent
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.federation_tables import accepted_senders, deliveries
@@ -59,16 +59,22 @@ def judge(
     """Whether a recipient, who follows the owner or does not, takes a parcel, and why not if they refuse it."""
     mode = mode_of(arrival.access)
     if standing is Standing.BLOCKED:
-        return Fate.REFUSED, Blocked("the recipient does not take anything from there")
+        return Fate.REFUSED, DeliveryError("federation.blocked", "the recipient does not take anything from there")
     if mode == "self" and not arrival.is_deletion:
-        return Fate.REFUSED, NotToBePassedOn("the owner keeps this instance to themselves")
+        return Fate.REFUSED, DeliveryError(
+            "federation.not-to-be-passed-on", "the owner keeps this instance to themselves"
+        )
     if mode == "closed" and not arrival.is_deletion:
         if not arrival.is_from_owner:
-            return Fate.REFUSED, NotToBePassedOn("the instance is closed: only the owner's node sends it")
+            return Fate.REFUSED, DeliveryError(
+                "federation.not-to-be-passed-on", "the instance is closed: only the owner's node sends it"
+            )
         if arrival.access is None or recipient not in arrival.access.to:
             return Fate.REFUSED, NotAddressed("the instance is closed and not addressed to the recipient")
     if mode == "relations" and not (is_follower or arrival.is_deletion):
-        return Fate.REFUSED, NotFollowing("the instance is for those who follow its owner, and the recipient does not")
+        return Fate.REFUSED, DeliveryError(
+            "federation.not-following", "the instance is for those who follow its owner, and the recipient does not"
+        )
     return (Fate.ACCEPTED if standing is Standing.KNOWN else Fate.HELD), None
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from inkgrove.core.errors import BadSignature
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of, verify_signature
 from inkgrove.messages.identity import IdentityDocument, adoption_claim
-from inkgrove.node.errors import UnprovedKey
+from inkgrove.node.errors import IdentityError
 from inkgrove.node.node import Node
 from inkgrove.store.peers import use_nonce
 
@@ -46,23 +46,27 @@ def new_challenge(node: Node, key: PublicKey) -> Challenge:
 def check_key_proof(
     node: Node, author: PublicKey, document: IdentityDocument, entry: bytes, proof: KeyProof | None
 ) -> None:
-    """Raise `UnprovedKey` unless the first key has signed a fresh challenge for this entry; uses the challenge up."""
+    """Raise `identity.unproved` unless the first key has signed a fresh challenge for this entry; uses the challenge
+    up.
+    """
     if proof is None:
-        raise UnprovedKey(f"whoever brings an identity proves that they hold its key: {_ADVICE}")
+        raise IdentityError("identity.unproved", f"whoever brings an identity proves that they hold its key: {_ADVICE}")
     identity, now = identity_of(author), node.clock()
     expires = _read_challenge(node, proof.challenge, identity)
     if expires is None or not now < expires <= now + CHALLENGE_SECONDS * _SECOND:
-        raise UnprovedKey(f"the challenge is not one of this node for this identity, or has expired: {_ADVICE}")
+        raise IdentityError(
+            "identity.unproved", f"the challenge is not one of this node for this identity, or has expired: {_ADVICE}"
+        )
     claim = adoption_claim(identity, document.fqdn, document.endpoint, entry, proof.challenge)
     try:
         verify_signature(author, claim, proof.signature)
     except BadSignature as err:
-        raise UnprovedKey(f"the signature of the challenge does not hold: {_ADVICE}") from err
+        raise IdentityError("identity.unproved", f"the signature of the challenge does not hold: {_ADVICE}") from err
     is_first = node.database.write(
         lambda connection: use_nonce(connection, f"{_KIND} {identity}", proof.challenge, now=now, expires=expires)
     )
     if not is_first:
-        raise UnprovedKey(f"the challenge was used before: {_ADVICE}")
+        raise IdentityError("identity.unproved", f"the challenge was used before: {_ADVICE}")
 
 
 def _read_challenge(node: Node, text: str, identity: IdentityId) -> int | None:

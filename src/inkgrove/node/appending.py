@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from inkgrove.core.entry import Entry
-from inkgrove.core.errors import LogEnded, MissingLink, StaleEntry
+from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
 from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
@@ -22,7 +22,7 @@ from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.blobs import note_references
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import ForeignAuthor, LivesElsewhere, NoKeyHere, RevokedKey, UnknownSchemaLog
+from inkgrove.node.errors import IdentityError, PublishError
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, newest_document
 from inkgrove.node.instance_states import InstanceState, read_states
 from inkgrove.node.node import Node
@@ -116,7 +116,7 @@ class Appender:
         """A key that the identity may publish with."""
         key = self.keys.get(author)
         if key is None or key.identity != identity:
-            raise ForeignAuthor(f"{author} is no key of the identity that asks", author=author)
+            raise PublishError("publish.foreign-author", f"{author} is no key of the identity that asks", author=author)
         self.require_home(identity)
         if not key.is_first:
             self.require_listed(author, identity)
@@ -125,7 +125,10 @@ class Appender:
     def require_home(self, identity: IdentityId) -> None:
         """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
-            raise LivesElsewhere("you have moved to another node: publish there; here you can read, and export")
+            raise IdentityError(
+                "identity.lives-elsewhere",
+                "you have moved to another node: publish there; here you can read, and export",
+            )
 
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
         """A further key counts while the identity's document lists it."""
@@ -133,9 +136,11 @@ class Appender:
         document = self.document_of(identity)
         listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
         if listed is None:
-            raise ForeignAuthor(f"the identity's document does not list the key {author}", author=author)
+            raise PublishError(
+                "publish.foreign-author", f"the identity's document does not list the key {author}", author=author
+            )
         if listed.revoked is not None:
-            raise RevokedKey(f"the identity has revoked the key {author}", author=author)
+            raise PublishError("publish.revoked-key", f"the identity has revoked the key {author}", author=author)
 
     def document_of(self, identity: IdentityId) -> IdentityDocument | None:
         """The newest document of an identity that publishes here."""
@@ -149,14 +154,19 @@ class Appender:
         for key in own:
             if key.sealed is not None:
                 return self.require_key(key.author, identity)
-        raise NoKeyHere("this node keeps no key of the identity: sign on the client and POST /entries")
+        raise IdentityError(
+            "identity.no-key-here", "this node keeps no key of the identity: sign on the client and POST /entries"
+        )
 
     def _secret(self, author: PublicKey) -> SecretKey:
         secret = self._secrets.get(author)
         if secret is None:
             sealed = self.keys[author].sealed
             if sealed is None:
-                raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
+                raise IdentityError(
+                    "identity.no-key-here",
+                    f"this node does not keep the key {author}: sign on the client and POST /entries",
+                )
             secret = self._secrets[author] = self.node.vault.open(sealed)
         return secret
 
@@ -216,7 +226,7 @@ class Appender:
     def next_place(self, end: LogEnd) -> NextEntry:
         """What the next entry of a log must carry."""
         if end.is_ended:
-            raise LogEnded(f"entry {end.height} ended the log")
+            raise LogError("log.ended", f"entry {end.height} ended the log")
         seq_num = end.height + 1
         if seq_num == 1:
             return NextEntry(end.author, end.log_id, 1, None, None, end.flavour)
@@ -249,7 +259,7 @@ class Appender:
         links = entry.lipmaa_link, entry.backlink
         if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
-            raise StaleEntry(text, next=place)
+            raise LogError("log.stale", text, next=place)
 
     def take(self, caller: Caller, end: LogEnd, item: Prepared, message: Message) -> None:
         """Take an entry of the caller that is the next of its log; raises before anything is taken."""
@@ -339,7 +349,7 @@ class Appender:
         """The same; raises if no version of the schema is known."""
         definition = self.definition(schema_id)
         if not definition.version:
-            raise UnknownSchemaLog(f"no schema is held at {schema_id}", schema=str(schema_id))
+            raise PublishError("publish.unknown-schema", f"no schema is held at {schema_id}", schema=str(schema_id))
         return definition
 
     def instance(self, instance: Hash) -> InstanceState | None:

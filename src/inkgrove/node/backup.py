@@ -20,7 +20,7 @@ from sqlalchemy import Connection, delete, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.errors import BackupExists, BadBackup
+from inkgrove.node.errors import BackupError
 from inkgrove.node.receivers import READERS, RECEIVERS
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.database import FILE_NAME, Database, parse_place
@@ -76,7 +76,7 @@ def write_backup(
 ) -> Manifest:
     """Write a backup to a directory that does not exist yet, and check it; `vault_key`: the file to put into it."""
     if target.exists():
-        raise BackupExists(f"{target} is there already: name a directory that is not")
+        raise BackupError("backup.exists", f"{target} is there already: name a directory that is not")
     make_directory(target.parent)
     draft = target.with_name(f".{target.name}.{token_hex(8)}")
     draft.mkdir(mode=0o700)
@@ -143,7 +143,9 @@ def _copy_blobs(snapshot: Path, source: BlobFiles, target: BlobFiles, on_progres
             missing += 1
         else:
             if digest_of(path)[1] != content.hex()[4:]:
-                raise BadBackup(f"the blob {content.hex()} has other bytes than its name says: look at the disk")
+                raise BackupError(
+                    "backup.damaged", f"the blob {content.hex()} has other bytes than its name says: look at the disk"
+                )
         on_progress("copying blobs", number + 1, len(named))
     return missing
 
@@ -171,40 +173,49 @@ def digest_of(path: Path) -> tuple[int, str]:
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """What a backup says of itself; raises `BadBackup` if it is none."""
+    """What a backup says of itself; raises `backup.damaged` if it is none."""
     try:
         value: Any = json.loads((backup / MANIFEST).read_bytes())
         if value["form"] != FORM:
-            raise BadBackup(f"{backup} is of the form {str(value['form'])[:60]!r}, and this version knows {FORM!r}")
+            raise BackupError(
+                "backup.damaged",
+                f"{backup} is of the form {str(value['form'])[:60]!r}, and this version knows {FORM!r}",
+            )
         files = {str(name): (int(size), str(digest)) for name, (size, digest) in value["files"].items()}
         rows = {str(name): int(count) for name, count in value["rows"].items()}
         facts = int(value["created"]), str(value["store"]), str(value["revision"])
         manifest = Manifest(*facts, files, rows, int(value["missing_blobs"]))
     except OSError as err:
-        raise BadBackup(f"{backup} is no backup: {MANIFEST} cannot be read ({err.strerror})") from err
+        raise BackupError(
+            "backup.damaged", f"{backup} is no backup: {MANIFEST} cannot be read ({err.strerror})"
+        ) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        raise BadBackup(f"{backup / MANIFEST} cannot be read") from err
+        raise BackupError("backup.damaged", f"{backup / MANIFEST} cannot be read") from err
     for name in files:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or FILE_NAME not in files:
-            raise BadBackup(f"{backup / MANIFEST} names a file that belongs to no backup: {name[:80]!r}")
+            raise BackupError(
+                "backup.damaged", f"{backup / MANIFEST} names a file that belongs to no backup: {name[:80]!r}"
+            )
     return manifest
 
 
 def check_backup(backup: Path, on_progress: OnProgress = lambda _what, _done, _total: None) -> Manifest:
-    """Read every file of a backup and compare it with the manifest; raises `BadBackup` if one is not as it was."""
+    """Read every file of a backup and compare it with the manifest; raises `backup.damaged` if one is not as it was."""
     manifest = read_manifest(backup)
     for number, (name, expected) in enumerate(manifest.files.items()):
         try:
             found = digest_of(backup / name)
         except OSError as err:
-            raise BadBackup(f"{backup / name} cannot be read ({err.strerror}): take another backup") from err
+            raise BackupError(
+                "backup.damaged", f"{backup / name} cannot be read ({err.strerror}): take another backup"
+            ) from err
         if found != expected:
-            raise BadBackup(f"{backup / name} is not as it was written: take another backup")
+            raise BackupError("backup.damaged", f"{backup / name} is not as it was written: take another backup")
         on_progress("reading the backup", number + 1, len(manifest.files))
     rows = check_snapshot(backup / FILE_NAME)
     if rows != manifest.rows:
-        raise BadBackup(f"the database in {backup} has other rows than its manifest says")
+        raise BackupError("backup.damaged", f"the database in {backup} has other rows than its manifest says")
     return manifest
 
 

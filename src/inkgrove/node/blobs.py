@@ -17,7 +17,7 @@ from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import InstanceMessage
 from inkgrove.node.caller import Caller, SchemaScope
-from inkgrove.node.errors import BlobTooLarge, OutOfScope, SignInRequired, UnknownBlob
+from inkgrove.node.errors import BlobError, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node
 from inkgrove.node.quotas import spend_blob
 from inkgrove.store.accesses import DOWNLOAD, UPLOAD
@@ -74,7 +74,7 @@ class Upload:
         """Add bytes; refused before they are written if they are too many."""
         limit = self._node.settings.max_blob_bytes
         if self._draft.size + len(data) > limit:
-            raise BlobTooLarge(f"a blob has at most {limit:,} bytes here", limit=limit)
+            raise BlobError("blob.too-large", f"a blob has at most {limit:,} bytes here", limit=limit)
         self._node.disk.require()
         self._draft.write(data)
 

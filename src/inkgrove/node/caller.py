@@ -12,7 +12,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, parse_public_key
 from inkgrove.messages.ids import SchemaId
-from inkgrove.node.errors import BadRequest, NotAllowed, OutOfScope, SignInRequired
+from inkgrove.node.errors import AuthError, OutOfScope, RequestError, SignInRequired
 
 Action = Literal["read", "create", "update", "delete"]
 ACTIONS: Final[dict[str, Action]] = {action: action for action in get_args(Action)}
@@ -44,7 +44,9 @@ def parse_scope(text: str) -> Scope:
             return SchemaScope(SchemaId(parse_public_key(author), int(log_id)), ACTIONS[action])
         except InkgroveError:
             pass
-    raise BadRequest(f"{text[:120]!r} is no scope: write schema:AUTHOR/LOG:ACTION or relations:read")
+    raise RequestError(
+        "request.invalid", f"{text[:120]!r} is no scope: write schema:AUTHOR/LOG:ACTION or relations:read"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,14 @@ class Caller:
         """The identity itself, without a service in between."""
         identity = self.require_somebody()
         if self.grant is not None:
-            raise NotAllowed("a service cannot do this, only the identity itself")
+            raise AuthError("auth.not-allowed", "a service cannot do this, only the identity itself")
         return identity
 
     def require_administrator(self) -> IdentityId:
         """An administrator of this node."""
         identity = self.require_identity()
         if not self.is_administrator:
-            raise NotAllowed("only the administrator of this node can do this")
+            raise AuthError("auth.not-allowed", "only the administrator of this node can do this")
         return identity
 
     def require(self, schema: SchemaId, action: Action) -> IdentityId:

@@ -9,7 +9,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.node.appending import Appender
 from inkgrove.node.audience import may_receive, mode_of
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import ShowsSource, UnknownInstance
+from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.sending import is_follower, was_sent
 
@@ -30,15 +30,17 @@ def access_of_copy(
 ) -> Access | None:
     """The access of a copy: as it was asked for, else that of its source if that is `closed`.
 
-    Raises `ShowsSource` if somebody else's content would be shown to people whom its owner did not show it to, unless
+    Raises `publish.shows-source` if somebody else's content would be shown to people whom its owner did not show it
+    to, unless
     `said` is `show`. Of recipients who are not found yet (`later`) nobody knows that they may see it. `is_read`: the
-    node copies what it shows of the source, in a view that may be behind: it raises `UnknownInstance` unless whoever
+    node copies what it shows of the source, in a view that may be behind: it raises `view.unknown-instance` unless
+    whoever
     copies may see the source by the newest word on it. Otherwise a source that they cannot see here is only a name.
     """
     appender.flush()
     held = find_held(appender.connection, source)
     if is_read and (held is None or held.is_deleted or not _sees(appender, caller, held)):
-        raise UnknownInstance(f"no instance {source.hex()} is here, or it may not be seen")
+        raise ViewError("view.unknown-instance", f"no instance {source.hex()} is here, or it may not be seen")
     if held is None or not _sees(appender, caller, held):
         return access
     if access is None and mode_of(held.access) == "closed":
@@ -47,7 +49,8 @@ def access_of_copy(
     named = {*recipients, *(access.to if access is not None else ())} - {caller.identity, owner}
     is_others = owner != caller.identity
     if said is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, later):
-        raise ShowsSource(
+        raise PublishError(
+            "publish.shows-source",
             "people would see it to whom the owner of the source did not show it: leave access out, name only those who"
             " may see the source, or repeat with source=show",
             instance=source,

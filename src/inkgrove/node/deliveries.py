@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import RELATIONS_READ, Caller
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import ViewError
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.names import name_on
 from inkgrove.node.node import Node
@@ -25,7 +25,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
 
     A service without `relations:read` is told only of those whom it was sent to by name: the others are followers.
     """
-    unknown = UnknownInstance(f"no instance {instance.hex()[:140]} is here that you have sent")
+    unknown = ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here that you have sent")
     identity = caller.require_somebody()
 
     def work(connection: Connection) -> list[tuple[DeliveryState, str | None]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from inkgrove.node.errors import LowDisk
+from inkgrove.node.errors import StorageError
 
 SMALL_DELIVERY: Final = 64 * 1024
 """Bytes of a delivery that is taken below the reserve."""
@@ -51,11 +51,12 @@ class DiskReserve:
         return self._known
 
     def require(self, *, urgent: bool = False) -> None:
-        """Raise `LowDisk` below the reserve; what is urgent is refused below a quarter of it only."""
+        """Raise `storage.low-disk` below the reserve; what is urgent is refused below a quarter of it only."""
         if self._reserve and self.free() < (self._reserve // 4 if urgent else self._reserve):
-            raise LowDisk(
+            raise StorageError(
+                "storage.low-disk",
                 "the disk of this node is nearly full: until its administrator has made room, it publishes nothing but "
-                "deletes and takes no uploads"
+                "deletes and takes no uploads",
             )
 
     def require_for_delivery(self, size: int) -> None:

@@ -17,7 +17,7 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Action, Caller
-from inkgrove.node.errors import BadRequest, OutOfScope, PayloadNeeded
+from inkgrove.node.errors import OutOfScope, PublishError, RequestError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
 from inkgrove.node.writer import Finish, Reply
@@ -55,7 +55,10 @@ def require_few_changes(offer: Offer) -> None:
     """Refuse several migrations that change more fields than the writer, for whom all others wait, does in a moment."""
     migrations = _migrations(offer)
     if len(migrations) > 1 and sum(len(message.changes) for message in migrations) > MAX_CHANGES:
-        raise BadRequest(f"the migrations of one request change at most {MAX_CHANGES:,} fields: send them in parts")
+        raise RequestError(
+            "request.invalid",
+            f"the migrations of one request change at most {MAX_CHANGES:,} fields: send them in parts",
+        )
 
 
 def patterns_in(offer: Offer) -> list[str]:
@@ -66,16 +69,17 @@ def patterns_in(offer: Offer) -> list[str]:
 def compile_patterns(offer: Offer) -> None:
     """Compile the patterns of an offer, so that the writer finds them compiled: together as many as a version may have.
 
-    Raises `BadRequest` if several migrations have more than that. What is wrong with one of them its receipt says.
+    Raises `request.invalid` if several migrations have more than that. What is wrong with one of them its receipt says.
     """
     migrations = len(_migrations(offer))
     try:
         check_patterns(patterns_in(offer))
     except TooManyPatterns as error:
         if migrations > 1:
-            raise BadRequest(
+            raise RequestError(
+                "request.invalid",
                 f"the migrations of one request have together no more patterns than a version may have: send them in"
-                f" parts ({error.message})"
+                f" parts ({error.message})",
             ) from error
     except BadPattern:
         return
@@ -151,7 +155,7 @@ def _take(appender: Appender, caller: Caller, item: Prepared) -> None:
     if item.payload_error is not None:
         raise item.payload_error
     if item.payload is None:
-        raise PayloadNeeded("an entry is published with its payload")
+        raise PublishError("publish.payload-needed", "an entry is published with its payload")
     if message is None:
         message = decode_message(item.payload)  # raises: it is malformed
     end = appender.end_of(entry.author, entry.log_id)

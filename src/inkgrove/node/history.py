@@ -14,7 +14,7 @@ from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.reading import Unset
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import PastTooLong, UnknownInstance
+from inkgrove.node.errors import PastTooLong, ViewError
 from inkgrove.node.node import Node
 from inkgrove.node.query import find_row, schemas_of
 from inkgrove.schema.definition import ViewDefinition
@@ -47,7 +47,7 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
         folded, definition = _fold(node, connection, view, row, messages)
         fold = next((item for item in folded.instances if item.instance == row.instance), None)
         if fold is None or fold.row is None:
-            raise UnknownInstance(f"the instance was not there yet at entry {seq_num} of its log")
+            raise ViewError("view.unknown-instance", f"the instance was not there yet at entry {seq_num} of its log")
         names = [field.name for field in definition.fields]
         then = ViewRow(
             row.instance,

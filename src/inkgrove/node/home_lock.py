@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from inkgrove.node.errors import HomeInUse
+from inkgrove.node.errors import BackupError
 from inkgrove.store.durable_file import make_directory
 from inkgrove.store.locks import FileLock
 
@@ -13,7 +13,7 @@ class HomeLock:
     """Held until it is closed, or its process ends."""
 
     def __init__(self, home: Path, *, alone: bool = False) -> None:
-        """Raises `HomeInUse` if somebody else works on the home, or, unless `alone`, has it for itself."""
+        """Raises `backup.in-use` if somebody else works on the home, or, unless `alone`, has it for itself."""
         make_directory(home)
         try:
             self._lock = FileLock(home / _NAME, shared=not alone, wait=False)
@@ -21,7 +21,7 @@ class HomeLock:
             text = (
                 f"a process works on {home}: end it first" if alone else f"{home} is being restored: wait for its end"
             )
-            raise HomeInUse(text) from err
+            raise BackupError("backup.in-use", text) from err
 
     def close(self) -> None:
         """Let others work on the home."""

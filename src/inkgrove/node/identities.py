@@ -17,7 +17,7 @@ from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message, encode_message
 from inkgrove.messages.reading import UNSET, Unset, read_host
 from inkgrove.node.adoption import KeyProof, check_key_proof
-from inkgrove.node.errors import BadDocument, BadName, IdentityExists, LivesElsewhere, UnknownHome, UnknownIdentity
+from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.node.identity_log import (
     IDENTITY_LOG,
     check_author,
@@ -120,9 +120,12 @@ def read_adoption(fqdn: str, signed: SignedMessage) -> tuple[Entry, IdentityDocu
     """The entry of log 0 that a client signed to have its identity hosted, and the document in it."""
     entry, document = _read_signed(signed)
     if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
-        raise BadDocument("this must be an entry of log 0 with an `identity` message: the first, or the next one")
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be an entry of log 0 with an `identity` message: the first, or the next one",
+        )
     if document.fqdn != (fqdn := parse_fqdn(fqdn)):
-        raise BadDocument(f"the document names {document.fqdn}, not {fqdn}")
+        raise IdentityError("identity.bad-document", f"the document names {document.fqdn}, not {fqdn}")
     return entry, document
 
 
@@ -174,10 +177,14 @@ def _check_lives_here(
 ) -> None:
     """Refuse an identity whose newest document, as far as it is known, is not the one that names this node."""
     if key_of(connection, entry.author) is not None:
-        raise BadDocument("this key says that it is a further key of another identity: bring the first key of that one")
+        raise IdentityError(
+            "identity.bad-document",
+            "this key says that it is a further key of another identity: bring the first key of that one",
+        )
     log = find_log(connection, entry.author, IDENTITY_LOG)
     if entry.seq_num > (height := log.height if log is not None else 0) + 1:
-        raise UnknownHome(
+        raise IdentityError(
+            "identity.unknown-home",
             f"this is entry {entry.seq_num} of log 0, of which this node holds {height or 'none'}: say where the"
             " identity lives now (`lives_at`), and what lies before it is fetched; never sign a place twice",
             height=height,
@@ -192,7 +199,8 @@ def _check_lives_here(
         where = document
     else:
         return
-    raise LivesElsewhere(
+    raise IdentityError(
+        "identity.lives-elsewhere",
         f"the newest document of the identity (entry {newest[0] if newest else entry.seq_num} of log 0) names"
         f" {where.fqdn} at {where.endpoint}: sign one that names this node as the next entry, and bring that",
         fqdn=where.fqdn,
@@ -212,7 +220,9 @@ def _take_in_unless_newest(connection: Connection, entry: Entry, signed: SignedM
 
 def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
     if not add_identity(connection, hosted, sealed):
-        raise IdentityExists(f"the name {hosted.fqdn} or the key is taken on this node", fqdn=hosted.fqdn)
+        raise IdentityError(
+            "identity.exists", f"the name {hosted.fqdn} or the key is taken on this node", fqdn=hosted.fqdn
+        )
 
 
 def show_identity(node: Node, name: str | IdentityId) -> Identity:
@@ -271,7 +281,9 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity
     """Let a further key count: take in its own word, entry 1 of its log 0, and list it in the document."""
     entry, message = _read_signed(signed)
     if (entry.log_id, entry.seq_num, message) != (IDENTITY_LOG, 1, KeyOf(identity)):
-        raise BadDocument("this must be entry 1 of the key's log 0 with a `key-of` message that names you")
+        raise IdentityError(
+            "identity.bad-document", "this must be entry 1 of the key's log 0 with a `key-of` message that names you"
+        )
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if key_of(connection, entry.author) != identity:
@@ -335,7 +347,10 @@ def take_document(node: Node, identity: IdentityId, signed: SignedMessage, *, le
     before = show_identity(node, identity)
     entry, document = _read_signed(signed)
     if not isinstance(document, IdentityDocument) or (entry.author, entry.log_id) != (before.key, IDENTITY_LOG):
-        raise BadDocument("this must be the next entry of log 0 of your first key, with an `identity` message")
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be the next entry of log 0 of your first key, with an `identity` message",
+        )
 
     def work(connection: Connection) -> None:
         lock_keys(connection, [identity])  # as all do who publish: what is counted below is counted by one at a time
@@ -361,7 +376,10 @@ def read_document(signed: SignedMessage) -> IdentityDocument:
     """The identity document in what a client signed."""
     _, document = _read_signed(signed)
     if not isinstance(document, IdentityDocument):
-        raise BadDocument("this must be the next entry of log 0 of your first key, with an `identity` message")
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be the next entry of log 0 of your first key, with an `identity` message",
+        )
     return document
 
 
@@ -389,7 +407,7 @@ def parse_fqdn(text: str) -> str:
     try:
         fqdn = read_host(text.lower().rstrip("."), "fqdn")
     except InkgroveError as err:
-        raise BadName(f"{text[:80]!r} is no name like jane.haiku.ink") from err
+        raise IdentityError("identity.bad-name", f"{text[:80]!r} is no name like jane.haiku.ink") from err
     if "." not in fqdn:
-        raise BadName(f"{text[:80]!r} has no domain: write a name like jane.haiku.ink")
+        raise IdentityError("identity.bad-name", f"{text[:80]!r} has no domain: write a name like jane.haiku.ink")
     return fqdn

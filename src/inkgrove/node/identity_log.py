@@ -16,7 +16,7 @@ from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message
-from inkgrove.node.errors import BadDocument, IdentityExists, UnknownIdentity
+from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.store.facts import lock_logs
 from inkgrove.store.identities import (
     HostedIdentity,
@@ -96,12 +96,14 @@ def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num
 def check_document(connection: Connection, first_key: PublicKey, document: IdentityDocument, endpoint: str) -> None:
     """Refuse a document of a hosted identity that this node could not stand by; `endpoint` is the setting."""
     if document.endpoint != (ours := endpoint.format(fqdn=document.fqdn)):
-        raise BadDocument(f"the endpoint must be {ours}, where this node is reached", expected=ours)
+        raise IdentityError(
+            "identity.bad-document", f"the endpoint must be {ours}, where this node is reached", expected=ours
+        )
     if "." not in document.fqdn:
-        raise BadDocument("the name has no domain")
+        raise IdentityError("identity.bad-document", "the name has no domain")
     holder = find_identity(connection, document.fqdn)
     if holder is not None and holder.key != first_key:
-        raise IdentityExists(f"the name {document.fqdn} is taken on this node", fqdn=document.fqdn)
+        raise IdentityError("identity.exists", f"the name {document.fqdn} is taken on this node", fqdn=document.fqdn)
 
 
 def follow_identity_log(connection: Connection, author: PublicKey, *, is_ours: bool = False) -> None:

@@ -14,15 +14,7 @@ from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.caller import Action, Caller
-from inkgrove.node.errors import (
-    ForeignAuthor,
-    ForeignInstance,
-    MixedSchemas,
-    NotAllowed,
-    SecondLog,
-    WouldNotApply,
-    WrongLog,
-)
+from inkgrove.node.errors import AuthError, PublishError
 from inkgrove.node.identity_log import IDENTITY_LOG, check_document
 from inkgrove.schema.migrate import Migration
 from inkgrove.schema.schema import append_version
@@ -34,7 +26,9 @@ def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message, ent
     if isinstance(message, IdentityDocument | KeyOf):
         _judge_identity_message(appender, caller, end, message)
     elif end.log_id == IDENTITY_LOG:
-        raise WrongLog("log 0 holds identity messages only: schemas and instances use other logs")
+        raise PublishError(
+            "publish.wrong-log", "log 0 holds identity messages only: schemas and instances use other logs"
+        )
     elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
         _judge_schema_message(appender, caller, end, message)
     elif isinstance(message, Create):
@@ -50,18 +44,24 @@ def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message, ent
 def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, message: IdentityDocument | KeyOf) -> None:
     identity = caller.require_identity()
     if end.log_id != IDENTITY_LOG:
-        raise WrongLog("identity messages live in log 0")
+        raise PublishError("publish.wrong-log", "identity messages live in log 0")
     if isinstance(message, KeyOf):
         if message.identity != identity:
-            raise ForeignAuthor("the key says that it belongs to another identity", author=end.author)
+            raise PublishError(
+                "publish.foreign-author", "the key says that it belongs to another identity", author=end.author
+            )
         if end.height:
-            raise WrongLog("key-of is the first entry of a further key's log 0, and the only one that counts")
+            raise PublishError(
+                "publish.wrong-log", "key-of is the first entry of a further key's log 0, and the only one that counts"
+            )
         return
     if not appender.require_key(end.author, identity).is_first:
-        raise WrongLog("the identity document is in log 0 of the first key")
+        raise PublishError("publish.wrong-log", "the identity document is in log 0 of the first key")
     hosted = find_identity(appender.connection, identity)
     if hosted is None or message.fqdn != hosted.fqdn:
-        raise NotAllowed("this node serves the identity under another name: change that with PATCH /me")
+        raise AuthError(
+            "auth.not-allowed", "this node serves the identity under another name: change that with PATCH /me"
+        )
     check_document(appender.connection, end.author, message, appender.node.settings.endpoint)
 
 
@@ -71,7 +71,7 @@ def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, mes
 def _judge_schema_message(appender: Appender, caller: Caller, end: LogEnd, message: SchemaMessage) -> None:
     caller.require_identity()
     if end.height and not end.is_schema_log:
-        raise WrongLog("this log holds instances: a schema has a log of its own")
+        raise PublishError("publish.wrong-log", "this log holds instances: a schema has a log of its own")
     append_version(appender.schema(SchemaId(end.author, end.log_id)), message)
 
 
@@ -81,14 +81,16 @@ def _judge_schema_message(appender: Appender, caller: Caller, end: LogEnd, messa
 def _check_log(appender: Appender, end: LogEnd, schema: SchemaId) -> None:
     """One log for a schema, one schema in a log."""
     if end.is_schema_log:
-        raise WrongLog("this log defines a schema: instances have a log of their own")
+        raise PublishError("publish.wrong-log", "this log defines a schema: instances have a log of their own")
     own = appender.log_of_schema(end.author, schema)
     if end.schemas and schema not in end.schemas:
         right = own or appender.new_log(end.author)
-        raise MixedSchemas("this log holds instances of another schema", next=appender.next_place(right))
+        raise PublishError(
+            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.next_place(right)
+        )
     if own is not None and own is not end:
         text = f"the author writes this schema to log {own.log_id}"
-        raise SecondLog(text, next=appender.next_place(own))
+        raise PublishError("publish.second-log", text, next=appender.next_place(own))
 
 
 def _migration(appender: Appender, version: SchemaVersion) -> Migration:
@@ -111,7 +113,10 @@ def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Upda
     instance = appender.instance_named(end, message.instance)
     standing = appender.standing(instance) if instance is not None else None
     if instance is None or standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
-        raise ForeignInstance("the log holds no create of this instance: only its author changes it, in the same log")
+        raise PublishError(
+            "publish.foreign-instance",
+            "the log holds no create of this instance: only its author changes it, in the same log",
+        )
     create, lives = standing
     action: Action = "update" if isinstance(message, Update) else "delete"
     caller.require(create.schema, action)
@@ -127,5 +132,5 @@ def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Upda
     caller.used(action, create.schema, instance)
 
 
-def _would_not_apply(code: OutcomeCode) -> WouldNotApply:
-    return WouldNotApply(code.meaning, outcome=code.outcome.value, reason=code.code)
+def _would_not_apply(code: OutcomeCode) -> PublishError:
+    return PublishError("publish.would-not-apply", code.meaning, outcome=code.outcome.value, reason=code.code)

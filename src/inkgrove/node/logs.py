@@ -12,7 +12,7 @@ from inkgrove.core.fork import ForkProof
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import UnknownLog
+from inkgrove.node.errors import ViewError
 from inkgrove.node.names import names_on
 from inkgrove.node.node import Node
 from inkgrove.store.identities import keys_of
@@ -76,7 +76,7 @@ def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: 
     def work(connection: Connection) -> ShownLog:
         state = find_log(connection, author, log_id)
         if state is None or not may_see(connection, author, log_id):
-            raise UnknownLog("no such log is here, or it may not be seen")
+            raise ViewError("view.unknown-log", "no such log is here, or it may not be seen")
         entries = read_entries(connection, author, log_id, first, first + count - 1)
         fork = find_fork_proof(connection, author, log_id)
         name = names_on(connection, [author]).get(author)

@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.errors import (
-    ForeignName,
-    IdentityExists,
-    NameElsewhere,
-    NameLeft,
-    ReservedName,
-    TooManyNames,
-    UnknownIdentity,
-)
+from inkgrove.node.errors import ForeignName, IdentityError, NameElsewhere, UnknownIdentity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.epoch import read_epoch
@@ -124,12 +116,13 @@ def decide_name(
     `leads_here`: whoever asks other servers for the name was just seen to be led to this node.
     """
     if state.holder not in (None, identity):
-        raise IdentityExists(f"the name {fqdn} is taken on this node", fqdn=fqdn)
+        raise IdentityError("identity.exists", f"the name {fqdn} is taken on this node", fqdn=fqdn)
     record = state.record
     is_own = record is not None and record.identity == identity
     if record is not None and not is_own and (until := kept_until(record, rules, now)) > now:
         days = -(-(until - now) // _DAY)
-        raise NameLeft(
+        raise IdentityError(
+            "identity.name-left",
             f"somebody has just left {fqdn}, or has it still: it is kept for them for {days} days"
             " (node.left_name_seconds); take another name",
             fqdn=fqdn,
@@ -142,8 +135,10 @@ def decide_name(
     else:
         is_administrators = fqdn in rules.listed and state.bound != identity
         if is_administrators or (rules.is_kept(fqdn) and not was_given):
-            raise ReservedName(
-                f"{fqdn} is kept for the operator of this node, who gives it with `inkgrove identity create`", fqdn=fqdn
+            raise IdentityError(
+                "identity.reserved-name",
+                f"{fqdn} is kept for the operator of this node, who gives it with `inkgrove identity create`",
+                fqdn=fqdn,
             )
         if elsewhere is not None and not leads_here:
             raise _elsewhere(fqdn)
@@ -195,7 +190,8 @@ def take_name(
     forget_left_names(connection, identity, now - rules.kept)
     is_back = state.record is not None and state.record.identity == identity
     if count_left_names(connection, identity) - is_back >= MOST_LEFT:
-        raise TooManyNames(
+        raise IdentityError(
+            "identity.too-many-names",
             f"{MOST_LEFT} names that you have left are still kept for you: take one of them back, or wait",
             identity=identity.hex(),
         )

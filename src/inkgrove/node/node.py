@@ -12,7 +12,7 @@ from inkgrove.core.signature_process import SignatureProcess
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.access_log import AccessLog
 from inkgrove.node.disk import DiskReserve
-from inkgrove.node.errors import NoKeyHere
+from inkgrove.node.errors import IdentityError
 from inkgrove.node.home_lock import HomeLock
 from inkgrove.node.mark import all_marks
 from inkgrove.node.read_counter import ReadCounter
@@ -116,7 +116,10 @@ class Node:
         """The secret of a key that this node keeps; raises if a client keeps it."""
         sealed = self.database.read(lambda connection: sealed_key(connection, author))
         if sealed is None:
-            raise NoKeyHere(f"this node does not keep the key {author}: sign on the client and POST /entries")
+            raise IdentityError(
+                "identity.no-key-here",
+                f"this node does not keep the key {author}: sign on the client and POST /entries",
+            )
         return self.vault.open(sealed)
 
     def at_close(self, work: Callable[[], None]) -> None:

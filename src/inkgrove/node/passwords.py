@@ -7,7 +7,7 @@ from typing import Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from inkgrove.node.errors import WeakPassword
+from inkgrove.node.errors import IdentityError
 
 MIN_PASSWORD: Final = 8
 
@@ -48,7 +48,7 @@ def hash_password(password: str | None) -> str | None:
     if password is None:
         return None
     if len(password) < MIN_PASSWORD:
-        raise WeakPassword(f"a password has at least {MIN_PASSWORD} characters")
+        raise IdentityError("identity.weak-password", f"a password has at least {MIN_PASSWORD} characters")
     with _at_once:
         return _hasher.hash(password)
 

@@ -7,7 +7,7 @@ are well-formed. What a patch may build is bounded: copies of copies grow faster
 import re
 from typing import Any, Final
 
-from inkgrove.node.errors import BadPatch, PatchFailed
+from inkgrove.node.errors import PublishError
 
 MAX_OPERATIONS: Final = 1_000
 MAX_COPIED_VALUES: Final = 50_000
@@ -18,11 +18,13 @@ _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 def check_operations(patch: Any) -> None:
-    """Raise `BadPatch` unless it is a list, and not too long."""
+    """Raise `publish.bad-patch` unless it is a list, and not too long."""
     if type(patch) is not list:
-        raise BadPatch("a JSON Patch is a list of operations")
+        raise PublishError("publish.bad-patch", "a JSON Patch is a list of operations")
     if len(patch) > MAX_OPERATIONS:
-        raise BadPatch(f"a JSON Patch has at most {MAX_OPERATIONS} operations, not {len(patch)}")
+        raise PublishError(
+            "publish.bad-patch", f"a JSON Patch has at most {MAX_OPERATIONS} operations, not {len(patch)}"
+        )
 
 
 def apply_patch(document: Any, patch: Any) -> Any:
@@ -33,7 +35,7 @@ def apply_patch(document: Any, patch: Any) -> Any:
         for number, operation in enumerate(patch):
             patching.apply(number, operation)
     except RecursionError:
-        raise PatchFailed("the patch nests values too deeply") from None
+        raise PublishError("publish.patch-failed", "the patch nests values too deeply") from None
     return patching.document
 
 
@@ -42,7 +44,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
     try:
         return _merge(document, patch)
     except RecursionError:
-        raise PatchFailed("the patch nests values too deeply") from None
+        raise PublishError("publish.patch-failed", "the patch nests values too deeply") from None
 
 
 def _merge(document: Any, patch: Any) -> Any:
@@ -75,7 +77,7 @@ class _Patching:
 
     def apply(self, number: int, operation: Any) -> None:
         if type(operation) is not dict:
-            raise BadPatch(f"operation {number} is no object", operation=number)
+            raise PublishError("publish.bad-patch", f"operation {number} is no object", operation=number)
         name = operation.get("op")
         path = _parse_pointer(operation, "path", number)
         if name == "add":
@@ -87,7 +89,7 @@ class _Patching:
         elif name == "move":
             source = _parse_pointer(operation, "from", number)
             if len(source) < len(path) and path[: len(source)] == source:
-                raise PatchFailed("a value cannot be moved into itself", operation=number)
+                raise PublishError("publish.patch-failed", "a value cannot be moved into itself", operation=number)
             if source == path:
                 self._find(path)  # moving a value to where it is needs one to be there
             else:
@@ -96,13 +98,19 @@ class _Patching:
             value = self._find(_parse_pointer(operation, "from", number))
             self._copied += _count(value)
             if self._copied > MAX_COPIED_VALUES:
-                raise PatchFailed("the patch copies too much", operation=number)
+                raise PublishError("publish.patch-failed", "the patch copies too much", operation=number)
             self._add(path, _copy(value))
         elif name == "test":
             if not is_same(self._find(path), _value_of(operation, number)):
-                raise PatchFailed(f"the test at {operation['path'][:80]!r} fails", operation=number)
+                raise PublishError(
+                    "publish.patch-failed", f"the test at {operation['path'][:80]!r} fails", operation=number
+                )
         else:
-            raise BadPatch(f"operation {number} is none of add, remove, replace, move, copy and test", operation=number)
+            raise PublishError(
+                "publish.bad-patch",
+                f"operation {number} is none of add, remove, replace, move, copy and test",
+                operation=number,
+            )
 
     def _find(self, path: list[str]) -> Any:
         found = self.document
@@ -120,7 +128,9 @@ class _Patching:
         elif type(parent) is dict:
             parent[last] = value
         else:
-            raise PatchFailed(f"nothing can be added at {last[:60]!r}: its parent is neither object nor array")
+            raise PublishError(
+                "publish.patch-failed", f"nothing can be added at {last[:60]!r}: its parent is neither object nor array"
+            )
 
     def _replace(self, path: list[str], value: Any) -> None:
         if not path:
@@ -131,7 +141,7 @@ class _Patching:
 
     def _remove(self, path: list[str]) -> Any:
         if not path:
-            raise PatchFailed("the whole document cannot be removed")
+            raise PublishError("publish.patch-failed", "the whole document cannot be removed")
         parent = self._find(path[:-1])
         return parent.pop(_member(parent, path[-1]))
 
@@ -139,13 +149,13 @@ class _Patching:
 def _parse_pointer(operation: dict[str, Any], key: str, number: int) -> list[str]:
     pointer = operation.get(key)
     if type(pointer) is not str or (pointer and pointer[0] != "/") or _BAD_ESCAPE.search(pointer):
-        raise BadPatch(f"operation {number}: {key!r} is no JSON Pointer", operation=number)
+        raise PublishError("publish.bad-patch", f"operation {number}: {key!r} is no JSON Pointer", operation=number)
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _value_of(operation: dict[str, Any], number: int) -> Any:
     if "value" not in operation:
-        raise BadPatch(f"operation {number} needs a value", operation=number)
+        raise PublishError("publish.bad-patch", f"operation {number} needs a value", operation=number)
     return _copy(operation["value"])
 
 
@@ -155,14 +165,14 @@ def _member(parent: Any, token: str) -> Any:
         return token
     if type(parent) is list:
         return _index(token, len(parent) - 1)
-    raise PatchFailed(f"there is nothing at {token[:60]!r}")
+    raise PublishError("publish.patch-failed", f"there is nothing at {token[:60]!r}")
 
 
 def _index(token: str, last: int) -> int:
     if not _INDEX.fullmatch(token):
-        raise PatchFailed(f"{token[:60]!r} is no index of an array")
+        raise PublishError("publish.patch-failed", f"{token[:60]!r} is no index of an array")
     if int(token) > last:
-        raise PatchFailed(f"the index {token} is behind the end of the array")
+        raise PublishError("publish.patch-failed", f"the index {token} is behind the end of the array")
     return int(token)
 
 

@@ -9,14 +9,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access
 from inkgrove.node.audience import may_pass_to, mode_of
-from inkgrove.node.errors import (
-    CannotBeNamed,
-    NotAddressed,
-    NotFollowing,
-    NotFoundYet,
-    NotShareable,
-    TooManyPending,
-)
+from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_follower
@@ -42,15 +35,25 @@ def check_later(
         return
     match mode_of(access):
         case "self":
-            raise NotShareable("the instance is for its owner alone; change its access first, or share a copy")
+            raise PublishError(
+                "publish.not-shareable", "the instance is for its owner alone; change its access first, or share a copy"
+            )
         case "relations":
-            raise NotFollowing("the instance is for those who follow its owner, and nobody knows these names here")
+            raise DeliveryError(
+                "federation.not-following",
+                "the instance is for those who follow its owner, and nobody knows these names here",
+            )
         case "closed" if not others:
-            raise CannotBeNamed("a closed instance names its recipients by id, and none of these was found: try later")
+            raise DeliveryError(
+                "federation.cannot-be-named",
+                "a closed instance names its recipients by id, and none of these was found: try later",
+            )
         case _:
             pass
     if count_pending(connection, via) + len(names) > MAX_PENDING:
-        raise TooManyPending("too many recipients of yours could not be found yet: try again later")
+        raise DeliveryError(
+            "federation.too-many-not-found", "too many recipients of yours could not be found yet: try again later"
+        )
 
 
 def send_later(
@@ -60,9 +63,9 @@ def send_later(
     if not names:
         return
     if mode_of(access) == "closed":
-        add_pending(connection, instance, via, names, "refused", CannotBeNamed.code, now)
+        add_pending(connection, instance, via, names, "refused", "federation.cannot-be-named", now)
     else:
-        add_pending(connection, instance, via, names, "waiting", NotFoundYet.code, now)
+        add_pending(connection, instance, via, names, "waiting", "federation.not-found-yet", now)
 
 
 def send_found(connection: Connection, node: Node, name: str, identity: IdentityId) -> bool:

@@ -6,7 +6,7 @@ Its numbers count everything that the whole node stores, so they are hidden, and
 from typing import Final
 
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.node.errors import BadRequest
+from inkgrove.node.errors import RequestError
 from inkgrove.node.vault import Vault
 from inkgrove.store.ingests import Offset
 
@@ -24,7 +24,9 @@ def parse_position(vault: Vault, token: str) -> Offset:
     """The offset of a token that this node gave out."""
     parts = (vault.reveal(token) or "").split(" ")
     if len(parts) != 3 or parts[0] != _POSITION:
-        raise BadRequest("this is no position token of this node: take `position` of an answer as it is")
+        raise RequestError(
+            "request.invalid", "this is no position token of this node: take `position` of an answer as it is"
+        )
     offset = Offset(int(parts[1]), int(parts[2]))
     assert max(map(abs, offset)) <= MAX_STORED_INTEGER, "only what this node has rendered is revealed"
     return offset

@@ -20,7 +20,7 @@ from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.copying import Source, access_of_copy
-from inkgrove.node.errors import BadInstanceDocument, ForeignInstance, NotShareable, ShowsHistory, UnknownInstance
+from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.instance_states import InstanceState
 from inkgrove.node.patch import is_same
@@ -174,7 +174,9 @@ class ChangeInstance:
         }
         after = self.change(before)
         if type(after) is not dict or not after.keys() <= before.keys() or type(after.get("fields", {})) is not dict:
-            raise BadInstanceDocument("an instance has fields (an object), access and expires, and nothing else")
+            raise PublishError(
+                "publish.bad-document", "an instance has fields (an object), access and expires, and nothing else"
+            )
         wanted = dict.fromkeys(names) | after.get("fields", {})
         changed = {
             name: value
@@ -200,12 +202,13 @@ class ChangeInstance:
         if is_same(before, after):
             return None
         if after is None:
-            raise BadInstanceDocument("a word on access cannot be taken back, only replaced")
+            raise PublishError("publish.bad-document", "a word on access cannot be taken back, only replaced")
         access = parse_access(appender.connection, after)
         if access == row.access:
             return None
         if self.history is None and is_wider(row.access, access, partial(_could_see, appender, author, row)):
-            raise ShowsHistory(
+            raise PublishError(
+                "publish.shows-history",
                 "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
                 " and widen the copy",
                 instance=self.instance,
@@ -224,7 +227,7 @@ def _could_see(appender: Appender, author: PublicKey, row: Row, identity: Identi
 
 def _read_expires(value: Any) -> Timestamp | None:
     if value is not None and type(value) is not str:
-        raise BadInstanceDocument("expires is a timestamp as text, or null")
+        raise PublishError("publish.bad-document", "expires is a timestamp as text, or null")
     return parse_expires(value)
 
 
@@ -297,7 +300,7 @@ class PassOnInstance:
         identity = caller.require(held.schema, "create")
         appender.require_home(identity)
         if not may_pass_on(held.access):
-            raise NotShareable("the owner lets nobody pass this instance on")
+            raise PublishError("publish.not-shareable", "the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
         check_following(held.access, recipients, lambda to: is_follower(connection, to, owner))
         check_later(connection, identity, held.access, self.later, recipients)
@@ -338,8 +341,8 @@ def _missed(later: Collection[str]) -> dict[str, list[str]]:
     return {"not_found_yet": sorted(later)} if later else {}
 
 
-def _unknown(instance: Hash) -> UnknownInstance:
-    return UnknownInstance(f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+def _unknown(instance: Hash) -> ViewError:
+    return ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here, or it may not be seen")
 
 
 def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, Row | VisibleRow]:
@@ -366,7 +369,9 @@ def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action
     state, row = _find_seen(appender, caller, instance)
     identity = caller.require(state.create.schema, action)
     if isinstance(row, VisibleRow):
-        raise ForeignInstance("only the owner of an instance changes it: make a copy of your own instead")
+        raise PublishError(
+            "publish.foreign-instance", "only the owner of an instance changes it: make a copy of your own instead"
+        )
     appender.require_key(state.create.author, identity)
     return state, row, appender.end_of(state.create.author, state.create.log_id)
 

@@ -14,7 +14,7 @@ from inkgrove.messages.reading import Unset
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import BadRequest, UnknownSchemaLog
+from inkgrove.node.errors import PublishError, RequestError
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.node.values import to_json
 from inkgrove.node.writer import Finish, Reply
@@ -28,7 +28,10 @@ def parse_schema_message(value: Mapping[str, Any]) -> SchemaMeta | SchemaMigrati
     """A schema message from its JSON form; the schema of a relation may be written `AUTHOR/LOG`."""
     kind = next((kind for key, kind in _KINDS.items() if key in value), None)
     if kind is None or ("kind" in value and value["kind"] != kind):
-        raise BadRequest("a version is a migration with `fields`, a revert with `target`, or new facts with `name`")
+        raise RequestError(
+            "request.invalid",
+            "a version is a migration with `fields`, a revert with `target`, or new facts with `name`",
+        )
     content: dict[str, Any] = {**value, "kind": kind}
     if kind == "schema-meta":
         content.setdefault("spec", 1)
@@ -80,7 +83,7 @@ class AddVersion:
         identity = caller.require_identity()
         before = appender.schema(self.schema)
         if not before.versions:
-            raise UnknownSchemaLog(f"no schema is held at {self.schema}", schema=str(self.schema))
+            raise PublishError("publish.unknown-schema", f"no schema is held at {self.schema}", schema=str(self.schema))
         appender.require_key(self.schema.author, identity)
         if before.stopped_by is not None:
             raise before.stopped_by

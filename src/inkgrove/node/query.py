@@ -17,7 +17,7 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
-from inkgrove.node.errors import UnknownInstance
+from inkgrove.node.errors import ViewError
 from inkgrove.node.expansion import Expansion, expand
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
@@ -238,7 +238,7 @@ def parse_instance(text: str) -> Hash:
     try:
         return parse_hash(text)
     except InkgroveError:
-        raise UnknownInstance("no such instance is here, or it may not be seen") from None
+        raise ViewError("view.unknown-instance", "no such instance is here, or it may not be seen") from None
 
 
 def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
@@ -247,7 +247,7 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
     reader = reader_on(connection, caller.identity, node.clock())
     row = None if view is None else read_row(connection, view, instance, reader)
     if view is None or row is None:
-        raise UnknownInstance("no such instance is here, or it may not be seen")
+        raise ViewError("view.unknown-instance", "no such instance is here, or it may not be seen")
     # Only who may see the row learns that a service lacks the right to read it.
     caller.reader_of(view.schema_id, instance)
     return view, row

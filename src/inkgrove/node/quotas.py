@@ -14,7 +14,7 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.message import Message, encode_message
-from inkgrove.node.errors import QuotaExceeded
+from inkgrove.node.errors import QuotaError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
@@ -33,10 +33,11 @@ class Quota:
     limits: Amounts
 
     def require(self, more: Amounts, beyond: Amounts = NOTHING) -> None:
-        """Raise `QuotaExceeded` if that much more would be too much."""
+        """Raise `quota.exceeded` if that much more would be too much."""
         for name, wanted, used, limit, extra in zip(Amounts._fields, more, self.used, self.limits, beyond, strict=True):
             if wanted and used + wanted > limit + extra:
-                raise QuotaExceeded(
+                raise QuotaError(
+                    "quota.exceeded",
                     f"your quota on this node is {limit:,} {_WORDS[name]}, and {used:,} are used: "
                     "ask its administrator for more, or free blobs by deleting what names them",
                     what=name,
@@ -96,7 +97,7 @@ class Spending:
         self._more: dict[IdentityId, Amounts] = {}
 
     def entry(self, identity: IdentityId, log_id: int, payload: bytes, message: Message) -> None:
-        """Count an entry, or raise `QuotaExceeded` or `LowDisk`; a delete is always taken."""
+        """Count an entry, or raise `quota.exceeded` or `storage.low-disk`; a delete is always taken."""
         more = self._more.get(identity, NOTHING)
         new = Amounts(more.entries + 1, more.payload_bytes + len(payload))
         if not isinstance(message, Delete):
@@ -117,14 +118,14 @@ class Spending:
 
 
 def spend_document(node: Node, connection: Connection, identity: IdentityId, document: IdentityDocument) -> None:
-    """Count a document that an identity publishes, or raise `QuotaExceeded` or `LowDisk`."""
+    """Count a document that an identity publishes, or raise `quota.exceeded` or `storage.low-disk`."""
     spending = Spending(node, connection)
     spending.entry(identity, IDENTITY_LOG, encode_message(document), document)
     spending.write()
 
 
 def spend_blob(node: Node, connection: Connection, identity: IdentityId, size: int) -> None:
-    """Count a blob that an identity has uploaded, or raise `QuotaExceeded`."""
+    """Count a blob that an identity has uploaded, or raise `quota.exceeded`."""
     more = Amounts(blob_bytes=size)
     quota_from(node.settings, lock_usage(connection, identity)).require(more)
     add_usage(connection, identity, more)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.reading import UNSET, Unset
-from inkgrove.node.errors import LivesElsewhere, NotRequested, OwnRelation, UnknownRelation
+from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.store import relations as store
@@ -54,8 +54,10 @@ def decide(before: State | None, move: Move) -> State | None:
     if before in after:
         return after[before]
     if move in ("accept", "refuse"):
-        raise NotRequested("they have not asked to follow you" if before is None else "you have blocked them")
-    raise UnknownRelation("there is no such relation")
+        raise RelationError(
+            "relation.not-requested", "they have not asked to follow you" if before is None else "you have blocked them"
+        )
+    raise RelationError("relation.unknown", "there is no such relation")
 
 
 def move_relation(
@@ -72,11 +74,14 @@ def move_relation(
     `tells`: the other side, if it is elsewhere, is to hear of it, sooner or later.
     """
     if follower == followee:
-        raise OwnRelation("you cannot follow yourself")
+        raise RelationError("relation.own", "you cannot follow yourself")
 
     def work(connection: Connection) -> State | None:
         if tells and not lives_here(connection, follower if move in ("request", "end") else followee):
-            raise LivesElsewhere("you have moved to another node: what you decide about others, you decide there")
+            raise IdentityError(
+                "identity.lives-elsewhere",
+                "you have moved to another node: what you decide about others, you decide there",
+            )
         before = store.lock_state(connection, follower, followee)
         after = decide(before, move)
         if tells:

@@ -18,7 +18,7 @@ from inkgrove.messages.instance import InstanceMessage
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
-from inkgrove.node.errors import NoSuchRequest, RequestBoxFull
+from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.names import name_on
 from inkgrove.node.node import Node
@@ -40,7 +40,7 @@ _SECOND: Final = 1_000_000
 
 def find_room(
     connection: Connection, recipient: IdentityId, via: IdentityId, size: int, now: int
-) -> RequestBoxFull | None:
+) -> DeliveryError | None:
     """Why a parcel of a stranger finds no room in a box, which must be locked.
 
     What is too old leaves it first; and, if there is no room, what its recipient may no longer have and so cannot see.
@@ -63,12 +63,14 @@ def _remove_unseen(connection: Connection, recipient: IdentityId, now: int) -> b
     return bool(unseen)
 
 
-def _count_room(connection: Connection, recipient: IdentityId, via: IdentityId, size: int) -> RequestBoxFull | None:
+def _count_room(connection: Connection, recipient: IdentityId, via: IdentityId, size: int) -> DeliveryError | None:
     waiting, of_sender, held = count_requests(connection, recipient, via)
     if of_sender >= MAX_REQUESTS_OF_SENDER:
-        return RequestBoxFull("the recipient has not yet answered the sender's earlier requests")
+        return DeliveryError(
+            "federation.request-box-full", "the recipient has not yet answered the sender's earlier requests"
+        )
     if waiting >= MAX_REQUESTS or held + size > MAX_REQUEST_BYTES:
-        return RequestBoxFull("the recipient's box of requests is full")
+        return DeliveryError("federation.request-box-full", "the recipient's box of requests is full")
     return None
 
 
@@ -140,10 +142,12 @@ def _schema_name(connection: Connection, text: str | None) -> str | None:
 def read_waiting(
     node: Node, recipient: IdentityId, via: IdentityId, instance: Hash
 ) -> tuple[Waiting, Sequence[InstanceMessage]]:
-    """Something that waits, with its messages in order; raises `NoSuchRequest` if nothing of the kind does."""
+    """Something that waits, with its messages in order; raises `federation.no-such-request` if nothing of the kind
+    does.
+    """
     found = [item for item in list_waiting(node, recipient) if (item.via, item.instance) == (via, instance)]
     if not found:
-        raise NoSuchRequest("nothing of this sender waits, or not this")
+        raise DeliveryError("federation.no-such-request", "nothing of this sender waits, or not this")
 
     def work(connection: Connection) -> list[InstanceMessage]:
         for _, parcel in read_requests(connection, recipient, via, instance).values():
@@ -153,7 +157,7 @@ def read_waiting(
             held = find_hosted(connection, node.clock(), recipient, via, instance)
             if held is not None:
                 return [_decode(item.payload or b"") for item in held.messages]
-        raise NoSuchRequest("it was answered meanwhile")
+        raise DeliveryError("federation.no-such-request", "it was answered meanwhile")
 
     return found[0], node.database.read(work)
 

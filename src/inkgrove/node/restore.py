@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import StoreTooNew, StoreUnavailable
+from inkgrove.core.errors import StoreError, StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.backup import (
@@ -28,7 +28,7 @@ from inkgrove.node.backup import (
     end_sign_ins,
     remove_tree,
 )
-from inkgrove.node.errors import BadBackup, HomeInUse, OtherStore, WouldReplace
+from inkgrove.node.errors import BackupError
 from inkgrove.node.home_lock import HomeLock
 from inkgrove.node.mark import make_mark, path_of
 from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
@@ -76,9 +76,14 @@ def restore_backup(
     manifest = check_backup(backup, on_progress)
     is_postgresql = "://" in place
     if (manifest.store == "postgresql") is not is_postgresql:
-        raise OtherStore(f"the backup is of a store in {manifest.store}: name one with --store, or leave that away")
+        raise BackupError(
+            "backup.other-store",
+            f"the backup is of a store in {manifest.store}: name one with --store, or leave that away",
+        )
     if manifest.revision > NEWEST:
-        raise StoreTooNew(f"a newer Inkgrove has written the backup (revision {manifest.revision}): use that one")
+        raise StoreError(
+            "store.too-new", f"a newer Inkgrove has written the backup (revision {manifest.revision}): use that one"
+        )
     if "" < manifest.revision < OLDEST:
         raise too_old(manifest.revision)
     make_directory(home)
@@ -110,7 +115,7 @@ def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
     Raises if somebody works on it, or if it holds something and nobody said that this may go.
     """
     if is_any_alive(home):
-        raise HomeInUse(f"a pipeline works on {home}: end it first")
+        raise BackupError("backup.in-use", f"a pipeline works on {home}: end it first")
     if "://" not in place and not (home / FILE_NAME).exists():
         return None
     try:
@@ -120,9 +125,10 @@ def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
             raise
         return None
     if not is_empty and not replace:
-        raise WouldReplace(
+        raise BackupError(
+            "backup.would-replace",
             f"there are {entries:,} entries in the store, which may be newer than the backup: with --replace they give"
-            " way to it"
+            " way to it",
         )
     return epoch
 
@@ -139,7 +145,7 @@ def _look_at_target(place: str) -> tuple[Epoch | None, int, bool]:
     """What a database says of itself, how many entries it holds, and whether nobody has anything in it."""
     with open_store(place) as store:
         if store.database.is_postgresql and (others := _count_others(store.database)):
-            raise HomeInUse(f"{others} others are connected to the database: end them first")
+            raise BackupError("backup.in-use", f"{others} others are connected to the database: end them first")
         entries = sum(state.held for state in store.logs().values())
         is_empty = not entries and not store.database.read(hosts_anybody)
         return store.database.read(read_epoch), entries, is_empty
@@ -211,7 +217,9 @@ def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
             load_rows(draft, connection, lambda table, rows: on_progress(f"writing {table}", rows, None))
             found = count_rows(connection)
             if found != expected:
-                raise BadBackup("the database does not hold what was written to it; nothing was changed")
+                raise BackupError(
+                    "backup.damaged", "the database does not hold what was written to it; nothing was changed"
+                )
     views = open_views(place)
     try:
         views.database.write(drop_all_views)

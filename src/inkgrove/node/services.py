@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import Scope
-from inkgrove.node.errors import OAuthInvalidClientMetadata, OAuthInvalidRedirectUri, UnknownService
+from inkgrove.node.errors import OAuthError
 from inkgrove.node.node import Node
 from inkgrove.node.scopes import render_scopes
 from inkgrove.node.sessions import ACCESS, CODE, REFRESH, hash_token, new_token
@@ -37,9 +37,11 @@ def register_client(node: Node, name: str, redirect_uris: list[str]) -> Client:
     """Note a service that will ask identities for access."""
     name = " ".join(name.split())
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
-        raise OAuthInvalidClientMetadata(f"client_name has 1 to {MAX_NAME_CHARACTERS} printable characters")
+        raise OAuthError(
+            "oauth.invalid-client-metadata", f"client_name has 1 to {MAX_NAME_CHARACTERS} printable characters"
+        )
     if not 1 <= len(redirect_uris) <= MAX_REDIRECT_URIS or len(set(redirect_uris)) != len(redirect_uris):
-        raise OAuthInvalidRedirectUri(f"give 1 to {MAX_REDIRECT_URIS} different redirect_uris")
+        raise OAuthError("oauth.invalid-redirect-uri", f"give 1 to {MAX_REDIRECT_URIS} different redirect_uris")
     for uri in redirect_uris:
         check_redirect_uri(uri)
     client = Client(node.random_bytes(16).hex(), name, tuple(redirect_uris), node.clock())
@@ -50,17 +52,17 @@ def register_client(node: Node, name: str, redirect_uris: list[str]) -> Client:
 def check_redirect_uri(uri: str) -> None:
     """Refuse a URI that a code must not be sent to."""
     if len(uri) > MAX_URI_CHARACTERS or not _URI.fullmatch(uri):
-        raise OAuthInvalidRedirectUri("a redirect URI is printable ASCII of at most 2,000 characters")
+        raise OAuthError("oauth.invalid-redirect-uri", "a redirect URI is printable ASCII of at most 2,000 characters")
     try:
         parts = urlsplit(uri)
         host, _port = parts.hostname, parts.port
     except ValueError as err:
-        raise OAuthInvalidRedirectUri(f"{uri!r} is no URI") from err
+        raise OAuthError("oauth.invalid-redirect-uri", f"{uri!r} is no URI") from err
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
     if not host or not is_safe:
-        raise OAuthInvalidRedirectUri(f"{uri!r} is neither https nor http on the loopback")
+        raise OAuthError("oauth.invalid-redirect-uri", f"{uri!r} is neither https nor http on the loopback")
     if "#" in uri or not _PLACE.fullmatch(parts.netloc):
-        raise OAuthInvalidRedirectUri(f"{uri!r} has a fragment, a user name or a host that is none")
+        raise OAuthError("oauth.invalid-redirect-uri", f"{uri!r} has a fragment, a user name or a host that is none")
 
 
 def find_client(node: Node, client: str) -> Client | None:
@@ -202,4 +204,4 @@ def end_service(node: Node, identity: IdentityId, client: str) -> None:
     """Take back all that the identity granted to a service."""
     ended = node.database.write(lambda connection: store.end_grants_to(connection, identity, client, node.clock()))
     if not ended:
-        raise UnknownService("you have granted this service nothing, or taken it back already")
+        raise OAuthError("oauth.unknown-service", "you have granted this service nothing, or taken it back already")

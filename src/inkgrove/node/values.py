@@ -15,14 +15,7 @@ from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 from inkgrove.node.audience import mode_of
-from inkgrove.node.errors import (
-    BadInstanceDocument,
-    BadRequest,
-    NotFollowing,
-    NotShareable,
-    UnknownIdentity,
-    WouldNotApply,
-)
+from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 from inkgrove.store.identities import HostedIdentity, find_identity
@@ -56,7 +49,9 @@ def newest_migration(definition: ViewDefinition) -> Migration:
     """How messages of the newest version are read; raises if it takes none."""
     migration = definition.migration(definition.version)
     if isinstance(migration, OutcomeCode):
-        raise WouldNotApply(migration.meaning, outcome=migration.outcome.value, reason=migration.code)
+        raise PublishError(
+            "publish.would-not-apply", migration.meaning, outcome=migration.outcome.value, reason=migration.code
+        )
     return migration
 
 
@@ -90,25 +85,25 @@ def render_access(access: Access | None) -> dict[str, Any] | None:
 def parse_access(connection: Connection, value: Any) -> Access:
     """The word on who may see an instance; `to` may hold names."""
     if type(value) is not dict or not value.keys() <= {"mode", "to"}:
-        raise BadInstanceDocument("access is an object with mode and, if need be, to")
+        raise PublishError("publish.bad-document", "access is an object with mode and, if need be, to")
     mode = _MODES.get(value["mode"]) if type(value.get("mode")) is str else None
     if mode is None:
-        raise BadInstanceDocument("the mode of access is self, closed, listed, relations or public")
+        raise PublishError("publish.bad-document", "the mode of access is self, closed, listed, relations or public")
     if "to" in value and mode not in ("closed", "listed"):
-        raise BadInstanceDocument(f"access with the mode {mode} takes no `to`")
+        raise PublishError("publish.bad-document", f"access with the mode {mode} takes no `to`")
     return Access(mode, tuple(find_recipients(connection, value.get("to", []))))
 
 
 def find_recipients(connection: Connection, names: Any) -> list[IdentityId]:
     """Identities by id, or by a name that is hosted here or was found elsewhere; each once, in the order given."""
     if type(names) is not list or len(names) > MAX_RECIPIENTS:
-        raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
+        raise PublishError("publish.bad-document", f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     return list(dict.fromkeys(_find_recipient(connection, name) for name in names))
 
 
 def _find_recipient(connection: Connection, name: Any) -> IdentityId:
     if type(name) is not str:
-        raise BadRequest("a recipient is an id or a name such as jane.haiku.ink")
+        raise RequestError("request.invalid", "a recipient is an id or a name such as jane.haiku.ink")
     if len(name) == 64:
         try:
             return IdentityId.fromhex(name)
@@ -139,7 +134,7 @@ def check_following(
     """Raise if an instance is for those who follow its owner, and a recipient is not known here to do so."""
     if mode_of(access) == "relations" and (others := [to.hex() for to in recipients if not is_follower(to)]):
         text = "the instance is for those who follow its owner, and these identities do not, as far as is known here"
-        raise NotFollowing(text, recipients=others)
+        raise DeliveryError("federation.not-following", text, recipients=others)
 
 
 def check_shareable(
@@ -150,9 +145,11 @@ def check_shareable(
         return
     check_following(access, recipients, is_follower)
     if access.mode == "self" and recipients:
-        raise NotShareable("the instance is for its owner alone; change its access first, or share a copy")
+        raise PublishError(
+            "publish.not-shareable", "the instance is for its owner alone; change its access first, or share a copy"
+        )
     if access.mode == "closed" and (left_out := [to.hex() for to in recipients if to not in access.to]):
-        raise NotShareable("the instance is closed to these identities", recipients=left_out)
+        raise PublishError("publish.not-shareable", "the instance is closed to these identities", recipients=left_out)
 
 
 def is_wider(before: Access | None, after: Access, could_see: Callable[[IdentityId], bool]) -> bool:

@@ -16,7 +16,7 @@ from nacl.pwhash.argon2id import MEMLIMIT_INTERACTIVE, OPSLIMIT_INTERACTIVE, SAL
 from nacl.secret import SecretBox
 
 from inkgrove.core.keys import SecretKey
-from inkgrove.node.errors import VaultKeyMissing, VaultLocked
+from inkgrove.node.errors import IdentityError, VaultLocked
 from inkgrove.store.durable_file import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
@@ -73,14 +73,15 @@ def open_vault(file: Path, sealed: Sequence[bytes] = ()) -> Vault:
     """The vault of a passphrase file, which must open what was sealed with it.
 
     `sealed`: some of the keys that are kept. If none are, a new file with a random passphrase is made where there is
-    none; if some are, the file must be there (`VaultKeyMissing`) and be the right one (`VaultLocked`).
+    none; if some are, the file must be there (`identity.vault-key-missing`) and be the right one (`VaultLocked`).
     """
     try:
         if not file.exists():
             if sealed:
-                raise VaultKeyMissing(
+                raise IdentityError(
+                    "identity.vault-key-missing",
                     f"the node keeps keys, and {file}, which opens them, is missing: put back the copy of vault.key"
-                    " that was made when the node was set up, or set node.vault_key_file to where it is"
+                    " that was made when the node was set up, or set node.vault_key_file to where it is",
                 )
             with suppress(FileExistsError):  # another process that starts at the same time was first
                 write_new_file(file, f"{token_hex(32)}\n".encode(), 0o600)

@@ -23,7 +23,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.node.access_log import Uses
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import Closing, KeyReused, SignInRequired
+from inkgrove.node.errors import PublishError, SignInRequired
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.sessions import authenticate_on
@@ -122,7 +122,7 @@ class Writer:
     def _put(self, job: Job, future: _Future) -> None:
         with self._lock:
             if self._is_closed:
-                raise Closing("the node is being stopped")
+                raise PublishError("publish.closing", "the node is being stopped")
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="inkgrove-writer", daemon=True)
                 self._thread.start()
@@ -279,7 +279,9 @@ class _Repeats:
             return None
         request = known.request if known is not None else planned[1] if planned is not None else b""
         if request != sha256(job.request).digest():
-            raise KeyReused("this Idempotency-Key was used for another request: take a new one")
+            raise PublishError(
+                "publish.key-reused", "this Idempotency-Key was used for another request: take a new one"
+            )
         if known is not None:
             return Reply(known.status, json.loads(known.answer))
         return planned[0] if planned is not None else None

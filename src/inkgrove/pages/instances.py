@@ -17,7 +17,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import Proof, ProvedInstance, verify_proof
-from inkgrove.node.errors import PastTooLong, UnknownInstance
+from inkgrove.node.errors import PastTooLong, ViewError
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, relation_schema, show_instance
@@ -118,7 +118,7 @@ def _provenance(visit: Visit, instance: str, field: str) -> Response:
     view, row, owner = show_instance(node, caller, name)
     kinds = dict(view.fields)
     if field not in kinds:
-        raise UnknownInstance(f"the view has no field {field[:80]!r}")
+        raise ViewError("view.unknown-instance", f"the view has no field {field[:80]!r}")
     events = read_history(node, caller, name)
     origin = next((event for event in events if event.seq_num == row.field_seq_nums[field]), None)
     history = [_describe_event(event, field) for event in events]

@@ -10,7 +10,7 @@ from inkgrove.core.fork import claims_of
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.message import decode_message
-from inkgrove.node.errors import UnknownLog
+from inkgrove.node.errors import ViewError
 from inkgrove.node.logs import ShownLog, list_logs, show_log
 from inkgrove.node.query import schemas_of
 from inkgrove.pages.link_picture import draw_links
@@ -52,7 +52,7 @@ def show_one_log(
     try:
         key = parse_public_key(author)
     except InkgroveError as err:
-        raise UnknownLog("no such log is here, or it may not be seen") from err
+        raise ViewError("view.unknown-log", "no such log is here, or it may not be seen") from err
     if first is None:
         state = visit.node.store.log_state(key, log_id)
         first = 1 if state is None else max(1, state.height - ENTRIES + 1)

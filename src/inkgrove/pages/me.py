@@ -15,7 +15,7 @@ from inkgrove.federation.requests import accept_sender, drop_sender, forget_wait
 from inkgrove.node import services
 from inkgrove.node.accesses import list_accesses
 from inkgrove.node.deliveries import newest_deliveries
-from inkgrove.node.errors import BadRequest
+from inkgrove.node.errors import RequestError
 from inkgrove.node.identities import change_identity, show_identity
 from inkgrove.node.names import name_of_identity
 from inkgrove.node.quotas import show_quota
@@ -126,7 +126,7 @@ async def follow(visit: VisitDependency, form: FormDependency) -> Response:
     name = form.get("name", "").strip()[:253]
     try:
         if not name:
-            raise BadRequest("write the name of somebody, such as jane.haiku.ink")
+            raise RequestError("request.invalid", "write the name of somebody, such as jane.haiku.ink")
         await relation_routes.follow(visit.request, visit.node, visit.caller, name, FollowingBody())
     except InkgroveError as error:
         visit.caller.require_identity()
@@ -152,7 +152,7 @@ async def answer_follower(visit: VisitDependency, name: str, form: FormDependenc
             body = FollowerBody(state=state)
             await relation_routes.answer_follower(visit.request, visit.node, visit.caller, name, body)
         case _:
-            raise BadRequest("a follower is accepted, refused, blocked or removed")
+            raise RequestError("request.invalid", "a follower is accepted, refused, blocked or removed")
     return visit.go("/pages/me#relations")
 
 
@@ -176,7 +176,9 @@ def answer_stranger(visit: VisitDependency, via: str, form: FormDependency, inst
         case "from-now-on":
             accept_sender(visit.node, me, sender_of(via))
         case _:
-            raise BadRequest("a request is accepted or refused, or its sender accepted from now on")
+            raise RequestError(
+                "request.invalid", "a request is accepted or refused, or its sender accepted from now on"
+            )
     return visit.go("/pages/me#requests")
 
 

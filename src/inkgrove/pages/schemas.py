@@ -8,7 +8,7 @@ from inkgrove.api.http import make_large
 from inkgrove.core.errors import QueryTooExpensive
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
-from inkgrove.node.errors import UnknownSchemaLog
+from inkgrove.node.errors import PublishError
 from inkgrove.node.fallbacks import count_fallbacks
 from inkgrove.node.names import name_of_author, names_of_authors
 from inkgrove.node.outcomes import read_outcomes
@@ -78,7 +78,7 @@ def _schema(visit: Visit, author: str, log_id: int, only: Outcome, cursor: str |
     schema_id = parse_schema_id(f"{author}/{log_id}")
     schema = schemas_of(visit.node).read(schema_id) if schema_id is not None else None
     if schema_id is None or schema is None or not schema.versions:
-        raise UnknownSchemaLog(f"no schema is held at {author[:64]}/{log_id}")
+        raise PublishError("publish.unknown-schema", f"no schema is held at {author[:64]}/{log_id}")
     view = visit.node.views.views().get(schema_id)
     facts: dict[str, Any] = {
         "schema": schema,

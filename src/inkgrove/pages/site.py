@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from inkgrove.api.app import make_app
 from inkgrove.api.http import RequestProblem, on_http_error
 from inkgrove.federation.bulk_import import ArchiveImporter
-from inkgrove.node.errors import NoSuchRoute
+from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node
 from inkgrove.pages import home, instances, logs, me, rot, schemas, sign_in, views
 from inkgrove.pages.visits import PageRoute, refuse
@@ -59,7 +59,7 @@ def _or_page(
         assert isinstance(error, HTTPException)
         wants_page = "text/html" in request.headers.get("accept", "") and request.method in ("GET", "HEAD")
         if error.status_code == 404 and wants_page and not isinstance(error, RequestProblem):
-            return refuse(request, NoSuchRoute(f"nothing is at {request.url.path[:120]}"))
+            return refuse(request, RequestError("request.no-such-route", f"nothing is at {request.url.path[:120]}"))
         return await handle(request, error)
 
     return on_missing
@@ -80,7 +80,7 @@ def show_asset(request: Request, name: str) -> Response:
     """Send a file of the pages, with a tag by which browsers ask if it has changed; else `request.no-such-route`."""
     found = _read(name)
     if found is None:
-        raise NoSuchRoute(f"no file {name[:80]!r} belongs to the pages")
+        raise RequestError("request.no-such-route", f"no file {name[:80]!r} belongs to the pages")
     content, tag = found
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == tag:

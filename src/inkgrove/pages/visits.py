@@ -105,12 +105,14 @@ class PageRoute(APIRoute):
                 return refuse(request, error)
             except RequestValidationError as error:
                 places = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors()[:3])
-                return refuse(request, errors.BadRequest(places))
+                return refuse(request, errors.RequestError("request.invalid", places))
             except HTTPException:
                 raise
             except Exception:
                 log.exception("internal error", path=request.url.path)
-                return refuse(request, errors.InternalError("something went wrong inside of the node"))
+                return refuse(
+                    request, errors.RequestError("request.internal", "something went wrong inside of the node")
+                )
 
         return handle_page
 

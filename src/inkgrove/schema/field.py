@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inkgrove.core.errors import FailedValidation, WrongType
+from inkgrove.core.errors import InstanceError
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.conversion import conversion
 from inkgrove.schema.types import CHECKS, MISFIT
@@ -30,7 +30,7 @@ class Field:
 
 
 def check_value(field: Field, value: Any, allowance: Allowance | None = None) -> Any:
-    """Return the value in its kept form; raises `WrongType` or `FailedValidation`.
+    """Return the value in its kept form; raises `instance.wrong-type` or `instance.failed-validation`.
 
     `allowance`: what the message that holds the value has left for matching; without one, as much as a message has.
     """
@@ -38,10 +38,15 @@ def check_value(field: Field, value: Any, allowance: Allowance | None = None) ->
         return None
     kept = CHECKS[field.type](value)
     if kept is MISFIT:
-        raise WrongType(f"the value of {field.name!r} is not of the type {field.type}", field=field.name)
+        raise InstanceError(
+            "instance.wrong-type", f"the value of {field.name!r} is not of the type {field.type}", field=field.name
+        )
     if field.validation is not None and not validator(field.validation, field.type)(kept, allowance):
-        raise FailedValidation(
-            f"the value of {field.name!r} does not match {field.validation}", field=field.name, pattern=field.validation
+        raise InstanceError(
+            "instance.failed-validation",
+            f"the value of {field.name!r} does not match {field.validation}",
+            field=field.name,
+            pattern=field.validation,
         )
     return kept
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from inkgrove.core.errors import FailedValidation, UnknownField, WrongType
+from inkgrove.core.errors import InstanceError
 from inkgrove.schema.conversion import conversion
 from inkgrove.schema.field import Field, FieldId, carry_value
 from inkgrove.schema.schema import FieldUpdate, Schema
@@ -52,15 +52,21 @@ class Migration:
         for name, value in fields.items():
             reader = readers.get(name)
             if reader is None:
-                raise UnknownField(f"the version has no field {name[:80]!r}", field=name)
+                raise InstanceError("instance.unknown-field", f"the version has no field {name[:80]!r}", field=name)
             if value is None:
                 read.append((reader, None))
                 continue
             kept = reader.check(value)
             if kept is MISFIT:
-                raise WrongType(f"the value of {name!r} is not of the type {reader.field.type}", field=name)
+                raise InstanceError(
+                    "instance.wrong-type", f"the value of {name!r} is not of the type {reader.field.type}", field=name
+                )
             if reader.matches is not None and not reader.matches(kept, allowance):
-                raise FailedValidation(f"the value of {name!r} does not match {reader.field.validation}", field=name)
+                raise InstanceError(
+                    "instance.failed-validation",
+                    f"the value of {name!r} does not match {reader.field.validation}",
+                    field=name,
+                )
             read.append((reader, kept))
         return [(reader.column, _carry(kept, reader.steps, allowance)) for reader, kept in read]
 

@@ -7,19 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inkgrove.core.errors import (
-    BadDefault,
-    BadRevertTarget,
-    FieldExists,
-    InkgroveError,
-    NoSuchField,
-    NotASchema,
-    NotASchemaMessage,
-    RelationOnly,
-    TooManyFields,
-    UnknownType,
-    ValidationNotAllowed,
-)
+from inkgrove.core.errors import InkgroveError, SchemaError
 from inkgrove.core.limits import MAX_FIELDS
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import decode_message
@@ -105,9 +93,9 @@ def append_version(schema: Schema, message: object) -> Schema:
     """The schema with one more version, or the reason why the message cannot be it."""
     number = len(schema.versions) + 1
     if not isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
-        raise NotASchemaMessage(f"entry {number} of a schema's log holds no schema message")
+        raise SchemaError("schema.not-a-schema-message", f"entry {number} of a schema's log holds no schema message")
     if number == 1 and not isinstance(message, SchemaMeta):
-        raise NotASchema("the first entry of a schema's log is a schema-meta")
+        raise SchemaError("schema.not-a-schema", "the first entry of a schema's log is a schema-meta")
     parent = number - 1
     meta = schema.meta
     if isinstance(message, SchemaMeta):
@@ -115,7 +103,10 @@ def append_version(schema: Schema, message: object) -> Schema:
         version = Version(number, parent, message, schema.version(parent).fields if parent else ())
     elif isinstance(message, SchemaRevert):
         if message.target >= number:
-            raise BadRevertTarget(f"version {number} can only revert to an earlier one, not to {message.target}")
+            raise SchemaError(
+                "schema.bad-revert-target",
+                f"version {number} can only revert to an earlier one, not to {message.target}",
+            )
         version = Version(number, message.target, message, schema.version(message.target).fields)
     else:
         version = _migrate(schema.version(parent), message)
@@ -134,20 +125,22 @@ def _migrate(before: Version, message: SchemaMigration) -> Version:
     actions = [change.action for change in message.changes]
     left = len(before.fields) + actions.count("create") - actions.count("remove")
     if left > MAX_FIELDS:
-        raise TooManyFields(f"a schema has at most {MAX_FIELDS} fields, not {left}")
+        raise SchemaError("schema.too-many-fields", f"a schema has at most {MAX_FIELDS} fields, not {left}")
     number = before.number + 1
     fields = {item.name: item for item in before.fields}
     created, updated, removed = [], [], []
     for place, change in enumerate(message.changes):
         if change.action == "create":
             if any(name.lower() == change.name.lower() for name in fields):
-                raise FieldExists(f"the field {change.name!r} exists already", field=change.name)
+                raise SchemaError("schema.field-exists", f"the field {change.name!r} exists already", field=change.name)
             fields[change.name] = _make_field(Field(FieldId(number, place), change.name, ""), change)
             created.append((fields[change.name], change))
             continue
         existing = fields.get(change.name)
         if existing is None:
-            raise NoSuchField(f"there is no field {change.name!r} to {change.action}", field=change.name)
+            raise SchemaError(
+                "schema.no-such-field", f"there is no field {change.name!r} to {change.action}", field=change.name
+            )
         if change.action == "remove":
             removed.append(fields.pop(change.name))
         else:
@@ -172,14 +165,22 @@ def _make_field(before: Field, change: FieldChange) -> Field:
     """The field after a change; what the change does not name stays, as far as the new type can have it."""
     type_name = change.type if change.type is not None else before.type
     if type_name not in CHECKS:
-        raise UnknownType(f"no field can have the type {type_name!r:.60}", field=change.name)
+        raise SchemaError("schema.unknown-type", f"no field can have the type {type_name!r:.60}", field=change.name)
     is_relation, is_validated = type_name in RELATION_TYPES, type_name in VALIDATED_TYPES
     if not is_relation and (change.schema is not None or change.cascade is not None):
-        raise RelationOnly(f"{change.name!r} is no relation and takes neither schema nor cascade", field=change.name)
+        raise SchemaError(
+            "schema.relation-only",
+            f"{change.name!r} is no relation and takes neither schema nor cascade",
+            field=change.name,
+        )
     validation = before.validation if isinstance(change.validation, Unset) else change.validation
     if not is_validated:
         if isinstance(change.validation, str):
-            raise ValidationNotAllowed(f"a {type_name} such as {change.name!r} takes no validation", field=change.name)
+            raise SchemaError(
+                "schema.validation-not-allowed",
+                f"a {type_name} such as {change.name!r} takes no validation",
+                field=change.name,
+            )
         validation = None
     cascade = change.cascade if change.cascade is not None else before.cascade
     return Field(
@@ -198,4 +199,6 @@ def _read_default(target: Field, change: FieldChange, allowance: Allowance) -> A
     try:
         return check_value(target, change.default, allowance)
     except InkgroveError as err:
-        raise BadDefault(f"the default of {change.name!r} does not fit: {err.message}", field=change.name) from err
+        raise SchemaError(
+            "schema.bad-default", f"the default of {change.name!r} does not fit: {err.message}", field=change.name
+        ) from err

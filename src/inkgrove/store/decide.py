@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from inkgrove.core.errors import (
-    AfterEndOfLog,
-    Forked,
-    InkgroveError,
-    InvalidSince,
-    KeyRevoked,
-    LogEnded,
-    NoPathToFirst,
-)
+from inkgrove.core.errors import AfterEndOfLog, EntryError, Forked, InkgroveError, InvalidSince, KeyRevoked, LogError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.lipmaa import lipmaa
@@ -160,7 +152,9 @@ def decide(facts: LogFacts, item: Prepared, *, must_be_next: bool = False) -> De
         is_kept = item.is_delete and not facts.standing.is_behind_end(seq_num)
         return Decision(Status.EVIDENCE if is_kept else Status.REFUSED, refusal_by_log, is_kept, is_kept)
     if seq_num > 1 and not _has_path(facts, item):
-        error_of_path = NoPathToFirst(f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num)
+        error_of_path = EntryError(
+            "entry.no-path-to-first", f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num
+        )
         return Decision(Status.REFUSED, error_of_path)
     if item.is_lie:
         return Decision(Status.EVIDENCE, item.payload_error, True, True)
@@ -201,7 +195,7 @@ def _refuse_unless_next(facts: LogFacts, item: Prepared) -> Decision | None:
     if standing.invalid_from is not None:
         return Decision(Status.REFUSED, standing.refusal(facts.height + 1))
     if standing.ended_at is not None:
-        return Decision(Status.REFUSED, LogEnded(f"entry {standing.ended_at} ended the log"))
+        return Decision(Status.REFUSED, LogError("log.ended", f"entry {standing.ended_at} ended the log"))
     links = entry.lipmaa_link, entry.backlink
     if entry.seq_num != facts.height + 1 or links != facts.next_links():
         return Decision(Status.REFUSED, is_stale=True)

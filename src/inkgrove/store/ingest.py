@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import InkgroveError, StaleEntry
+from inkgrove.core.errors import InkgroveError, LogError
 from inkgrove.core.hashing import Hash
 from inkgrove.store.decide import Status, advance, decide
 from inkgrove.store.facts import lock_facts
@@ -50,6 +50,8 @@ def _why_stale(connection: Connection, item: Prepared) -> InkgroveError:
         place = next_place(connection, entry.author, entry.log_id)
     except InkgroveError as error:
         return error
-    return StaleEntry(
-        f"entry {entry.seq_num} does not follow the newest entry of its log, {place.seq_num - 1}", next=place
+    return LogError(
+        "log.stale",
+        f"entry {entry.seq_num} does not follow the newest entry of its log, {place.seq_num - 1}",
+        next=place,
     )

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
-from inkgrove.core.errors import NoStore, StoreTooNew, StoreUnavailable
+from inkgrove.core.errors import NoStore, StoreError, StoreUnavailable
 from inkgrove.store.database import FILE_NAME, Database, lock_form, parse_place
 from inkgrove.store.ingests import adopt_restored, is_restored
 from inkgrove.store.log_store import LogStore
@@ -114,7 +114,7 @@ def too_old(revision: str) -> StoreUnavailable:
 def bring_up_to_date(connection: Connection, migrations: str = MIGRATIONS) -> None:
     """Make the tables of a new store, or lead those of an older one through the revisions in a folder, to the newest.
 
-    Raises `StoreTooNew` or `StoreUnavailable` if the store has a revision that is not among them.
+    Raises `store.too-new` or `StoreUnavailable` if the store has a revision that is not among them.
     """
     lock_form(connection)
     # Read here: another process may have been at it while this one waited.
@@ -135,7 +135,8 @@ def bring_up_to_date(connection: Connection, migrations: str = MIGRATIONS) -> No
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if revision not in known:
         advice = "use the newer version that wrote it"
-        raise StoreTooNew(
+        raise StoreError(
+            "store.too-new",
             f"the store has revision {revision} and this version of Inkgrove knows none after {NEWEST}: {advice}",
             revision=revision,
             advice=advice,

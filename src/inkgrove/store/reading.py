@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.errors import LogEnded, MissingLink
+from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.fork import ForkProof, verify_fork_proof
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import PublicKey
@@ -114,7 +114,7 @@ def next_place(connection: Connection, author: PublicKey, log_id: int) -> NextEn
     if log is None:
         return NextEntry(author, log_id, 1, None, None, Flavour.YAMF)
     if log.invalid_from is None and log.standing.ended_at is not None:
-        raise LogEnded(f"entry {log.standing.ended_at} ended the log")
+        raise LogError("log.ended", f"entry {log.standing.ended_at} ended the log")
     seq_num = log.height + 1
     refusal = log.standing.refusal(seq_num)
     if refusal is not None:

@@ -9,26 +9,14 @@ from hypothesis import strategies as st
 
 from inkgrove.core.certificate import certificate_pool, shortest_path, union_of_pools
 from inkgrove.core.entry import decode_entry
-from inkgrove.core.errors import (
-    AfterEndOfLog,
-    BacklinkMismatch,
-    InkgroveError,
-    LipmaaMismatch,
-    LogEnded,
-    MissingLink,
-    NoPathToFirst,
-    NotAFork,
-    PayloadHashMismatch,
-    PayloadSizeMismatch,
-    WrongLinkTarget,
-    ZeroSeqNum,
-)
+from inkgrove.core.errors import AfterEndOfLog, InkgroveError, MissingLink, PayloadHashMismatch, PayloadSizeMismatch
 from inkgrove.core.fork import claims_of, find_fork, verify_fork_proof
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.core.lipmaa import lipmaa
 from inkgrove.core.log import HeldEntry, LogReport, verify_log
 from inkgrove.core.next_entry import next_entry
 from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload, verify_signed
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key, resign
 
 
@@ -51,18 +39,18 @@ def test_entry_verifies_with_either_link_or_both() -> None:
 
 
 def test_entry_without_a_held_link_has_no_path() -> None:
-    with pytest.raises(NoPathToFirst):
+    with raises("entry.no-path-to-first"):
         verify_entry(LogBuilder().grow(2).entry(2))
 
 
 def test_link_target_must_be_of_the_same_log_and_the_right_place() -> None:
     log = LogBuilder().grow(8)
     done, others = verified(log), verified(LogBuilder(key(2)).grow(8))
-    with pytest.raises(WrongLinkTarget):
+    with raises("entry.wrong-link-target"):
         verify_entry(log.entry(8), backlink=others[7])
-    with pytest.raises(WrongLinkTarget):
+    with raises("entry.wrong-link-target"):
         verify_entry(log.entry(8), backlink=done[6])
-    with pytest.raises(WrongLinkTarget):
+    with raises("entry.wrong-link-target"):
         verify_entry(log.entry(8), backlink=done[7], lipmaa_link=done[5])
 
 
@@ -70,9 +58,9 @@ def test_wrong_links_have_their_codes() -> None:
     log, branch = LogBuilder().grow(8), LogBuilder(log_id=1)
     branch.append(b"another start")
     branch.grow(7)
-    with pytest.raises(BacklinkMismatch):
+    with raises("entry.backlink-mismatch"):
         verify_entry(log.entry(8), backlink=verified(branch)[7])
-    with pytest.raises(LipmaaMismatch):
+    with raises("entry.lipmaa-mismatch"):
         verify_entry(log.entry(8), lipmaa_link=verified(branch)[4])
 
 
@@ -83,7 +71,7 @@ def test_entry_after_end_of_log_is_refused() -> None:
     log.append()
     with pytest.raises(AfterEndOfLog):
         verify_entry(log.entry(2), backlink=done[1])
-    with pytest.raises(LogEnded):
+    with raises("log.ended"):
         next_entry(done)
 
 
@@ -114,7 +102,7 @@ def test_shortest_path_jumps_where_it_can() -> None:
     assert shortest_path(40, 23) == [40, 39, 26, 25, 24, 23]
     assert shortest_path(1, 1) == [1]
     for start, target in ((1, 2), (3, 0)):
-        with pytest.raises(ZeroSeqNum):
+        with raises("entry.zero-seq-num"):
             shortest_path(start, target)
 
 
@@ -173,9 +161,9 @@ def test_fork_proof_is_found_and_checked() -> None:
     assert proof is not None
     assert proof.seq_num == 3
     assert verify_fork_proof(proof.first, proof.second) == proof
-    with pytest.raises(NotAFork):
+    with raises("log.not-a-fork"):
         verify_fork_proof(*log.signed(2, 3))
-    with pytest.raises(NotAFork):
+    with raises("log.not-a-fork"):
         verify_fork_proof(log.signed(1)[0], LogBuilder(log_id=2).grow(1).signed(1)[0])
 
 

@@ -6,17 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.errors import (
-    CborBadUtf8,
-    CborBignum,
-    CborNotFinite,
-    CborNulCharacter,
-    CborTooComplex,
-    CborTooDeep,
-    InkgroveError,
-)
+from inkgrove.core.errors import InkgroveError
 from inkgrove.messages import cbor
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from tests.support.errors import raises
 from tests.support.tiers import amount
 
 TIMESTAMPS = st.integers(-62135596800000000, 253402300799999999).map(Timestamp)
@@ -140,15 +133,15 @@ def test_claimed_lengths_are_not_allocated(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        (2**64, CborBignum),
-        (float("nan"), CborNotFinite),
-        ({"a\0": 1}, CborNulCharacter),
-        ("\ud800", CborBadUtf8),
-        ([[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]], CborTooDeep),
+        (2**64, "cbor.bignum"),
+        (float("nan"), "cbor.not-finite"),
+        ({"a\0": 1}, "cbor.nul-character"),
+        ("\ud800", "cbor.bad-utf8"),
+        ([[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]], "cbor.too-deep"),
     ],
 )
-def test_what_no_reader_takes_is_not_written(value: cbor.Value, error: type[InkgroveError]) -> None:
-    with pytest.raises(error):
+def test_what_no_reader_takes_is_not_written(value: cbor.Value, error: str) -> None:
+    with raises(error):
         cbor.encode(value)
 
 
@@ -177,7 +170,7 @@ def test_tagged_timestamps(data: str, text: str) -> None:
     "data", [b"\x9a\x00\x20\x00\x00" + b"\0" * 0x200000, b"\x5a\x00\x20\x00\x00" + b"\0" * 0x200000 + b"\xff"]
 )
 def test_more_than_a_message_must_be_simple_and_without_fault(data: bytes) -> None:
-    with pytest.raises(CborTooComplex):
+    with raises("cbor.too-complex"):
         cbor.decode(data)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.errors import BadParcel, InkgroveError, LacksCreate, PayloadHashMismatch
+from inkgrove.core.errors import InkgroveError, LacksCreate, PayloadHashMismatch
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.messages import cbor
@@ -21,6 +21,7 @@ from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -110,7 +111,7 @@ def test_any_flipped_bit_is_refused() -> None:
     ],
 )
 def test_parcel_with_anything_but_one_instance_is_refused(wrong: Parcel) -> None:
-    with pytest.raises(BadParcel):
+    with raises("parcel.bad"):
         open_parcel(wrong, None)
 
 
@@ -127,7 +128,7 @@ def test_other_people_say_nothing_about_an_instance() -> None:
         reference = INSTANCE if number % 2 else CREATE_AT
         theirs.append(encode_message(Update(SCHEMA, reference, {"subject": "Mine"}, Access("public"))))
     for place in (6, 7):
-        with pytest.raises(BadParcel, match="another log"):
+        with raises("parcel.bad", match="another log"):
             open_parcel(parcel([place], log=theirs), LOG.entry(CREATE_AT))
 
 
@@ -138,7 +139,7 @@ def test_change_that_stands_before_its_create_is_refused() -> None:
     entries = [(log.entry(n).encoded, log.payloads[n - 1]) for n in (1, 2)]
     with pytest.raises(InkgroveError):
         open_parcel(Parcel(log.hash(2), (JOHN,), entries), None)
-    with pytest.raises(BadParcel):
+    with raises("parcel.bad"):
         open_parcel(Parcel(log.hash(2), (JOHN,), entries), log.entry(2))
 
 
@@ -146,7 +147,7 @@ def test_identities_do_not_travel_in_parcels() -> None:
     for log_id in (0, 1):
         log = LogBuilder(key(1), log_id)
         log.append(encode_message(IdentityDocument("jane.haiku.ink", "https://evil.ink")))
-        with pytest.raises(BadParcel):
+        with raises("parcel.bad"):
             open_parcel(Parcel(log.hash(1), (JOHN,), [(log.entry(1).encoded, log.payloads[0])]), None)
 
 
@@ -165,10 +166,10 @@ def test_identities_do_not_travel_in_parcels() -> None:
     ],
 )
 def test_delivery_of_another_form_is_refused(value: cbor.Value) -> None:
-    with pytest.raises(BadParcel):
+    with raises("parcel.bad"):
         decode_delivery(cbor.encode(value))
 
 
 def test_delivery_that_is_no_cbor_is_refused() -> None:
-    with pytest.raises(BadParcel):
+    with raises("parcel.bad"):
         decode_delivery(b"\xff")

@@ -5,12 +5,13 @@ import random
 import pytest
 
 from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.errors import InkgroveError, NoPathToFirst, ProofForm, ProofIncomplete, ProofOfOther
+from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Flavour, Hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.proof import Proof, ProvedMessage, encode_proof, read_proof, render_proof, verify_proof
+from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 12, 2)
@@ -78,19 +79,19 @@ def test_cut_off_or_lengthened_proof_is_refused(write: type) -> None:
 
 def test_proof_without_a_path_to_the_first_entry_is_refused() -> None:
     proof = make_proof()
-    with pytest.raises(NoPathToFirst):
+    with raises("entry.no-path-to-first"):
         verify_proof(Proof(proof.instance, proof.entries[1:]))
 
 
 def test_proof_with_an_entry_of_another_log_is_refused() -> None:
     proof, other = make_proof(), LogBuilder(key(4), log_id=4).grow(1)
-    with pytest.raises(ProofIncomplete):
+    with raises("proof.incomplete"):
         verify_proof(Proof(proof.instance, [*proof.entries, (other.entry(1).encoded, None)]))
 
 
 def test_proof_that_names_another_instance_is_refused() -> None:
     proof, (log, _) = make_proof(), make_log()
-    with pytest.raises(ProofOfOther):
+    with raises("proof.of-other"):
         verify_proof(Proof(log.hash(17), proof.entries))
 
 
@@ -100,20 +101,20 @@ def test_proof_with_a_message_of_another_instance_is_refused() -> None:
     entries = [
         (log.entry(n).encoded, log.payloads[30] if n == 31 else own.get(n)) for n in union_of_pools([*own, 31], 31)
     ]
-    with pytest.raises(ProofOfOther):
+    with raises("proof.of-other"):
         verify_proof(Proof(log.hash(5), entries))
 
 
 def test_proof_with_entries_that_prove_nothing_is_refused() -> None:
     log, own = make_log()
     entries = [(log.entry(n).encoded, own.get(n)) for n in range(1, 31)]
-    with pytest.raises(ProofOfOther):
+    with raises("proof.of-other"):
         verify_proof(Proof(log.hash(5), entries))
 
 
 def test_json_in_another_form_is_refused() -> None:
     data = render_proof(make_proof())
-    with pytest.raises(ProofForm):
+    with raises("proof.bad-form"):
         read_proof(data.replace(b"\n", b""))
-    with pytest.raises(ProofForm):
+    with raises("proof.bad-form"):
         read_proof(data.upper().replace(b'"FORM"', b'"form"'))

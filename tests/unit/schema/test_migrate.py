@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.errors import FailedValidation, UnknownField, WrongType
+from inkgrove.core.errors import InstanceError
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.outcomes import OutcomeCode
@@ -19,6 +19,7 @@ from inkgrove.schema.difference import differences
 from inkgrove.schema.lint import lint_migration
 from inkgrove.schema.migrate import Migration, compile_migration
 from inkgrove.schema.schema import Schema, fold_schema
+from tests.support.errors import raises
 from tests.support.generated import Generator
 from tests.support.tiers import amount
 from tests.unit.schema.test_schema import META, SCHEMA_ID, SLOTHMAIL, migration, schema_of
@@ -53,11 +54,11 @@ def test_version_1_is_read_as_the_first_version_with_fields_and_the_subject_fall
 
 def test_message_is_checked_against_its_own_version() -> None:
     schema = schema_of(*SLOTHMAIL)
-    with pytest.raises(FailedValidation):
+    with raises("instance.failed-validation"):
         create(schema, 4, subject="Hello!\n...friend")
-    with pytest.raises(UnknownField):
+    with raises("instance.unknown-field"):
         create(schema, 2, attachments=[])
-    with pytest.raises(WrongType):
+    with raises("instance.wrong-type"):
         create(schema, 3, body=1)
 
 
@@ -150,7 +151,9 @@ def test_migrating_step_by_step_equals_migrating_at_once(seed: int) -> None:
     fields = {field.name: generator.value(field.type) for field in schema.version(start).fields if rng.random() < 0.8}
     try:
         whole = compile_migration(schema, start, path).read_create(fields)
-    except (WrongType, FailedValidation):
+    except InstanceError as error:
+        if error.code not in ("instance.wrong-type", "instance.failed-validation"):
+            raise
         return
     written = compile_migration(schema, start, path).read_update(fields)
     row, change, position = fields, fields, path.index(start)
@@ -241,16 +244,16 @@ def test_texts_of_a_message_match_up_to_a_sum_of_length_and_weight(pattern: str)
     much = LEAST_THAT_FAILS[pattern]
     assert create(schema, 2, f0=text_of(much - 11), f1=text_of(10))["f1"] == text_of(10)
     for fields in ({"f0": text_of(much)}, {"f0": text_of(much - 10), "f1": text_of(10)}):
-        with pytest.raises(FailedValidation):
+        with raises("instance.failed-validation"):
             create(schema, 2, **fields)
-        with pytest.raises(FailedValidation):
+        with raises("instance.failed-validation"):
             update(schema, 2, **fields)
 
 
 def test_bytes_are_counted_and_those_of_an_array_together() -> None:
     schema = schema_of(META, with_patterns(LARGE, type_name="text[]"))
     assert create(schema, 2, f0=["é" * 8_192, "x" * 16_384])
-    with pytest.raises(FailedValidation):
+    with raises("instance.failed-validation"):
         create(schema, 2, f0=["é" * 8_192, "x" * 16_385])
 
 

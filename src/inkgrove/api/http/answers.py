@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from inkgrove.api.http.limits import FairThreadPool, MemoryBudget, PoolLimits
 from inkgrove.node.attempts import network_of
-from inkgrove.node.errors import TooMuchAtOnce
+from inkgrove.node.errors import RequestError
 
 _MIB: Final = 1024 * 1024
 MOST_BYTES: Final = 128 * _MIB
@@ -50,7 +50,7 @@ class LargeAnswers:
     async def make(self, request: Request, work: Callable[..., Response], *arguments: Any) -> Response:
         """Run `work`, which makes an answer, in a thread.
 
-        Raises `TooMuchAtOnce` if too much is under way, in all or for the network that asks.
+        Raises `request.too-much-at-once` if too much is under way, in all or for the network that asks.
         """
         network = network_of(request.client.host if request.client is not None else "")
         answer = await self._threads.run(network, work, *arguments, is_gone=request.is_disconnected)
@@ -65,8 +65,10 @@ class LargeAnswers:
         self._executor.shutdown(wait=False)
 
 
-def _refusal() -> TooMuchAtOnce:
-    return TooMuchAtOnce("the node makes too many large answers at this moment: try again", retry_after=5)
+def _refusal() -> RequestError:
+    return RequestError(
+        "request.too-much-at-once", "the node makes too many large answers at this moment: try again", retry_after=5
+    )
 
 
 class _InPieces(Response):

@@ -14,20 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.http.formats import MAX_VALUES, first_headers, is_json, media_type_in, parse_json
 from inkgrove.api.http.limits import MemoryBudget, TransferTimeout
 from inkgrove.api.http.problems import RequestProblem, problem
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import InkgroveError, make_error
 from inkgrove.federation.fork_proofs import PATH as FORKS
 from inkgrove.federation.offering import ENTRIES_PATH
 from inkgrove.federation.outbox import PATH as DELIVERIES
 from inkgrove.federation.returning import OWN_ENTRIES_PATH
 from inkgrove.node.attempts import network_of
-from inkgrove.node.errors import (
-    BadAddress,
-    BlobTooLarge,
-    HeadTooLarge,
-    RequestTooLarge,
-    RequestTooSlow,
-    UnsupportedMediaType,
-)
+from inkgrove.node.errors import RequestError
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"
@@ -91,11 +84,13 @@ class BodyLimits:
 
     async def _guarded(self, scope: Scope, receive: Receive) -> Receive:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            raise BadAddress("the address contains U+0000")
+            raise RequestError("request.bad-address", "the address contains U+0000")
         # The server refuses a head that goes on and on; one that came in a single piece is measured here.
         limit = self._settings.max_header_bytes
         if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) + len(scope["raw_path"]) > limit:
-            raise HeadTooLarge(f"the head of a request has at most {limit:,} bytes here", limit=limit)
+            raise RequestError(
+                "request.head-too-large", f"the head of a request has at most {limit:,} bytes here", limit=limit
+            )
         headers = first_headers(scope)
         length = headers.get(b"content-length")
         if length is None and b"transfer-encoding" not in headers:
@@ -103,7 +98,9 @@ class BodyLimits:
         path, media_type = scope["path"], media_type_in(headers)
         is_from_node = path.startswith(_FROM_NODES)
         if is_from_node and is_json(media_type) and path != FORKS:
-            raise UnsupportedMediaType(f"the body is {media_type[:80]}, which nothing at this address takes")
+            raise RequestError(
+                "request.unsupported-media-type", f"the body is {media_type[:80]}, which nothing at this address takes"
+            )
         body = _Body(receive, self._limit(path), self._settings.body_seconds)
         if length is not None and int(length) > body.limit.size:
             raise body.limit.error()
@@ -134,18 +131,18 @@ class BodyLimits:
 
     def _limit(self, path: str) -> "_Limit":
         if path == BLOBS:
-            return _Limit(self._settings.max_blob_bytes, BlobTooLarge, "a blob")
+            return _Limit(self._settings.max_blob_bytes, "blob.too-large", "a blob")
         if path.startswith(_FROM_NODES) and path != DELIVERIES:
-            return _Limit(_LARGER.get(path, _OF_NODES), RequestTooLarge, "a body at this address")
-        return _Limit(self._settings.max_body_bytes, RequestTooLarge, "a body")
+            return _Limit(_LARGER.get(path, _OF_NODES), "request.too-large", "a body at this address")
+        return _Limit(self._settings.max_body_bytes, "request.too-large", "a body")
 
 
 class _Limit:
-    def __init__(self, size: int, kind: type[InkgroveError], what: str) -> None:
-        self.size, self._kind, self._what = size, kind, what
+    def __init__(self, size: int, code: str, what: str) -> None:
+        self.size, self._code, self._what = size, code, what
 
     def error(self) -> InkgroveError:
-        return self._kind(f"{self._what} has at most {self.size:,} bytes here", limit=self.size)
+        return make_error(self._code, f"{self._what} has at most {self.size:,} bytes here", limit=self.size)
 
 
 class _Body:
@@ -169,7 +166,7 @@ class _Body:
             async with asyncio.timeout(self._timeout.left):
                 message = await self._receive()
         except TimeoutError:
-            raise RequestProblem(RequestTooSlow("the body came too slowly")) from None
+            raise RequestProblem(RequestError("request.too-slow", "the body came too slowly")) from None
         size = len(message.get("body", b""))
         self._timeout.advance(time.monotonic() - began, size)
         self._size += size

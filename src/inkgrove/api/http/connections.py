@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inkgrove.api.http.limits import TransferTimeout
 from inkgrove.api.http.telemetry import Metrics
-from inkgrove.core.errors import InvalidSetting
+from inkgrove.core.errors import SettingsError
 from inkgrove.federation.addresses import Address
 from inkgrove.node.attempts import network_of
 from inkgrove.node.settings import NodeSettings
@@ -184,14 +184,14 @@ class TrustedProxies:
     """The proxies that are believed."""
 
     def __init__(self, items: Iterable[str]) -> None:
-        """`items`: addresses and networks such as `127.0.0.1` or `10.0.0.0/8`; raises `InvalidSetting`."""
+        """`items`: addresses and networks such as `127.0.0.1` or `10.0.0.0/8`; raises `settings.invalid`."""
         self._networks: list[IPv4Network | IPv6Network] = []
         for item in items:
             try:
                 self._networks.append(ip_network(item))
             except ValueError as err:
                 text = f"node.trusted_proxies: {item[:80]!r} is no address or network such as 127.0.0.1 or 10.0.0.0/8"
-                raise InvalidSetting(text, name="node.trusted_proxies") from err
+                raise SettingsError("settings.invalid", text, name="node.trusted_proxies") from err
 
     def __bool__(self) -> bool:
         return bool(self._networks)

@@ -24,7 +24,7 @@ from inkgrove.api.http.bodies import VALUES, media_types_of
 from inkgrove.api.http.formats import FEW_VALUES, first_headers, media_type_in, read_json
 from inkgrove.api.http.problems import RequestProblem, malformed, problem
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import TooComplex, UnknownParameter, UnsupportedMediaType
+from inkgrove.node.errors import RequestError
 
 _OPEN: Final = ("/oauth/", "/.well-known/", "/federation/")
 """RFC 6749 section 3.1 wants unknown parameters ignored; and another node may be newer than this one."""
@@ -111,7 +111,11 @@ class _Operation:
         for name in given:
             if name not in known:
                 there = f"there are: {', '.join(known)}" if known else "there are none"
-                raise UnknownParameter(f"{name[:80]!r} is no parameter of this address; {there}", parameter=name[:80])
+                raise RequestError(
+                    "request.unknown-parameter",
+                    f"{name[:80]!r} is no parameter of this address; {there}",
+                    parameter=name[:80],
+                )
 
     def _check_body(self, scope: Scope) -> None:
         """Raise for a body of a type that the route does not document, or with too many values.
@@ -122,11 +126,16 @@ class _Operation:
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             return
         if self._reads_json and scope.get(VALUES, 0) > FEW_VALUES:
-            raise TooComplex(f"the body has more than {FEW_VALUES:,} values, which is more than this route takes")
+            raise RequestError(
+                "request.too-complex",
+                f"the body has more than {FEW_VALUES:,} values, which is more than this route takes",
+            )
         given = media_type_in(headers)
         if given not in self._media_types and "*/*" not in self._media_types:
             taken = " or ".join(sorted(self._media_types))
-            raise UnsupportedMediaType(f"the body is {given[:80] or 'of no type'}; this takes {taken}")
+            raise RequestError(
+                "request.unsupported-media-type", f"the body is {given[:80] or 'of no type'}; this takes {taken}"
+            )
 
     def _render(self, returned: Any) -> Response:
         """What a handler returned as JSON, in the form of the route's answer model."""

@@ -14,14 +14,7 @@ from urllib.parse import parse_qsl
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from inkgrove.node.errors import (
-    BadJson,
-    BadRequest,
-    OAuthInvalidRequest,
-    RequestTooLarge,
-    TooComplex,
-    UnsupportedMediaType,
-)
+from inkgrove.node.errors import OAuthError, RequestError
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 250_000
@@ -37,17 +30,20 @@ FEW_VALUES: Final = 4096
 def parse_json(body: bytes) -> tuple[Any, int]:
     """Return the value of a body, and about how many values are in it: exactly, if there are more than `FEW_VALUES`.
 
-    Raises `BadJson` unless it is one strict JSON value, `TooComplex` beyond the bounds of depth, values and members.
+    Raises `request.bad-json` unless it is one strict JSON value, `request.too-complex` beyond the bounds of depth,
+    values and members.
     """
     values = body.count(b",") + body.count(b"[") + body.count(b"{")  # more than there are, if texts have such signs
     if values > MAX_VALUES:
-        raise TooComplex(f"the body has more than {MAX_VALUES:,} values")
+        raise RequestError("request.too-complex", f"the body has more than {MAX_VALUES:,} values")
     try:
         value = _decoder.decode(body.decode())
     except UnicodeDecodeError as err:
-        raise BadJson(f"the body is not UTF-8 at byte {err.start}") from err
+        raise RequestError("request.bad-json", f"the body is not UTF-8 at byte {err.start}") from err
     except json.JSONDecodeError as err:
-        raise BadJson(f"the body is not JSON: {err.msg} at line {err.lineno}, column {err.colno}") from err
+        raise RequestError(
+            "request.bad-json", f"the body is not JSON: {err.msg} at line {err.lineno}, column {err.colno}"
+        ) from err
     except RecursionError:
         raise _too_deep() from None
     # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
@@ -61,9 +57,9 @@ def read_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
+        raise RequestError("request.invalid", "the body is nested too deeply") from None
     except ValueError as err:
-        raise BadRequest("the body is not JSON") from err
+        raise RequestError("request.invalid", "the body is not JSON") from err
 
 
 def _count(value: Any) -> int:
@@ -98,42 +94,42 @@ def _walk(value: Any) -> None:
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise BadJson("a text in the body contains U+0000")
+        raise RequestError("request.bad-json", "a text in the body contains U+0000")
     try:
         text.encode()
     except UnicodeEncodeError as err:
-        raise BadJson("a text in the body contains half of a surrogate pair") from err
+        raise RequestError("request.bad-json", "a text in the body contains half of a surrogate pair") from err
 
 
-def _too_deep() -> TooComplex:
-    return TooComplex(f"the body is nested more than {MAX_DEPTH} deep")
+def _too_deep() -> RequestError:
+    return RequestError("request.too-complex", f"the body is nested more than {MAX_DEPTH} deep")
 
 
 def _make_map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MAX_MEMBERS:
-        raise TooComplex(f"an object in the body has more than {MAX_MEMBERS:,} members")
+        raise RequestError("request.too-complex", f"an object in the body has more than {MAX_MEMBERS:,} members")
     made = dict(pairs)
     if len(made) != len(pairs):
         # Counted in one pass: who sends the body is not known yet.
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise BadJson(f"the key {twice[:80]!r} stands twice in one object")
+        raise RequestError("request.bad-json", f"the key {twice[:80]!r} stands twice in one object")
     return made
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise BadJson(f"{name} is not JSON")
+    raise RequestError("request.bad-json", f"{name} is not JSON")
 
 
 def _make_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise BadJson(f"the number {text[:40]} is out of range")
+        raise RequestError("request.bad-json", f"the number {text[:40]} is out of range")
     return value
 
 
 def _make_integer(text: str) -> int:
     if len(text) > MAX_DIGITS and len(text.lstrip("-")) > MAX_DIGITS:
-        raise TooComplex(f"an integer in the body has more than {MAX_DIGITS} digits")
+        raise RequestError("request.too-complex", f"an integer in the body has more than {MAX_DIGITS} digits")
     return int(text)
 
 
@@ -160,24 +156,24 @@ def parse_form(encoded: bytes) -> Form:
             encoding="utf-8",
         )
     except ValueError as err:  # also what is not UTF-8
-        raise OAuthInvalidRequest("the fields cannot be read") from err
+        raise OAuthError("oauth.invalid-request", "the fields cannot be read") from err
     form = dict(pairs)
     if len(form) != len(pairs):
-        raise OAuthInvalidRequest("a parameter is given twice")
+        raise OAuthError("oauth.invalid-request", "a parameter is given twice")
     if any("\0" in value for value in form.values()):
-        raise OAuthInvalidRequest("a parameter holds a zero character")
+        raise OAuthError("oauth.invalid-request", "a parameter holds a zero character")
     return form
 
 
 async def read_form(request: Request) -> Form:
     """The form in the body of a request."""
     if media_type_of(request) != FORM:
-        raise UnsupportedMediaType(f"the body must be {FORM}")
+        raise RequestError("request.unsupported-media-type", f"the body must be {FORM}")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes")
+            raise RequestError("request.too-large", f"a form has at most {MAX_FORM_BYTES} bytes")
     return parse_form(bytes(body))
 
 
@@ -188,7 +184,7 @@ def read_query(request: Request) -> Form:
     """The query of a request."""
     query: bytes = request.scope["query_string"]
     if len(query) > MAX_FORM_BYTES:
-        raise RequestTooLarge(f"a query has at most {MAX_FORM_BYTES} bytes")
+        raise RequestError("request.too-large", f"a query has at most {MAX_FORM_BYTES} bytes")
     return parse_form(query)
 
 

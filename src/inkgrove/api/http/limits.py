@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.attempts import network_of
-from inkgrove.node.errors import Busy, TooMuchAtOnce
+from inkgrove.node.errors import Busy, RequestError
 from inkgrove.store.database import POOL_SIZE
 
 _Result = TypeVar("_Result")
@@ -179,13 +179,15 @@ class MemoryBudget:
         self._total = 0
 
     def take(self, network: str, size: int) -> None:
-        """Count bytes as held; raises `TooMuchAtOnce` if they are more than there is room for."""
+        """Count bytes as held; raises `request.too-much-at-once` if they are more than there is room for."""
         held = self._by_network[network]
         left_by_others = self._most - (self._total - held)
         if held + size > min(self._of_network, left_by_others // 2):
             if not held:
                 del self._by_network[network]
-            raise TooMuchAtOnce(f"the node {self._what} at this moment: try again", retry_after=5)
+            raise RequestError(
+                "request.too-much-at-once", f"the node {self._what} at this moment: try again", retry_after=5
+            )
         self._total += size
         self._by_network[network] += size
 

@@ -18,22 +18,6 @@ from inkgrove.api.http.bodies import media_types_of
 from inkgrove.api.http.dispatch import takes_known_parameters_only
 from inkgrove.api.http.formats import is_json
 from inkgrove.api.http.problems import PROBLEM_SCHEMA, responses
-from inkgrove.core.errors import StoreUnavailable
-from inkgrove.node.errors import (
-    BadAddress,
-    BadJson,
-    BadRequest,
-    BadToken,
-    HeadTooLarge,
-    InternalError,
-    RequestTooLarge,
-    RequestTooSlow,
-    SignInRequired,
-    TooComplex,
-    TooMuchAtOnce,
-    UnknownParameter,
-    UnsupportedMediaType,
-)
 
 _ABOUT: Final = """An Inkgrove node over HTTP: identities, services, publishing, reading, blobs.
 
@@ -102,18 +86,23 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     if "HTTPValidationError" in str(answers.get("422", "")):
         del answers["422"]
     taken = media_types_of(route)
-    common = [BadAddress, HeadTooLarge, InternalError, StoreUnavailable]
+    common = ["request.bad-address", "request.head-too-large", "request.internal", "store.unavailable"]
     if operation.get("parameters") or taken:
-        common.append(BadRequest)
+        common.append("request.invalid")
     if takes_known_parameters_only(route):
-        common.append(UnknownParameter)
+        common.append("request.unknown-parameter")
     if taken:
-        common += [RequestTooSlow, RequestTooLarge, UnsupportedMediaType, TooMuchAtOnce]
-        common.append(SignInRequired)  # for what is large
+        common += [
+            "request.too-slow",
+            "request.too-large",
+            "request.unsupported-media-type",
+            "request.too-much-at-once",
+        ]
+        common.append("auth.required")  # for what is large
     if any(is_json(media_type) for media_type in taken):
-        common += [BadJson, TooComplex]
+        common += ["request.bad-json", "request.too-complex"]
     if _asks_who(route.dependant):
-        common.append(BadToken)
+        common.append("auth.bad-token")
         # Without a token: anybody. Which routes need one, and whose, says their 401 and 403.
         operation["security"] = [{}, {"session": []}, {"service": []}]
     for status, answer in responses(*common).items():

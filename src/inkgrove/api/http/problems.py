@@ -1,4 +1,4 @@
-"""The one table from errors to HTTP answers: RFC 9457 problem details with the stable code."""
+"""From errors to HTTP answers: RFC 9457 problem details with the stable code, its status and its sentence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,125 +10,25 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from inkgrove.core import errors as core
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import CODES, InkgroveError, make_error
 from inkgrove.core.next_entry import NextEntry
-from inkgrove.federation import errors as federation
 from inkgrove.node import errors as node
 from inkgrove.node.entries import render_place
 
 MEDIA_TYPE: Final = "application/problem+json"
 log = structlog.get_logger("inkgrove.http")
 
-STATUS: Final[dict[type[InkgroveError], int]] = {
-    # A class's own status, else that of its family, else 422: understood and refused.
-    core.StoreError: 503,
-    core.StaleEntry: 409,
-    core.UnknownSchema: 404,
-    core.BadFilter: 400,
-    core.TooManyQueries: 503,
-    core.NoSuchCopy: 404,
-    core.NotRotted: 409,
-    node.SignInRequired: 401,
-    node.BadToken: 401,
-    node.BadPassword: 401,
-    node.TooManyAttempts: 429,
-    node.Busy: 503,
-    node.ForeignOrigin: 403,
-    node.OutOfScope: 403,
-    node.NotAllowed: 403,
-    node.IdentityExists: 409,
-    node.ForeignName: 403,
-    node.NameElsewhere: 409,
-    node.ReservedName: 403,
-    node.NameLeft: 409,
-    node.TooManyNames: 429,
-    node.UnprovedKey: 403,
-    node.LivesElsewhere: 409,
-    node.UnknownHome: 409,
-    node.UnknownIdentity: 404,
-    node.VaultLocked: 503,
-    node.VaultKeyMissing: 503,
-    node.NotRequested: 409,
-    node.UnknownRelation: 404,
-    node.OAuthError: 400,
-    node.UnknownService: 404,
-    node.UnknownView: 404,
-    node.AmbiguousName: 409,
-    node.UnknownInstance: 404,
-    node.UnknownLog: 404,
-    node.ForeignAuthor: 403,
-    node.RevokedKey: 403,
-    node.ForeignInstance: 403,
-    node.SecondLog: 409,
-    node.MixedSchemas: 409,
-    node.UnknownSchemaLog: 404,
-    node.ShowsHistory: 409,
-    node.ShowsSource: 409,
-    node.BadPatch: 400,
-    node.PatchFailed: 409,
-    node.Closing: 503,
-    node.Restored: 503,
-    node.HomeInUse: 503,
-    node.QuotaExceeded: 403,
-    node.LowDisk: 507,
-    node.BadCursor: 400,
-    node.Behind: 503,
-    node.TooManyListeners: 503,
-    node.RequestError: 400,
-    node.NoSuchRoute: 404,
-    node.MethodNotAllowed: 405,
-    node.RequestTooLarge: 413,
-    node.UnsupportedMediaType: 415,
-    federation.FederationError: 502,
-    federation.BadUrl: 422,
-    federation.BadResolve: 500,
-    federation.PeerTimeout: 504,
-    federation.NoIdentityThere: 404,
-    federation.NotGivenAgain: 404,
-    federation.SignatureMissing: 401,
-    federation.SignatureIncomplete: 401,
-    federation.BadRequestSignature: 401,
-    federation.BadDigest: 400,
-    federation.StaleRequest: 401,
-    federation.FutureRequest: 401,
-    federation.ReplayedRequest: 409,
-    federation.MisdirectedRequest: 421,
-    federation.SenderUnproved: 403,
-    federation.SenderUnreachable: 503,
-    federation.QuotaUsedUp: 429,
-    node.RequestBoxFull: 429,
-    node.NoSuchRequest: 404,
-    node.CannotBeNamed: 409,
-    node.TooManyPending: 429,
-    node.UnknownSender: 404,
-    node.SenderBlocked: 409,
-    federation.UnknownRecipient: 404,
-    federation.BadMove: 422,
-    federation.NoSender: 409,
-    federation.UnknownPeer: 404,
-    federation.ImportFailed: 500,
-    node.RequestTooSlow: 408,
-    node.TooManyConnections: 503,
-    node.TooMuchAtOnce: 503,
-    node.HeadTooLarge: 431,
-    node.InternalError: 500,
-    node.UnknownBlob: 404,
-    node.BlobTooLarge: 413,
-    node.BadRange: 416,
-}
 _CHALLENGE: Final = 'Bearer realm="inkgrove"'
-_TOKEN_ERRORS: Final[dict[type[InkgroveError], str]] = {
-    node.BadToken: "invalid_token",
-    node.OutOfScope: "insufficient_scope",
+_TOKEN_ERRORS: Final[dict[str, str]] = {
+    "auth.bad-token": "invalid_token",
+    "auth.out-of-scope": "insufficient_scope",
 }
 """What RFC 6750 section 3.1 calls them."""
 
 
-def status_of(error: InkgroveError | type[InkgroveError]) -> int:
+def status_of(error: InkgroveError) -> int:
     """The HTTP status of an error."""
-    kind = error if isinstance(error, type) else type(error)
-    return next((STATUS[parent] for parent in kind.__mro__ if parent in STATUS), 422)
+    return error.about.status
 
 
 class RequestProblem(HTTPException):
@@ -139,26 +39,25 @@ class RequestProblem(HTTPException):
         self.error = error
 
 
-def responses(*kinds: type[InkgroveError]) -> dict[int | str, dict[str, Any]]:
-    """What a route documents of its responses: `@router.get(..., responses=responses(UnknownView, AmbiguousName))`.
+def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """What a route documents of its responses: `responses=responses("view.unknown", "view.ambiguous-name")`.
 
     What any route can answer is added by itself (`api/http/openapi.py`): 400, 401, 408, 413, 415, 500, 503.
     """
     found: dict[int | str, dict[str, Any]] = {}
-    for kind in kinds:
-        status = status_of(kind)
+    for code in codes:
+        status, sentence = CODES[code].status, CODES[code].sentence
         answer = found.setdefault(status, {"description": "", "content": {}})
-        sentence = (kind.__doc__ or "").strip()
-        answer["description"] = f"{answer['description']} `{kind.code}`: {sentence}".strip()
+        answer["description"] = f"{answer['description']} `{code}`: {sentence}".strip()
         # As RFC 6749 has it, these are plain JSON.
-        media_type = "application/json" if issubclass(kind, node.OAuthError) else MEDIA_TYPE
+        media_type = "application/json" if code.startswith("oauth.") else MEDIA_TYPE
         content = answer["content"].setdefault(media_type, {"schema": _SCHEMA, "examples": {}})
-        content["examples"][kind.code] = {
+        content["examples"][code] = {
             "value": {
-                "type": f"urn:inkgrove:error:{kind.code}",
+                "type": f"urn:inkgrove:error:{code}",
                 "title": sentence,
                 "status": status,
-                "code": kind.code,
+                "code": code,
                 "detail": sentence,
             }
         }
@@ -187,7 +86,7 @@ def problem_facts(error: InkgroveError) -> dict[str, Any]:
     data = {name: value for name, value in error.data.items() if name == "retry_after" or not error.is_internal}
     return {
         "type": f"urn:inkgrove:error:{error.code}",
-        "title": (type(error).__doc__ or "").strip(),
+        "title": error.about.sentence,
         "status": status_of(error),
         "code": error.code,
         "detail": error.public_message,
@@ -206,7 +105,7 @@ def problem(error: InkgroveError) -> JSONResponse:
     note_internal(error)
     status = status_of(error)
     headers = {"Connection": "close"} if status == 408 else {}
-    token_error = _TOKEN_ERRORS.get(type(error))
+    token_error = _TOKEN_ERRORS.get(error.code)
     if status == 401 or token_error is not None:
         headers["WWW-Authenticate"] = _CHALLENGE + (f', error="{token_error}"' if token_error is not None else "")
     if isinstance(retry_after := error.data.get("retry_after"), int):
@@ -219,11 +118,11 @@ def problem(error: InkgroveError) -> JSONResponse:
     return JSONResponse(content, status, headers, MEDIA_TYPE)
 
 
-_KINDS: Final = {
-    404: node.NoSuchRoute,
-    405: node.MethodNotAllowed,
-    413: node.RequestTooLarge,
-    415: node.UnsupportedMediaType,
+_BY_STATUS: Final = {
+    404: "request.no-such-route",
+    405: "request.method-not-allowed",
+    413: "request.too-large",
+    415: "request.unsupported-media-type",
 }
 _OWN: Final = frozenset({"type", "title", "status", "code", "detail"})
 
@@ -239,11 +138,11 @@ def _plain(value: object) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
 
 
-def malformed(mistakes: Sequence[Mapping[str, Any]]) -> node.BadRequest:
+def malformed(mistakes: Sequence[Mapping[str, Any]]) -> node.RequestError:
     """The error for what does not have the form that a route documents; mistakes as pydantic tells them."""
     places = [{"where": ".".join(map(str, item["loc"])), "what": item["msg"]} for item in mistakes[:20]]
     detail = "; ".join(f"{place['where']}: {place['what']}" for place in places[:3])
-    return node.BadRequest(detail, places=places)
+    return node.RequestError("request.invalid", detail, places=places)
 
 
 async def on_error(_request: Request, error: Exception) -> JSONResponse:
@@ -257,12 +156,12 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if isinstance(error, RequestProblem):
         return problem(error.error)
-    kind = _KINDS.get(error.status_code, node.BadRequest)
+    code = _BY_STATUS.get(error.status_code, "request.invalid")
     words = {
         404: f"nothing is at {request.url.path[:120]}; GET /openapi.json lists what there is",
         405: f"{request.method} is not for {request.url.path[:120]}; the Allow header says what is",
     }
-    answer = problem(kind(words.get(error.status_code, str(error.detail))))
+    answer = problem(make_error(code, words.get(error.status_code, str(error.detail))))
     answer.headers.update(error.headers or {})
     if error.status_code == 405:
         answer.headers["Allow"] = ", ".join(allowed_methods(request.app.router.routes, request.scope))

@@ -22,7 +22,7 @@ from inkgrove.api.http.connections import Connections, StallTimer, raise_file_li
 from inkgrove.api.http.problems import problem
 from inkgrove.api.http.telemetry import DIRECTORY_VARIABLE, configure_logs
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.errors import BadRequest, HeadTooLarge, PortTaken, RequestTooSlow, TooManyConnections
+from inkgrove.node.errors import RequestError, ServeError
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 
@@ -114,7 +114,9 @@ def _listen(settings: NodeSettings) -> socket.socket:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as err:
-        raise PortTaken(f"the node cannot listen on {where} ({err.strerror}): {_ADVICE_ON_HOST}") from err
+        raise ServeError(
+            "serve.port-taken", f"the node cannot listen on {where} ({err.strerror}): {_ADVICE_ON_HOST}"
+        ) from err
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
@@ -122,7 +124,7 @@ def _listen(settings: NodeSettings) -> socket.socket:
     except OSError as err:
         listener.close()
         advice = _ADVICE_ON_PORT if err.errno in (errno.EADDRINUSE, errno.EACCES) else _ADVICE_ON_HOST
-        raise PortTaken(f"the node cannot listen on {where} ({err.strerror}): {advice}") from err
+        raise ServeError("serve.port-taken", f"the node cannot listen on {where} ({err.strerror}): {advice}") from err
     return listener
 
 
@@ -175,7 +177,11 @@ class _Protocol(HttpToolsProtocol):
         if self._connections.add(self, self.client[0] if self.client is not None else "", self.loop):
             self._wait_for_head()
         else:
-            self._refuse(TooManyConnections("there are too many connections: try again later", retry_after=5))
+            self._refuse(
+                RequestError(
+                    "request.too-many-connections", "there are too many connections: try again later", retry_after=5
+                )
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.remove(self)
@@ -191,7 +197,11 @@ class _Protocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self._settings.max_header_bytes:
                 limit = self._settings.max_header_bytes
-                self._refuse(HeadTooLarge(f"the head of a request has at most {limit:,} bytes here", limit=limit))
+                self._refuse(
+                    RequestError(
+                        "request.head-too-large", f"the head of a request has at most {limit:,} bytes here", limit=limit
+                    )
+                )
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
@@ -232,13 +242,13 @@ class _Protocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         if self._head_bytes:
-            self._refuse(RequestTooSlow("the head of the request came too slowly"))
+            self._refuse(RequestError("request.too-slow", "the head of the request came too slowly"))
         else:
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what uvicorn cannot read as HTTP, such as an address of 70,000 letters, in our own form."""
-        self._refuse(BadRequest(msg))
+        self._refuse(RequestError("request.invalid", msg))
 
     def _refuse(self, error: InkgroveError) -> None:
         self._stop_waiting()

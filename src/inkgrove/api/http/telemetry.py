@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.http.formats import first_headers
 from inkgrove.api.http.problems import problem
 from inkgrove.node.attempts import network_of
-from inkgrove.node.errors import InternalError
+from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import ACCESS, CODE, REFRESH, SESSION
 from inkgrove.node.settings import NodeSettings
@@ -213,7 +213,9 @@ class RequestLog:
             except Exception:
                 log.exception("internal error", method=scope["method"], path=scope["path"])
                 if answer.status is None:
-                    mistake = InternalError("something went wrong inside of the node", request_id=request_id)
+                    mistake = RequestError(
+                        "request.internal", "something went wrong inside of the node", request_id=request_id
+                    )
                     await problem(mistake)(scope, receive, answer.send)
             self._note(scope, answer)
         finally:

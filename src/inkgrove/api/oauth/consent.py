@@ -72,7 +72,7 @@ _PAGE: dict[int | str, dict[str, Any]] = {
     },
 }
 # A form that cannot be read has no page to show it on.
-_PAGE[400]["content"] |= responses(errors.OAuthInvalidRequest)[400]["content"]
+_PAGE[400]["content"] |= responses("oauth.invalid-request")[400]["content"]
 
 
 class _Visit:

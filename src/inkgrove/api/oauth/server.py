@@ -22,7 +22,7 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
 
 from inkgrove.api.http.formats import Form
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import CODES, InkgroveError, make_error
 from inkgrove.node import errors, services
 from inkgrove.node.node import Node
 from inkgrove.node.scopes import render_scopes, resolve_scopes
@@ -242,18 +242,19 @@ class OAuthServer(AuthorizationServer):  # type: ignore[misc]
         return status, body, headers
 
 
-def error_named(name: str, description: str) -> errors.OAuthError:
+def error_named(name: str, description: str) -> InkgroveError:
     """The error with a name of RFC 6749."""
-    kinds = (kind for kind in errors.OAuthError.__subclasses__() if kind.name() == name)
-    kind = next(kinds, errors.OAuthInvalidRequest)
-    return kind(description or str(kind.__doc__))
+    code = f"oauth.{name.replace('_', '-')}"
+    if code not in CODES:
+        code = "oauth.invalid-request"
+    return make_error(code, description or CODES[code].sentence)
 
 
 def check_parameters(form: Form) -> None:
     """Refuse characters that Authlib would trip over when it names them in an error."""
     for name in ("response_type", "grant_type", "client_id", "redirect_uri", "token_type_hint"):
         if _UNSAFE.search(form.get(name, "")):
-            raise errors.OAuthInvalidRequest(f"{name} holds characters that do not belong there")
+            raise errors.OAuthError("oauth.invalid-request", f"{name} holds characters that do not belong there")
 
 
 def _describe(text: str) -> str:

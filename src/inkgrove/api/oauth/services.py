@@ -11,7 +11,7 @@ from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node import accesses, errors, services
+from inkgrove.node import accesses, services
 from inkgrove.node.attempts import count_registration
 from inkgrove.node.node import Node
 from inkgrove.store.identities import find_identity
@@ -93,7 +93,7 @@ class AccessesDocument(BaseModel):
     next: int | None
 
 
-_SIGNED_IN = responses(errors.SignInRequired, errors.NotAllowed)
+_SIGNED_IN = responses("auth.required", "auth.not-allowed")
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -104,14 +104,14 @@ def _send(answer: Answer) -> Response:
     raise error_named(body["error"], body.get("error_description", ""))
 
 
-_FORM = (errors.RequestTooLarge, errors.UnsupportedMediaType)
+_FORM = ("request.too-large", "request.unsupported-media-type")
 
 
 @router.post(
     "/oauth/register",
     status_code=201,
     response_model=ClientDocument,
-    responses=responses(errors.OAuthInvalidRedirectUri, errors.OAuthInvalidClientMetadata, errors.TooManyAttempts),
+    responses=responses("oauth.invalid-redirect-uri", "oauth.invalid-client-metadata", "auth.too-many-attempts"),
 )
 def register(node: NodeDependency, address: AddressDependency, body: NewClientBody) -> ClientDocument:
     """Register a service (RFC 7591); anybody may, and nobody gains anything by it."""
@@ -128,7 +128,7 @@ def register(node: NodeDependency, address: AddressDependency, body: NewClientBo
 @router.post(
     "/oauth/token",
     response_model=TokenDocument,
-    responses=responses(errors.OAuthInvalidGrant, errors.OAuthInvalidClient, errors.OAuthInvalidRequest, *_FORM),
+    responses=responses("oauth.invalid-grant", "oauth.invalid-client", "oauth.invalid-request", *_FORM),
     openapi_extra=form_body(
         {"grant_type": "`authorization_code` or `refresh_token`.", "client_id": "The service."},
         {
@@ -147,7 +147,7 @@ def give_tokens(node: NodeDependency, form: FormDependency) -> Response:
 @router.post(
     "/oauth/revoke",
     status_code=200,
-    responses=responses(errors.OAuthInvalidClient, errors.OAuthInvalidRequest, *_FORM),
+    responses=responses("oauth.invalid-client", "oauth.invalid-request", *_FORM),
     openapi_extra=form_body(
         {"token": "The token to give back.", "client_id": "The service."},
         {"token_type_hint": "`access_token` or `refresh_token`."},
@@ -202,7 +202,7 @@ def list_services(node: NodeDependency, caller: CallerDependency) -> dict[str, A
 @router.delete(
     "/me/services/{client}",
     status_code=204,
-    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownService),
+    responses=responses("auth.required", "auth.not-allowed", "oauth.unknown-service"),
 )
 def end_service(node: NodeDependency, caller: CallerDependency, client: ClientId) -> Response:
     """Take back all that was granted to a service; its tokens end at once."""

@@ -16,16 +16,7 @@ from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.problems import problem, responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.node.blobs import Upload, find_blob, uploader
-from inkgrove.node.errors import (
-    BadRange,
-    BlobTooLarge,
-    LowDisk,
-    OutOfScope,
-    QuotaExceeded,
-    SignInRequired,
-    UnknownBlob,
-    UnsupportedMediaType,
-)
+from inkgrove.node.errors import BadRange, RequestError, UnknownBlob
 
 router = APIRouter(tags=["blobs"])
 
@@ -53,7 +44,14 @@ class BlobDocument(BaseModel):
 @router.post(
     "/blobs",
     status_code=201,
-    responses=responses(SignInRequired, OutOfScope, BlobTooLarge, UnsupportedMediaType, QuotaExceeded, LowDisk),
+    responses=responses(
+        "auth.required",
+        "auth.out-of-scope",
+        "blob.too-large",
+        "request.unsupported-media-type",
+        "quota.exceeded",
+        "storage.low-disk",
+    ),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -67,7 +65,9 @@ async def upload_blob(request: Request, node: NodeDependency, caller: CallerDepe
     uploader(caller)
     media_type = media_type_of(request) or _UNKNOWN_TYPE
     if media_type in _FORMS or _MEDIA_TYPE.fullmatch(media_type) is None:
-        raise UnsupportedMediaType("send the bytes as they are, with their own Content-Type: no form")
+        raise RequestError(
+            "request.unsupported-media-type", "send the bytes as they are, with their own Content-Type: no form"
+        )
     with await run_in_threadpool(Upload, node, caller) as upload:
         waiting = bytearray()
         async for chunk in request.stream():
@@ -90,7 +90,7 @@ _CONTENT: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format"
         200: {"description": "The bytes", "content": _CONTENT},
         206: {"description": "The range asked for", "content": _CONTENT},
         304: {"description": "The client has them already"},
-        **responses(UnknownBlob, BadRange, LowDisk),
+        **responses("blob.unknown", "blob.bad-range", "storage.low-disk"),
     },
 )
 async def download_blob(

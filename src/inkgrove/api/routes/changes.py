@@ -22,7 +22,7 @@ from inkgrove.api.routes.models import READING, SchemaPath, view_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.caller import Caller
 from inkgrove.node.changes import ChangeEvent, Followed, Newest, event_id, follow, look, read_changes
-from inkgrove.node.errors import Behind, TooManyListeners
+from inkgrove.node.errors import ViewError
 from inkgrove.node.node import Node
 from inkgrove.node.position import parse_position
 from inkgrove.node.sessions import authenticate
@@ -47,10 +47,14 @@ class ViewWatch:
         """
         most, all_of_them = self._node.settings.max_listeners, self._listeners.total()
         if all_of_them >= most:
-            raise TooManyListeners("too many follow changes on this node: try again later", retry_after=5)
+            raise ViewError(
+                "view.too-many-listeners", "too many follow changes on this node: try again later", retry_after=5
+            )
         unknown = all_of_them - self._listeners[None]
         if address is not None and (self._listeners[address] >= max(most // 10, 1) or unknown >= max(most // 2, 1)):
-            raise TooManyListeners("too many follow changes here without a token: sign in", retry_after=5)
+            raise ViewError(
+                "view.too-many-listeners", "too many follow changes here without a token: sign in", retry_after=5
+            )
         self._listeners[address] += 1
 
     def leave(self, address: str | None) -> None:
@@ -93,7 +97,8 @@ class ViewWatch:
         offset = parse_position(self._node.vault, token)
         seconds = self._node.settings.at_least_seconds
         if not await self.until(lambda newest: newest.progress >= offset, seconds):
-            raise Behind(
+            raise ViewError(
+                "view.behind",
                 f"the views have not seen this write within {seconds:g} seconds: ask again; if it stays so, no pipeline"
                 " runs here: `inkgrove up` or `inkgrove materialise --follow` starts one",
                 retry_after=1,
@@ -131,7 +136,7 @@ _STREAM: Final[dict[str, Any]] = {
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **READING,
-        **responses(TooManyListeners),
+        **responses("view.too-many-listeners"),
     },
 }
 LastEventId = Annotated[str | None, Header(max_length=1000, description="The last event that was taken in.")]

@@ -14,12 +14,10 @@ from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
-from inkgrove.core import errors as core
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.signature_process import are_signed
 from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
-from inkgrove.node import errors
 from inkgrove.node.entries import (
     MAX_BATCH,
     FindNext,
@@ -31,7 +29,7 @@ from inkgrove.node.entries import (
     patterns_in,
     require_few_changes,
 )
-from inkgrove.node.errors import BadRequest, UnsupportedMediaType
+from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
 from inkgrove.node.writer import Job, Reply
@@ -107,21 +105,21 @@ _BODY = {
     "/publish/next",
     response_model=NextEntryDocument,
     responses=responses(
-        errors.SignInRequired,
-        errors.BadToken,
-        errors.OutOfScope,
-        errors.NotAllowed,
-        errors.ForeignAuthor,
-        errors.RevokedKey,
-        errors.UnknownSchemaLog,
-        errors.UnknownView,
-        errors.AmbiguousName,
-        errors.Closing,
-        errors.BadRequest,
-        core.BadKey,
-        core.LogEnded,
-        core.Forked,
-        core.StoreUnavailable,
+        "auth.required",
+        "auth.bad-token",
+        "auth.out-of-scope",
+        "auth.not-allowed",
+        "publish.foreign-author",
+        "publish.revoked-key",
+        "publish.unknown-schema",
+        "view.unknown",
+        "view.ambiguous-name",
+        "publish.closing",
+        "request.invalid",
+        "key.bad-key",
+        "log.ended",
+        "log.forked",
+        "store.unavailable",
     ),
 )
 async def next_place(
@@ -132,7 +130,7 @@ async def next_place(
 ) -> Response:
     """The log id, sequence number and links that the next entry of an author must carry."""
     if schema is not None and log_id is not None:
-        raise BadRequest("give schema or log_id, not both")
+        raise RequestError("request.invalid", "give schema or log_id, not both")
     key = parse_public_key(author) if author is not None else None
     return answer(await writer_of(request).ask(Job(require_token(request), FindNext(key, schema, log_id))))
 
@@ -143,29 +141,29 @@ async def next_place(
     responses={
         201: {"description": "The one entry is stored", "model": ReceiptDocument},
         **responses(
-            errors.SignInRequired,
-            errors.BadToken,
-            errors.OutOfScope,
-            errors.NotAllowed,
-            errors.ForeignAuthor,
-            errors.RevokedKey,
-            errors.ForeignInstance,
-            errors.SecondLog,
-            errors.MixedSchemas,
-            errors.WrongLog,
-            errors.WouldNotApply,
-            errors.PayloadNeeded,
-            errors.UnknownSchemaLog,
-            errors.Closing,
-            errors.QuotaExceeded,
-            errors.LowDisk,
-            errors.TooMuchAtOnce,
-            errors.BadRequest,
-            errors.UnsupportedMediaType,
-            core.StaleEntry,
-            core.BadSignature,
-            core.PayloadHashMismatch,
-            core.StoreUnavailable,
+            "auth.required",
+            "auth.bad-token",
+            "auth.out-of-scope",
+            "auth.not-allowed",
+            "publish.foreign-author",
+            "publish.revoked-key",
+            "publish.foreign-instance",
+            "publish.second-log",
+            "publish.mixed-schemas",
+            "publish.wrong-log",
+            "publish.would-not-apply",
+            "publish.payload-needed",
+            "publish.unknown-schema",
+            "publish.closing",
+            "quota.exceeded",
+            "storage.low-disk",
+            "request.too-much-at-once",
+            "request.invalid",
+            "request.unsupported-media-type",
+            "log.stale",
+            "entry.bad-signature",
+            "payload.hash-mismatch",
+            "store.unavailable",
         ),
     },
     openapi_extra=_BODY,
@@ -175,7 +173,7 @@ async def publish_entries(request: Request) -> Response:
     token = require_token(request)
     media_type = media_type_of(request)
     if media_type not in ("application/json", CBOR):
-        raise UnsupportedMediaType(f"entries are application/json or {CBOR}")
+        raise RequestError("request.unsupported-media-type", f"entries are application/json or {CBOR}")
     body = await request.body()
     if len(body) < _SMALL:
         is_single, offer = _read_offer(body, media_type, are_signed)
@@ -216,25 +214,25 @@ def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tu
 def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bool, Offer]:
     value = cbor.decode(body) if media_type == CBOR else read_json(body)
     if type(value) is not dict:
-        raise BadRequest("the body is an object with entry and payload, or with entries")
+        raise RequestError("request.invalid", "the body is an object with entry and payload, or with entries")
     is_single = "entries" not in value
     items = [value] if is_single else value["entries"]
     if (not is_single and len(value) > 1) or type(items) is not list or not 1 <= len(items) <= MAX_BATCH:
-        raise BadRequest(f"entries is a list of 1 to {MAX_BATCH} objects with entry and payload")
+        raise RequestError("request.invalid", f"entries is a list of 1 to {MAX_BATCH} objects with entry and payload")
     read = _bytes_of if media_type == CBOR else _from_base64
     return is_single, check_offer([_read_item(item, read) for item in items], are_signed)
 
 
 def _read_item(item: Any, read: Any) -> Item:
     if type(item) is not dict or not {"entry"} <= item.keys() <= {"entry", "payload"}:
-        raise BadRequest("each entry is an object with entry and payload")
+        raise RequestError("request.invalid", "each entry is an object with entry and payload")
     payload = item.get("payload")
     return read(item["entry"]), read(payload) if payload is not None else None
 
 
 def _bytes_of(value: Any) -> bytes:
     if type(value) is not bytes:
-        raise BadRequest("in CBOR, entry and payload are byte strings")
+        raise RequestError("request.invalid", "in CBOR, entry and payload are byte strings")
     return value
 
 
@@ -242,7 +240,7 @@ def _from_base64(value: Any) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (BadBase64, TypeError, ValueError):
-        raise BadRequest("in JSON, entry and payload are standard base64") from None
+        raise RequestError("request.invalid", "in JSON, entry and payload are standard base64") from None
 
 
 def _render(receipt: Receipt) -> dict[str, Any]:

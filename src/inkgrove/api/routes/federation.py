@@ -16,10 +16,9 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import AddressDependency, NodeDependency, get_address, get_node
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel, from_base64
-from inkgrove.core import errors as core
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.federation import blobs, errors, fork_proofs, outbox, relations
+from inkgrove.federation import blobs, fork_proofs, outbox, relations
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.fetch import Request as SignedRequest
 from inkgrove.federation.inbox import take_in
@@ -34,7 +33,6 @@ from inkgrove.messages.replication import (
     encode_entries,
     encode_heights,
 )
-from inkgrove.node import errors as node_errors
 from inkgrove.node.attempts import count_fork_proof
 from inkgrove.node.blobs import find_blob
 from inkgrove.node.caller import Caller
@@ -45,17 +43,17 @@ router = APIRouter(tags=["federation"])
 
 BINARY = {"schema": {"type": "string", "format": "binary", "examples": ["(CBOR)"]}}
 SIGNED = (
-    errors.SignatureMissing,
-    errors.SignatureIncomplete,
-    errors.BadRequestSignature,
-    errors.BadDigest,
-    errors.StaleRequest,
-    errors.FutureRequest,
-    errors.ReplayedRequest,
-    errors.MisdirectedRequest,
-    errors.SenderUnproved,
-    errors.SenderUnreachable,
-    errors.QuotaUsedUp,
+    "federation.signature-missing",
+    "federation.signature-incomplete",
+    "federation.bad-signature",
+    "federation.bad-digest",
+    "federation.stale-request",
+    "federation.future-request",
+    "federation.replayed-request",
+    "federation.misdirected-request",
+    "federation.sender-unproved",
+    "federation.sender-unreachable",
+    "federation.quota-used-up",
 )
 
 
@@ -91,7 +89,7 @@ async def make_within_quota(request: Request, peer: bytes, work: Callable[..., R
     return answer
 
 
-def _cbor(description: str, media_type: str, *refusals: type[core.InkgroveError]) -> dict[str, Any]:
+def _cbor(description: str, media_type: str, *refusals: str) -> dict[str, Any]:
     """How a route is documented that takes a signed CBOR body and answers CBOR of the same media type."""
     return {
         "response_class": Response,
@@ -108,8 +106,8 @@ def _cbor(description: str, media_type: str, *refusals: type[core.InkgroveError]
     **_cbor(
         "Receipts: what became of each parcel for each recipient",
         delivery.MEDIA_TYPE,
-        core.BadParcel,
-        node_errors.LowDisk,
+        "parcel.bad",
+        "storage.low-disk",
     ),
 )
 async def take_delivery(request: Request) -> Response:
@@ -129,10 +127,10 @@ async def take_delivery(request: Request) -> Response:
     **_cbor(
         "How the relation stands here",
         relations.MEDIA_TYPE,
-        errors.BadMove,
-        errors.UnknownRecipient,
-        node_errors.NotRequested,
-        node_errors.RequestBoxFull,
+        "federation.bad-move",
+        "federation.unknown-recipient",
+        "relation.not-requested",
+        "federation.request-box-full",
     ),
 )
 async def hear_of_relation(request: Request) -> Response:
@@ -146,7 +144,7 @@ async def hear_of_relation(request: Request) -> Response:
 # Replication: what anybody may have
 
 
-@router.post(HEIGHTS_PATH, **_cbor("The logs that have news, and their heights", MEDIA_TYPE, core.BadReplication))
+@router.post(HEIGHTS_PATH, **_cbor("The logs that have news, and their heights", MEDIA_TYPE, "parcel.bad-replication"))
 async def tell_of_heights(request: Request) -> Response:
     """List schema logs, identities and logs with public instances that have news since a position, page by page."""
     body = await request.body()
@@ -159,7 +157,7 @@ def _heights(node: Node, body: bytes) -> Response:
 
 
 @router.post(
-    ENTRIES_PATH, **_cbor("Entries with payloads, and the pools that prove them", MEDIA_TYPE, core.BadReplication)
+    ENTRIES_PATH, **_cbor("Entries with payloads, and the pools that prove them", MEDIA_TYPE, "parcel.bad-replication")
 )
 async def send_entries(request: Request) -> Response:
     """Send entries that another node lacks, as far as anybody may have them; bounded, and it says where to go on."""
@@ -181,7 +179,7 @@ _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "strin
     response_class=Response,
     responses={
         200: {"description": "A part of the bytes; X-Blob-Size is how many there are", "content": _BYTES},
-        **responses(*SIGNED, node_errors.UnknownBlob),
+        **responses(*SIGNED, "blob.unknown"),
     },
 )
 async def send_blob(
@@ -208,7 +206,9 @@ def _part(node: Node, identity: IdentityId, text: str, first: int) -> tuple[byte
 # Recovery: a node whose database is older than it was gets back what was signed for its own people
 
 
-@router.post(OWN_HEIGHTS_PATH, **_cbor("The logs of who asks, and their heights here", MEDIA_TYPE, core.BadReplication))
+@router.post(
+    OWN_HEIGHTS_PATH, **_cbor("The logs of who asks, and their heights here", MEDIA_TYPE, "parcel.bad-replication")
+)
 async def tell_owner_of_heights(request: Request) -> Response:
     """List what is held here of the logs of an author, to who proves to be that author or to serve them."""
     body = await request.body()
@@ -221,7 +221,7 @@ def _own_heights(node: Node, owner: Owner, body: bytes) -> Response:
     return Response(encode_heights(told), media_type=MEDIA_TYPE)
 
 
-@router.post(OWN_ENTRIES_PATH, **_cbor("Entries with all payloads that are held", MEDIA_TYPE, core.BadReplication))
+@router.post(OWN_ENTRIES_PATH, **_cbor("Entries with all payloads that are held", MEDIA_TYPE, "parcel.bad-replication"))
 async def give_entries_back(request: Request) -> Response:
     """Send entries of an author, private ones too, to who proves to be that author or to serve them."""
     body = await request.body()
@@ -257,11 +257,11 @@ class ForkedLogDocument(BaseModel):
     fork_proofs.PATH,
     response_model=ForkedLogDocument,
     responses=responses(
-        core.BadSignature,
-        core.NotAFork,
-        core.NoPathToFirst,
-        node_errors.UnknownLog,
-        node_errors.TooManyAttempts,
+        "entry.bad-signature",
+        "log.not-a-fork",
+        "entry.no-path-to-first",
+        "view.unknown-log",
+        "auth.too-many-attempts",
     ),
 )
 def prove_fork(node: NodeDependency, address: AddressDependency, body: ForkedEntriesBody) -> ForkedLogDocument:

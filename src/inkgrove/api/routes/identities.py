@@ -15,7 +15,6 @@ from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
-from inkgrove.core.errors import BadKey, StaleEntry
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
 from inkgrove.federation.serving import host_document, well_known_of
@@ -27,7 +26,6 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import adoption, errors, identities, sessions
 from inkgrove.node.attempts import count_identity
 from inkgrove.node.entries import render_place
-from inkgrove.node.errors import NotAllowed, SignInRequired
 from inkgrove.node.name_rules import must_lead_here
 from inkgrove.node.node import Node
 from inkgrove.node.quotas import show_quota
@@ -222,18 +220,18 @@ def _render(identity: identities.Identity) -> dict[str, Any]:
     }
 
 
-_OWN = (errors.SignInRequired, errors.NotAllowed)
+_OWN = ("auth.required", "auth.not-allowed")
 
 
 _NAMES = (
-    errors.IdentityExists,
-    errors.BadName,
-    errors.ForeignName,
-    errors.NameElsewhere,
-    errors.ReservedName,
-    errors.NameLeft,
-    errors.BadDocument,
-    QuotaUsedUp,
+    "identity.exists",
+    "identity.bad-name",
+    "identity.foreign-name",
+    "identity.name-elsewhere",
+    "identity.reserved-name",
+    "identity.name-left",
+    "identity.bad-document",
+    "federation.quota-used-up",
 )
 
 
@@ -254,14 +252,14 @@ def _finding(lives_at: str) -> Iterator[None]:
         raise
     except FederationError as error:
         text = f"the identity was not found at {lives_at[:253]}: {error.public_message}"
-        raise errors.UnknownHome(text, reason=error.code) from error
+        raise errors.IdentityError("identity.unknown-home", text, reason=error.code) from error
 
 
 @router.post(
     "/identities/challenges",
     status_code=201,
     response_model=ChallengeDocument,
-    responses=responses(*_OWN, errors.BadName, errors.UnknownHome, QuotaUsedUp),
+    responses=responses(*_OWN, "identity.bad-name", "identity.unknown-home", "federation.quota-used-up"),
 )
 async def make_challenge(
     request: Request, node: NodeDependency, token: TokenDependency, body: ChallengeBody
@@ -287,13 +285,13 @@ async def make_challenge(
     responses=responses(
         *_OWN,
         *_NAMES,
-        errors.WeakPassword,
-        errors.UnprovedKey,
-        errors.LivesElsewhere,
-        errors.UnknownHome,
-        errors.TooManyAttempts,
-        StaleEntry,
-        errors.Busy,
+        "identity.weak-password",
+        "identity.unproved",
+        "identity.lives-elsewhere",
+        "identity.unknown-home",
+        "auth.too-many-attempts",
+        "log.stale",
+        "auth.busy",
     ),
 )
 async def create_identity(
@@ -336,13 +334,13 @@ async def _adopt(
     return _render(await PASSWORDS.run(address, adopt))
 
 
-@router.get("/identities/{name}", response_model=HostedIdentityDocument, responses=responses(errors.UnknownIdentity))
+@router.get("/identities/{name}", response_model=HostedIdentityDocument, responses=responses("identity.unknown"))
 def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     """The document of a hosted identity, by name or id."""
     return _render(identities.show_identity(node, identities.parse_identity_name(name)))
 
 
-@router.get("/me", response_model=MeDocument, responses=responses(errors.SignInRequired))
+@router.get("/me", response_model=MeDocument, responses=responses("auth.required"))
 def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """The identity that asks, or on whose behalf a service does."""
     if caller.identity is None:
@@ -354,7 +352,7 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
 @router.patch(
     "/me",
     response_model=HostedIdentityDocument,
-    responses=responses(*_OWN, *_NAMES, errors.TooManyNames, StaleEntry, errors.NoKeyHere),
+    responses=responses(*_OWN, *_NAMES, "identity.too-many-names", "log.stale", "identity.no-key-here"),
 )
 async def change_me(
     request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentityBody
@@ -384,7 +382,7 @@ async def change_me(
     "/me/keys",
     status_code=201,
     response_model=HostedIdentityDocument,
-    responses=responses(*_OWN, StaleEntry, errors.BadDocument, errors.NoKeyHere),
+    responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
 )
 def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBody) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
@@ -392,7 +390,9 @@ def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBod
 
 
 @router.delete(
-    "/me/keys/{key}", response_model=HostedIdentityDocument, responses=responses(*_OWN, errors.UnknownIdentity, BadKey)
+    "/me/keys/{key}",
+    response_model=HostedIdentityDocument,
+    responses=responses(*_OWN, "identity.unknown", "key.bad-key"),
 )
 def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
     """Revoke a further key; what is held of its logs now still counts."""
@@ -403,7 +403,7 @@ def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict
 @router.post(
     "/me/password",
     status_code=204,
-    responses=responses(*_OWN, errors.WeakPassword, errors.TooManyAttempts, errors.Busy),
+    responses=responses(*_OWN, "identity.weak-password", "auth.too-many-attempts", "auth.busy"),
 )
 async def change_password(
     node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPasswordBody
@@ -423,7 +423,7 @@ def _change_password(node: Node, identity: IdentityId, address: str, body: NewPa
     "/sessions",
     status_code=201,
     response_model=SessionDocument,
-    responses=responses(errors.BadPassword, errors.TooManyAttempts, errors.Busy),
+    responses=responses("auth.bad-password", "auth.too-many-attempts", "auth.busy"),
 )
 async def sign_in(node: NodeDependency, address: AddressDependency, body: SignInBody) -> dict[str, Any]:
     """Sign in with a password; the token is that of the identity itself."""
@@ -444,7 +444,7 @@ def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDepende
     PATH,
     response_model=DiscoveryDocument,
     response_model_exclude_none=True,
-    responses=responses(errors.UnknownIdentity),
+    responses=responses("identity.unknown"),
 )
 def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """Who is behind the name that the request was sent to: an identity with what proves it, a schema, or both."""
@@ -469,7 +469,7 @@ class HostDiscoveryDocument(BaseModel):
     node: NodeDocument
 
 
-@router.get(NODE_PATH, response_model=HostDiscoveryDocument, responses=responses(errors.BadName))
+@router.get(NODE_PATH, response_model=HostDiscoveryDocument, responses=responses("identity.bad-name"))
 def discover_node(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """That this node answers at the name that the request was sent to; whoever wants that name here is asked for it."""
     return host_document(node, host)
@@ -490,7 +490,7 @@ class UsageDocument(BaseModel):
     blob_bytes: MeasureDocument
 
 
-@router.get("/me/usage", response_model=UsageDocument, responses=responses(SignInRequired, NotAllowed))
+@router.get("/me/usage", response_model=UsageDocument, responses=responses("auth.required", "auth.not-allowed"))
 def show_usage(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """How many entries, bytes of messages and bytes of blobs the identity has stored, and its quota of each."""
     return show_quota(node, caller.require_identity()).render()

@@ -18,7 +18,6 @@ from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import MEDIA_TYPE, encode_proof, render_proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import access_document, plain, row_document
-from inkgrove.node.errors import Behind, OutOfScope, PastTooLong, TooMuchAtOnce, UnknownInstance
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
 from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
@@ -31,13 +30,15 @@ from inkgrove.store.view_store import View
 router = APIRouter(tags=["instances"])
 
 InstancePath = Annotated[str, PathParameter(description="The instance's id in hex.", examples=["0040" + "7ac3" * 32])]
-_REFUSALS: Final = responses(UnknownInstance, OutOfScope, PastTooLong, TooMuchAtOnce)
+_REFUSALS: Final = responses(
+    "view.unknown-instance", "auth.out-of-scope", "view.past-too-long", "request.too-much-at-once"
+)
 
 
 @router.get(
     "/instances/{instance}",
     response_class=JSONResponse,
-    responses={200: {"model": InstanceDocument}, **_REFUSALS, **responses(Behind)},
+    responses={200: {"model": InstanceDocument}, **_REFUSALS, **responses("view.behind")},
 )
 async def show(
     request: Request,

@@ -25,14 +25,12 @@ from inkgrove.api.routes.publishing import (
     read_body,
     without,
 )
-from inkgrove.core import errors as core
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node import errors
 from inkgrove.node.caller import Caller
 from inkgrove.node.deliveries import read_deliveries
-from inkgrove.node.errors import BadRequest, UnsupportedMediaType
+from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node
 from inkgrove.node.patch import apply_patch, check_operations, merge_patch
 from inkgrove.node.publish import (
@@ -128,31 +126,37 @@ class SharedDocument(BaseModel):
 
 
 REFUSED = (
-    errors.SignInRequired,
-    errors.BadToken,
-    errors.OutOfScope,
-    errors.NoKeyHere,
-    errors.VaultLocked,
-    errors.KeyReused,
-    errors.Closing,
-    errors.QuotaExceeded,
-    errors.LowDisk,
-    errors.BadRequest,
-    core.StoreUnavailable,
-    core.LogEnded,
-    core.Forked,
+    "auth.required",
+    "auth.bad-token",
+    "auth.out-of-scope",
+    "identity.no-key-here",
+    "identity.vault-locked",
+    "publish.key-reused",
+    "publish.closing",
+    "quota.exceeded",
+    "storage.low-disk",
+    "request.invalid",
+    "store.unavailable",
+    "log.ended",
+    "log.forked",
 )
-_CONTENT = (core.UnknownField, core.WrongType, core.FailedValidation, core.PayloadTooLarge, errors.WouldNotApply)
+_CONTENT = (
+    "instance.unknown-field",
+    "instance.wrong-type",
+    "instance.failed-validation",
+    "message.too-large",
+    "publish.would-not-apply",
+)
 ADDRESSED = (
-    errors.UnknownIdentity,
-    errors.BadInstanceDocument,
-    errors.NotShareable,
-    errors.NotFollowing,
-    errors.CannotBeNamed,
-    errors.TooManyPending,
+    "identity.unknown",
+    "publish.bad-document",
+    "publish.not-shareable",
+    "federation.not-following",
+    "federation.cannot-be-named",
+    "federation.too-many-not-found",
 )
-_CHANGED = (errors.UnknownInstance, errors.ForeignInstance, errors.RevokedKey)
-_SCHEMA = (errors.UnknownView, errors.AmbiguousName, errors.UnknownSchemaLog)
+_CHANGED = ("view.unknown-instance", "publish.foreign-instance", "publish.revoked-key")
+_SCHEMA = ("view.unknown", "view.ambiguous-name", "publish.unknown-schema")
 
 Source = Annotated[
     Literal["show"] | None, Query(description="Say `show` to let others see the copy than may see its source.")
@@ -163,7 +167,7 @@ Source = Annotated[
     "/instances",
     status_code=201,
     response_model=PublishedDocument,
-    responses=TRIED | responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA, errors.ShowsSource),
+    responses=TRIED | responses(*REFUSED, *_CONTENT, *ADDRESSED, *_SCHEMA, "publish.shows-source"),
     openapi_extra=body_of(NewInstanceBody),
 )
 async def create_instance(request: Request, publisher: TryingPublisherDependency, source: Source = None) -> Response:
@@ -191,7 +195,7 @@ def _source(text: str | None) -> Hash | None:
     try:
         return parse_hash(text) if text is not None else None
     except InkgroveError as err:
-        raise BadRequest(f"copied_from: {err.message}") from err
+        raise RequestError("request.invalid", f"copied_from: {err.message}") from err
 
 
 History = Annotated[
@@ -207,10 +211,10 @@ History = Annotated[
         *_CONTENT,
         *ADDRESSED,
         *_CHANGED,
-        errors.BadPatch,
-        errors.PatchFailed,
-        errors.ShowsHistory,
-        errors.UnsupportedMediaType,
+        "publish.bad-patch",
+        "publish.patch-failed",
+        "publish.shows-history",
+        "request.unsupported-media-type",
     ),
     openapi_extra={
         "requestBody": {
@@ -231,9 +235,9 @@ async def patch_instance(
     """Change an instance by JSON Patch or merge patch over `{fields, access, expires}`: one signed update."""
     media_type = media_type_of(request)
     if media_type not in (JSON_PATCH, MERGE_PATCH):
-        raise UnsupportedMediaType(f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
+        raise RequestError("request.unsupported-media-type", f"a patch is {JSON_PATCH} or {MERGE_PATCH}")
     if not await request.body():
-        raise BadRequest("the body is not JSON")
+        raise RequestError("request.invalid", "the body is not JSON")
     patch = parsed_body(request)
     if media_type == JSON_PATCH:
         check_operations(patch)  # before anything is done for each of them
@@ -259,7 +263,7 @@ def _named_in_patch(patch: Any) -> list[str]:
 @router.put(
     "/instances/{instance}",
     response_model=PublishedDocument | TrialDocument,
-    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, errors.ShowsHistory),
+    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, "publish.shows-history"),
     openapi_extra=body_of(WholeInstanceBody),
 )
 async def replace_instance(
@@ -291,7 +295,7 @@ async def delete_instance(publisher: TryingPublisherDependency, instance: str) -
     status_code=201,
     response_model=PublishedDocument,
     responses=responses(
-        *REFUSED, *_CONTENT, *ADDRESSED, errors.UnknownInstance, errors.UnknownSchemaLog, errors.ShowsSource
+        *REFUSED, *_CONTENT, *ADDRESSED, "view.unknown-instance", "publish.unknown-schema", "publish.shows-source"
     ),
     openapi_extra=body_of(NewCopyBody),
 )
@@ -349,7 +353,7 @@ class DeliveriesDocument(BaseModel):
 @sharing_router.post(
     "/instances/{instance}/pass-on",
     response_model=SharedDocument,
-    responses=responses(*REFUSED, *ADDRESSED, errors.UnknownInstance),
+    responses=responses(*REFUSED, *ADDRESSED, "view.unknown-instance"),
     openapi_extra=body_of(RecipientsBody),
 )
 async def pass_on_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
@@ -364,7 +368,7 @@ async def pass_on_instance(request: Request, publisher: PublisherDependency, ins
     response_class=JSONResponse,
     responses={
         200: {"model": DeliveriesDocument},
-        **responses(errors.SignInRequired, errors.OutOfScope, errors.UnknownInstance, errors.TooMuchAtOnce),
+        **responses("auth.required", "auth.out-of-scope", "view.unknown-instance", "request.too-much-at-once"),
     },
 )
 async def list_deliveries(request: Request, node: NodeDependency, caller: CallerDependency, instance: str) -> Response:

@@ -14,9 +14,8 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 
 from inkgrove.api.http.problems import responses
-from inkgrove.core.errors import QueryTooExpensive, TooManyQueries
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.node.errors import AmbiguousName, BadRequest, OutOfScope, SignInRequired, UnknownView
+from inkgrove.node.errors import RequestError
 from inkgrove.node.identities import SignedMessage
 from inkgrove.node.position import MAX_TOKEN
 
@@ -32,8 +31,8 @@ LogPath = Annotated[
 AtLeast = Annotated[
     str | None, Query(description="A position token: wait until the view has seen that write.", max_length=MAX_TOKEN)
 ]
-READING: Final = responses(UnknownView, AmbiguousName, SignInRequired, OutOfScope)
-EXPENSIVE: Final = (QueryTooExpensive, TooManyQueries)
+READING: Final = responses("view.unknown", "view.ambiguous-name", "auth.required", "auth.out-of-scope")
+EXPENSIVE: Final = ("input.query-too-expensive", "input.too-many-queries")
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
 
 
@@ -260,4 +259,4 @@ def from_base64(text: str, what: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except (BadBase64, ValueError) as err:
-        raise BadRequest(f"{what} is not base64") from err
+        raise RequestError("request.invalid", f"{what} is not base64") from err

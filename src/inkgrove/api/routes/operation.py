@@ -10,7 +10,7 @@ from inkgrove.api.http.auth import NodeDependency
 from inkgrove.api.http.connections import FORWARDING
 from inkgrove.api.http.problems import responses
 from inkgrove.api.http.telemetry import CONTENT_TYPE, Metrics
-from inkgrove.node.errors import NotAllowed, Restored
+from inkgrove.node.errors import AuthError
 from inkgrove.node.node import Node
 from inkgrove.node.state import read_lag
 
@@ -39,7 +39,7 @@ async def show_health() -> AliveDocument:
     return AliveDocument()
 
 
-@router.get("/readyz", responses=responses(Restored))
+@router.get("/readyz", responses=responses("publish.restored"))
 def show_readiness(request: Request, node: NodeDependency) -> ReadyDocument:
     """Whether the stores can be reached and entries are signed, and how far the views are behind."""
     node.signing.require_current()
@@ -52,13 +52,13 @@ def show_readiness(request: Request, node: NodeDependency) -> ReadyDocument:
     response_class=Response,
     responses={
         200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}},
-        **responses(NotAllowed),
+        **responses("auth.not-allowed"),
     },
 )
 def show_metrics(request: Request, node: NodeDependency) -> Response:
     """Numbers for Prometheus; the setting `node.metrics` says for whom."""
     if not _may_count(request, node):
-        raise NotAllowed("metrics are not for you here: see the setting node.metrics")
+        raise AuthError("auth.not-allowed", "metrics are not for you here: see the setting node.metrics")
     metrics = request.app.state.metrics
     assert isinstance(metrics, Metrics)
     return Response(metrics.render(), media_type=CONTENT_TYPE)

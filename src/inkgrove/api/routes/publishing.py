@@ -19,13 +19,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.federation.names_found import NO_WORD
 from inkgrove.node.dry_run import try_out
-from inkgrove.node.errors import (
-    BadInstanceDocument,
-    BadRequest,
-    SignInRequired,
-    UnknownIdentity,
-    UnsupportedMediaType,
-)
+from inkgrove.node.errors import PublishError, RequestError, SignInRequired, UnknownIdentity
 from inkgrove.node.name_rules import find_own, rules_of
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
@@ -56,13 +50,13 @@ def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
 async def read_body(request: Request, model: type[_Body]) -> _Body:
     """The body of a request in the form that the route documents."""
     if media_type_of(request) != "application/json":
-        raise UnsupportedMediaType("the body is application/json")
+        raise RequestError("request.unsupported-media-type", "the body is application/json")
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as err:
         if err.error_count() > _MOST_MISTAKES:  # to describe them takes far longer than to find them
-            raise BadRequest(
-                f"the body has {err.error_count():,} mistakes: see the form that the route takes"
+            raise RequestError(
+                "request.invalid", f"the body has {err.error_count():,} mistakes: see the form that the route takes"
             ) from None
         raise malformed(err.errors()) from err
 
@@ -152,7 +146,7 @@ class Publisher:
             and not self.is_dry_run
             and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable())
         ):
-            raise BadRequest("an Idempotency-Key has 1 to 255 printable ASCII characters")
+            raise RequestError("request.invalid", "an Idempotency-Key has 1 to 255 printable ASCII characters")
         token = require_token(request)
         if self.is_dry_run:
             schemas = request.app.state.schemas
@@ -171,7 +165,7 @@ async def give_publisher(request: Request, key: IdempotencyKey = None) -> Publis
 async def give_trying_publisher(request: Request, key: IdempotencyKey = None, dry_run: DryRun = False) -> Publisher:
     """For routes that can be tried without publishing."""
     if request.scope["query_string"] and len(request.query_params.getlist("dry_run")) > 1:
-        raise BadRequest("dry_run is true or false")
+        raise RequestError("request.invalid", "dry_run is true or false")
     return Publisher(request, key, dry_run)
 
 
@@ -233,7 +227,7 @@ async def _look_up(request: Request, names: Iterable[str]) -> dict[str, Inkgrove
     if not wanted:
         return {}
     if len(wanted) > MAX_RECIPIENTS:
-        raise BadInstanceDocument(f"recipients are a list of at most {MAX_RECIPIENTS} identities")
+        raise PublishError("publish.bad-document", f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     node, token = get_node(request), require_token(request)
     # Nobody makes this node look up names without a token.
     missing = await run_in_threadpool(_not_hosted, node, token, wanted)

@@ -13,7 +13,7 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout
+from inkgrove.federation.errors import FederationError
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.relating import found_nowhere
 from inkgrove.federation.relations import is_final, tell_waiting
@@ -80,13 +80,13 @@ class RelationStateDocument(BaseModel):
 
 _MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
 _REFUSALS = responses(
-    errors.SignInRequired,
-    errors.NotAllowed,
-    errors.UnknownIdentity,
-    errors.NotRequested,
-    errors.OwnRelation,
-    BadAnswer,
-    PeerTimeout,
+    "auth.required",
+    "auth.not-allowed",
+    "identity.unknown",
+    "relation.not-requested",
+    "relation.own",
+    "federation.bad-answer",
+    "federation.timeout",
 )
 
 
@@ -153,7 +153,7 @@ def _group(body: StrictModel | None, group: str | None) -> str | Unset | None:
 
 
 @router.get(
-    "/me/relations", response_model=RelationsDocument, responses=responses(errors.SignInRequired, errors.OutOfScope)
+    "/me/relations", response_model=RelationsDocument, responses=responses("auth.required", "auth.out-of-scope")
 )
 def list_relations(
     node: NodeDependency,
@@ -214,7 +214,7 @@ async def follow(
 @router.delete(
     "/me/following/{name}",
     status_code=204,
-    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+    responses=responses("auth.required", "auth.not-allowed", "relation.unknown", "relation.own"),
 )
 async def unfollow(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Follow somebody no longer."""
@@ -243,7 +243,7 @@ async def answer_follower(
 @router.delete(
     "/me/followers/{name}",
     status_code=204,
-    responses=responses(errors.SignInRequired, errors.NotAllowed, errors.UnknownRelation, errors.OwnRelation),
+    responses=responses("auth.required", "auth.not-allowed", "relation.unknown", "relation.own"),
 )
 async def remove_follower(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
     """Let somebody follow no longer, or lift a block: they can ask again."""

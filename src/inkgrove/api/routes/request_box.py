@@ -100,8 +100,8 @@ class SendersDocument(BaseModel):
     next: str | None
 
 
-_SIGNED_IN = responses(errors.SignInRequired, errors.NotAllowed)
-_REFUSALS = responses(errors.SignInRequired, errors.NotAllowed, errors.NoSuchRequest, errors.SenderBlocked)
+_SIGNED_IN = responses("auth.required", "auth.not-allowed")
+_REFUSALS = responses("auth.required", "auth.not-allowed", "federation.no-such-request", "federation.sender-blocked")
 
 
 @router.get(
@@ -207,7 +207,7 @@ def show_senders(
     "/me/senders/{name}",
     response_model=TakenDocument,
     responses=responses(
-        errors.SignInRequired, errors.NotAllowed, errors.UnknownIdentity, errors.SenderBlocked, errors.OwnRelation
+        "auth.required", "auth.not-allowed", "identity.unknown", "federation.sender-blocked", "relation.own"
     ),
 )
 async def take_from_now_on(
@@ -223,7 +223,7 @@ async def take_from_now_on(
     "/me/senders/{name}",
     status_code=204,
     responses=responses(
-        errors.SignInRequired, errors.NotAllowed, errors.UnknownIdentity, errors.UnknownSender, errors.BadName
+        "auth.required", "auth.not-allowed", "identity.unknown", "federation.unknown-sender", "identity.bad-name"
     ),
 )
 async def ask_again(request: Request, node: NodeDependency, caller: CallerDependency, name: str) -> Response:
@@ -239,7 +239,7 @@ def sender_of(text: str) -> IdentityId:
     try:
         sender = IdentityId.fromhex(text)
     except ValueError as err:
-        raise errors.NoSuchRequest(f"{text[:80]!r} is no id of an identity") from err
+        raise errors.DeliveryError("federation.no-such-request", f"{text[:80]!r} is no id of an identity") from err
     return sender
 
 
@@ -248,7 +248,7 @@ def named_instance(text: str) -> Hash:
     try:
         return parse_hash(text)
     except InkgroveError as err:
-        raise errors.NoSuchRequest(f"{text[:80]!r} is no id of an instance") from err
+        raise errors.DeliveryError("federation.no-such-request", f"{text[:80]!r} is no id of an instance") from err
 
 
 def _taken(receipts: Sequence[Receipt]) -> list[str]:

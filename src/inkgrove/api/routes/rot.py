@@ -13,13 +13,10 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
 from inkgrove.api.routes.instance_reads import InstancePath
 from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
-from inkgrove.core.errors import BadParcel, NoSuchCopy, NotRotted
 from inkgrove.core.hashing import Hash
-from inkgrove.federation import errors as federation_errors
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
 from inkgrove.messages.delivery import MEDIA_TYPE
 from inkgrove.node.caller import Caller
-from inkgrove.node.errors import NotAllowed, OutOfScope, SignInRequired, TooMuchAtOnce, UnknownInstance
 from inkgrove.node.keeping import keep, let_go
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
@@ -78,7 +75,7 @@ class FetchedDocument(BaseModel):
 
 _SUMMARY: Final[dict[str, Any]] = {
     "response_class": JSONResponse,
-    "responses": {200: {"model": SummaryDocument}, **READING, **responses(*EXPENSIVE, TooMuchAtOnce)},
+    "responses": {200: {"model": SummaryDocument}, **READING, **responses(*EXPENSIVE, "request.too-much-at-once")},
 }
 
 
@@ -111,7 +108,7 @@ def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
 @router.put(
     "/instances/{instance}/keep",
     status_code=204,
-    responses=responses(SignInRequired, NotAllowed, UnknownInstance, OutOfScope),
+    responses=responses("auth.required", "auth.not-allowed", "view.unknown-instance", "auth.out-of-scope"),
 )
 def keep_copy(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
     """Keep an instance that the caller may see: rot does not touch it, unless its owner lets it expire."""
@@ -120,7 +117,9 @@ def keep_copy(node: NodeDependency, caller: CallerDependency, instance: Instance
 
 
 @router.delete(
-    "/instances/{instance}/keep", status_code=204, responses=responses(SignInRequired, NotAllowed, UnknownInstance)
+    "/instances/{instance}/keep",
+    status_code=204,
+    responses=responses("auth.required", "auth.not-allowed", "view.unknown-instance"),
 )
 def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
     """Keep it no longer."""
@@ -140,16 +139,16 @@ def fetching_of(request: Request, node: Node) -> Fetching:
     responses={
         200: {"model": FetchedDocument},
         **responses(
-            SignInRequired,
-            NotAllowed,
-            UnknownInstance,
-            NoSuchCopy,
-            NotRotted,
-            BadParcel,
-            federation_errors.NotGivenAgain,
-            federation_errors.NoIdentityThere,
-            federation_errors.BadAnswer,
-            federation_errors.PeerTimeout,
+            "auth.required",
+            "auth.not-allowed",
+            "view.unknown-instance",
+            "rot.no-such-copy",
+            "rot.not-rotted",
+            "parcel.bad",
+            "federation.not-given-again",
+            "federation.no-identity-there",
+            "federation.bad-answer",
+            "federation.timeout",
         ),
     },
 )
@@ -169,7 +168,7 @@ async def fetch_copy(
     response_class=Response,
     responses={
         200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: BINARY}},
-        **responses(*SIGNED, UnknownInstance, TooMuchAtOnce),
+        **responses(*SIGNED, "view.unknown-instance", "request.too-much-at-once"),
     },
 )
 async def give_copy(request: Request, node: NodeDependency, instance: InstancePath) -> Response:

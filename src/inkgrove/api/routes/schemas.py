@@ -16,8 +16,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.schema import SchemaMeta
-from inkgrove.node import errors
-from inkgrove.node.errors import UnknownSchemaLog
+from inkgrove.node.errors import PublishError
 from inkgrove.node.node import Node
 from inkgrove.node.publish_schema import AddVersion, CreateSchema, parse_schema_message, render_schema
 from inkgrove.node.schemas import Schemas
@@ -67,20 +66,20 @@ class PublishedVersionDocument(BaseModel):
 
 
 _REFUSED = (
-    errors.SignInRequired,
-    errors.BadToken,
-    errors.NotAllowed,
-    errors.NoKeyHere,
-    errors.VaultLocked,
-    errors.KeyReused,
-    errors.Closing,
-    errors.QuotaExceeded,
-    errors.LowDisk,
-    errors.BadRequest,
-    core.BadName,
-    core.BadValue,
-    core.PayloadTooLarge,
-    core.StoreUnavailable,
+    "auth.required",
+    "auth.bad-token",
+    "auth.not-allowed",
+    "identity.no-key-here",
+    "identity.vault-locked",
+    "publish.key-reused",
+    "publish.closing",
+    "quota.exceeded",
+    "storage.low-disk",
+    "request.invalid",
+    "message.bad-name",
+    "message.bad-value",
+    "message.too-large",
+    "store.unavailable",
 )
 
 
@@ -106,13 +105,13 @@ async def create_schema(request: Request, publisher: TryingPublisherDependency) 
     responses=TRIED
     | responses(
         *_REFUSED,
-        *core.SchemaError.__subclasses__(),
-        errors.UnknownSchemaLog,
-        errors.ForeignAuthor,
-        errors.RevokedKey,
-        errors.TooMuchAtOnce,
-        core.LogEnded,
-        core.Forked,
+        *(item.name for item in core.SchemaError.codes),
+        "publish.unknown-schema",
+        "publish.foreign-author",
+        "publish.revoked-key",
+        "request.too-much-at-once",
+        "log.ended",
+        "log.forked",
     ),
     openapi_extra=body_of(NewVersionBody),
 )
@@ -147,7 +146,7 @@ def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -
 @router.get(
     "/schemas/{author}/{log_id}",
     response_class=JSONResponse,
-    responses=responses(errors.UnknownSchemaLog, errors.BadRequest, errors.TooMuchAtOnce),
+    responses=responses("publish.unknown-schema", "request.invalid", "request.too-much-at-once"),
 )
 async def show_schema(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
     """A schema with its known versions and their fields."""
@@ -157,7 +156,7 @@ async def show_schema(request: Request, author: str, log_id: Annotated[int, Path
 def _show_schema(schemas: Schemas, schema_id: SchemaId) -> Response:
     schema = schemas.read(schema_id)
     if not schema.versions:
-        raise UnknownSchemaLog(f"no schema is held at {schema.id}", schema=str(schema.id))
+        raise PublishError("publish.unknown-schema", f"no schema is held at {schema.id}", schema=str(schema.id))
     return json_answer(render_schema(schema))
 
 
@@ -165,4 +164,4 @@ def _schema_id(author: str, log_id: int) -> SchemaId:
     try:
         return SchemaId(parse_public_key(author), log_id)
     except InkgroveError as err:
-        raise UnknownSchemaLog(f"{author[:80]!r} is no author") from err
+        raise PublishError("publish.unknown-schema", f"{author[:80]!r} is no author") from err

@@ -23,19 +23,11 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.core.errors import BadFilter
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
-from inkgrove.node.errors import (
-    BadCursor,
-    Behind,
-    NotAllowed,
-    SignInRequired,
-    TooMuchAtOnce,
-    UnknownView,
-)
+from inkgrove.node.errors import UnknownView
 from inkgrove.node.expansion import Related
 from inkgrove.node.node import Node
 from inkgrove.node.outcomes import read_outcomes
@@ -60,7 +52,9 @@ Names = Annotated[str, Query(max_length=20_000)]
 
 
 @router.get(
-    "/views", response_class=JSONResponse, responses={200: {"model": ViewsDocument}, **responses(TooMuchAtOnce)}
+    "/views",
+    response_class=JSONResponse,
+    responses={200: {"model": ViewsDocument}, **responses("request.too-much-at-once")},
 )
 async def show_views(
     request: Request,
@@ -126,7 +120,7 @@ _PAGE: Final[dict[str, Any]] = {
     "responses": {
         200: {"model": PageDocument},
         **READING,
-        **responses(BadFilter, BadCursor, Behind, *EXPENSIVE, TooMuchAtOnce),
+        **responses("input.bad-filter", "view.bad-cursor", "view.behind", *EXPENSIVE, "request.too-much-at-once"),
     },
 }
 
@@ -187,7 +181,7 @@ _OUTCOMES: Final[dict[str, Any]] = {
     "responses": {
         200: {"model": OutcomesDocument},
         **READING,
-        **responses(BadCursor, Behind, *EXPENSIVE, TooMuchAtOnce),
+        **responses("view.bad-cursor", "view.behind", *EXPENSIVE, "request.too-much-at-once"),
     },
 }
 Only = Annotated[Outcome | None, Query(description="This outcome only.")]
@@ -216,7 +210,7 @@ async def show_outcomes(
 @router.put(
     "/views/{author}/{log_id:int}",
     response_class=JSONResponse,
-    responses={200: {"model": RegisteredDocument}, **responses(SignInRequired, NotAllowed, UnknownView)},
+    responses={200: {"model": RegisteredDocument}, **responses("auth.required", "auth.not-allowed", "view.unknown")},
 )
 def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath) -> JSONResponse:
     """Materialise a schema; its view is built by the pipeline. For the administrator."""
@@ -228,7 +222,9 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
 
 
 @router.delete(
-    "/views/{author}/{log_id:int}", status_code=204, responses=responses(SignInRequired, NotAllowed, UnknownView)
+    "/views/{author}/{log_id:int}",
+    status_code=204,
+    responses=responses("auth.required", "auth.not-allowed", "view.unknown"),
 )
 def unindex_schema(node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath) -> Response:
     """Materialise a schema no more; its view goes, its messages stay. For the administrator."""

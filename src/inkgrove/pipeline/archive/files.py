@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inkgrove.core.errors import BadArchive
+from inkgrove.core.errors import PipelineError
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, cut
 
 _BATCH = 1_000
@@ -38,7 +38,7 @@ def open_archive(path: Path) -> Archive:
     """Look at the form of every file of an archive."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
     if not files:
-        raise BadArchive(f"{path} holds no Parquet file")
+        raise PipelineError("pipeline.bad-archive", f"{path} holds no Parquet file")
     slices: list[Slice] = []
     payloads = set()
     for file in files:
@@ -53,13 +53,13 @@ def open_archive(path: Path) -> Archive:
             count = max(_SLICE, -(-rows // 4))
             slices += [Slice(str(file), number, first, min(count, rows - first)) for first in range(0, rows, count)]
     if len(payloads) > 1:
-        raise BadArchive(f"only some files of {path} have the column payload")
+        raise PipelineError("pipeline.bad-archive", f"only some files of {path} have the column payload")
     return Archive(path, slices, sum(part.rows for part in slices), payloads.pop())
 
 
-def _unreadable(file: str, err: Exception) -> BadArchive:
+def _unreadable(file: str, err: Exception) -> PipelineError:
     reason = (str(err) or type(err).__name__).splitlines()[0]
-    return BadArchive(f"{file} cannot be read as Parquet: {reason}")
+    return PipelineError("pipeline.bad-archive", f"{file} cannot be read as Parquet: {reason}")
 
 
 def _is_data(file: Path, folder: Path) -> bool:
@@ -73,7 +73,9 @@ def _check_columns(file: Path, schema: pa.Schema) -> bool:
     wanted = ["entry", "payload"] if has_payloads else ["entry"]
     if not all(name in types and _is_binary(types[name]) for name in wanted):
         found = ", ".join(f"{name} ({kind})" for name, kind in types.items()) or "none"
-        raise BadArchive(f"{file} needs the columns entry and payload, both binary; it has {found}")
+        raise PipelineError(
+            "pipeline.bad-archive", f"{file} needs the columns entry and payload, both binary; it has {found}"
+        )
     return has_payloads
 
 

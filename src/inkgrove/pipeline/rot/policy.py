@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from inkgrove.core.errors import BadPolicy, InkgroveError
+from inkgrove.core.errors import InkgroveError, RotError
 from inkgrove.core.keys import IdentityId, parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.rot.fungi import FUNGI
@@ -50,10 +50,12 @@ class Policy:
     def __post_init__(self) -> None:
         for name in (self.fungus, *self.fungi.values()):
             if name not in FUNGI:
-                raise BadPolicy(f"{name!r} is no fungus; there are: {', '.join(FUNGI)}")
+                raise RotError("rot.bad-policy", f"{name!r} is no fungus; there are: {', '.join(FUNGI)}")
         for name in self.guards:
             if name not in SOFT_GUARDS:
-                raise BadPolicy(f"{name!r} is no guard that can be chosen; there are: {', '.join(SOFT_GUARDS)}")
+                raise RotError(
+                    "rot.bad-policy", f"{name!r} is no guard that can be chosen; there are: {', '.join(SOFT_GUARDS)}"
+                )
         for limits in (
             self.node,
             self.per_identity,
@@ -62,9 +64,9 @@ class Policy:
             *self.schemas.values(),
         ):
             if min(limits.bytes, limits.rows) < 0:
-                raise BadPolicy("a limit is at least 0, which is none")
+                raise RotError("rot.bad-policy", "a limit is at least 0, which is none")
         if min(self.absence_seconds, self.cooked_seconds) < 0:
-            raise BadPolicy("a time is at least 0 seconds")
+            raise RotError("rot.bad-policy", "a time is at least 0 seconds")
         for text in (*self.schemas, *self.fungi):
             parse_schema(text)
         for text in self.identities:
@@ -104,7 +106,7 @@ def parse_schema(text: str) -> SchemaId:
             return SchemaId(parse_public_key(author), int(log_id))
     except InkgroveError:
         pass
-    raise BadPolicy(f"{text[:80]!r} is no schema: write AUTHOR/LOG")
+    raise RotError("rot.bad-policy", f"{text[:80]!r} is no schema: write AUTHOR/LOG")
 
 
 def parse_identity(text: str) -> IdentityId:
@@ -114,7 +116,7 @@ def parse_identity(text: str) -> IdentityId:
     except ValueError:
         found = b""
     if len(found) != 32:
-        raise BadPolicy(f"{text[:80]!r} is no id of an identity: write its 64 hex characters")
+        raise RotError("rot.bad-policy", f"{text[:80]!r} is no id of an identity: write its 64 hex characters")
     return IdentityId(found)
 
 
@@ -124,8 +126,9 @@ def parse_rules(text: str, allowed: Sequence[str]) -> dict[str, str]:
     for part in text.split():
         name, found, value = part.partition("=")
         if not found or name not in allowed or name in rules:
-            raise BadPolicy(
-                f"{part[:80]!r} is no rule: write {', '.join(f'{item}=...' for item in allowed)}, each once"
+            raise RotError(
+                "rot.bad-policy",
+                f"{part[:80]!r} is no rule: write {', '.join(f'{item}=...' for item in allowed)}, each once",
             )
         rules[name] = value
     return rules
@@ -138,7 +141,7 @@ def limits_of(rules: Mapping[str, str]) -> Limits:
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise BadPolicy(f"{name}={text[:40]} is no whole number")
+        raise RotError("rot.bad-policy", f"{name}={text[:40]} is no whole number")
     return int(text)
 
 

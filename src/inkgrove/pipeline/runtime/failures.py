@@ -6,11 +6,10 @@ Errors cross from tasks to the driver as text only, with every traceback on the 
 import re
 from pathlib import Path
 
-from inkgrove.core import errors
-from inkgrove.core.errors import InkgroveError, SparkFailed, StoreUnavailable
+from inkgrove.core.errors import CODES, InkgroveError, PipelineError, StoreUnavailable, make_error
 from inkgrove.store.database import advice_on
 
-_OURS = re.compile(r"^\s*inkgrove\.core\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^\s*inkgrove\.core\.errors\.\w+: (.+) \[([a-z0-9.-]+)\]\s*$", re.MULTILINE)
 _DATABASE = re.compile(r"^\s*((?:sqlite3|psycopg)[\w.]*\.\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^((?!pyspark|py4j|org\.|java\.)[\w.]*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 _NO_SPACE = "No space left on device"
@@ -29,17 +28,18 @@ def explain(error: Exception, logs: Path) -> InkgroveError:
     if _NO_SPACE in text:
         return StoreUnavailable("there is no space left for Spark's files: free some space and try again")
     if isinstance(error, ConnectionError):
-        return SparkFailed(f"Spark's process went away in the middle of the work; its logs are in {logs}")
-    return SparkFailed(f"Spark failed: {first_reason(error)}; its logs are in {logs}")
+        return PipelineError(
+            "pipeline.spark-failed", f"Spark's process went away in the middle of the work; its logs are in {logs}"
+        )
+    return PipelineError("pipeline.spark-failed", f"Spark failed: {first_reason(error)}; its logs are in {logs}")
 
 
 def raised_by_a_task(error: Exception) -> InkgroveError | None:
     """The error of ours that made Spark fail, if one did."""
     # Of several, the last was raised while the ones before it were being handled.
-    for name, message in reversed(_OURS.findall(str(error))):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, InkgroveError):
-            return kind(message.strip())
+    for message, code in reversed(_OURS.findall(str(error))):
+        if code in CODES:
+            return make_error(code, message.strip())
     return None
 
 

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import InkgroveError, SparkFailed, UnreadableFile
+from inkgrove.core.errors import InkgroveError, InputError, PipelineError
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES
 from inkgrove.pipeline.runtime.failures import explain, first_reason
 from inkgrove.pipeline.runtime.java import find_java
@@ -46,7 +46,9 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         logs.mkdir(parents=True, exist_ok=True)
         log4j.write_text(_LOG4J)
     except OSError as err:
-        raise UnreadableFile(f"cannot write Spark's logs to {logs}: {err.strerror or err}") from err
+        raise InputError(
+            "input.unreadable-file", f"cannot write Spark's logs to {logs}: {err.strerror or err}"
+        ) from err
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -93,7 +95,9 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
     except (PySparkException, Py4JError) as err:
         master = configuration["spark.master"]
         where = "" if master.startswith("local") else f" on {master}, which must be there and reach this machine"
-        raise SparkFailed(f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}") from err
+        raise PipelineError(
+            "pipeline.spark-failed", f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}"
+        ) from err
     session.dataSource.register(InkgroveSource)
     session.dataSource.register(RelationSource)
     return session

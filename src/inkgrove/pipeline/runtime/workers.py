@@ -45,7 +45,7 @@ class PlannedSource(DataSource):
 def place_of(options: Mapping[str, str]) -> str:
     """The option `store`; raises `NoStore` without it."""
     if "store" not in options:
-        raise _with_code(NoStore("say where the store is: .option('store', its directory or PostgreSQL URL)"))
+        raise NoStore("say where the store is: .option('store', its directory or PostgreSQL URL)")
     return options["store"]
 
 
@@ -54,9 +54,4 @@ def open_existing(place: str) -> LogStore:
     try:
         return open_store(place, create=False)
     except NoStore as error:
-        raise _with_code(error) from None
-
-
-def _with_code(error: NoStore) -> NoStore:
-    # Of what a source raises, Spark shows the class and the text.
-    return NoStore(f"{error.message} [{error.code}]")
+        raise NoStore(error.message) from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
-from inkgrove.core.errors import UnreadableFile
+from inkgrove.core.errors import InputError
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.runtime.batches import cut
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
@@ -40,7 +40,7 @@ def export_view(
 ) -> int:
     """Write a view's rows to a new directory; returns how many."""
     if path.exists():
-        raise UnreadableFile(f"{path} exists already; choose another name")
+        raise InputError("input.unreadable-file", f"{path} exists already; choose another name")
     # A CSV cell holds no list: there lists are JSON text.
     columns = [*_OWN, *_OWN_LAST, *view.fields]
     kinds = [("text" if form == "csv" and is_array(kind) else kind) for _, kind in columns]

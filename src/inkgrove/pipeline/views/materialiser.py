@@ -16,7 +16,7 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection
 
-from inkgrove.core.errors import NotRegistered
+from inkgrove.core.errors import PipelineError
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import FOLDED, spark_schema
@@ -267,7 +267,10 @@ class Materialiser:
         """Fold a view from scratch beside the one that is there, and swap it in."""
         known = self.views.sync(self.store.registered())
         if schema_id not in known:
-            raise NotRegistered(f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}")
+            raise PipelineError(
+                "pipeline.not-registered",
+                f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}",
+            )
         with doing(self.run, Work.REBUILD):
             self._build(schema_id, self._definitions.now(known)[0])
 
