@@ -31,7 +31,7 @@ def import_(
     ),
 ) -> None:
     """Take an archive (columns entry and payload) into the store, fully verified; twice changes nothing."""
-    from inkgrove.cli.import_process import import_into_store  # noqa: PLC0415
+    from inkgrove.cli.import_process import import_into_store
 
     if not path.exists():
         raise InputError("input.unreadable-file", f"cannot read {path}: no such file or directory")
@@ -62,7 +62,7 @@ def export(options: CommandOptions, path: PathArgument) -> None:
     options.existing_store()
     start = perf_counter()
     with spark_session(options) as (spark, bar):
-        from inkgrove.pipeline.archive import export_archive  # noqa: PLC0415
+        from inkgrove.pipeline.archive import export_archive
 
         options.open_logs().close()
         count = export_archive(spark, options.store_location, path.resolve(), following(bar))
@@ -83,7 +83,7 @@ def export_view(
         view = find_built_view(schema, views)
     start = perf_counter()
     with spark_session(options) as (spark, bar):
-        from inkgrove.pipeline.views import export_view as write  # noqa: PLC0415
+        from inkgrove.pipeline.views import export_view as write
 
         count = write(spark, options.store_location, view, path.resolve(), form, following(bar))  # type: ignore[arg-type]
     text = f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}"

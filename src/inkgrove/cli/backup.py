@@ -32,7 +32,7 @@ def backup(
 ) -> None:
     """Write all of a node to a directory while it runs, and check what was written."""
     # Imported here and below: every other command starts faster without.
-    from inkgrove.node.backup import write_backup  # noqa: PLC0415
+    from inkgrove.node.backup import write_backup
 
     with options.open_logs() as logs, progress("backing up", quiet=options.as_json) as bar:
         manifest = write_backup(
@@ -74,7 +74,7 @@ def restore(
     ] = False,
 ) -> None:
     """Check a backup and put it in place; the node then asks others for what it lacks before it signs again."""
-    from inkgrove.node.restore import restore_backup  # noqa: PLC0415
+    from inkgrove.node.restore import restore_backup
 
     with progress("restoring", quiet=options.as_json) as bar:
         done = restore_backup(
@@ -129,7 +129,7 @@ def resume(
     ] = False,
 ) -> None:
     """Say what a node that was put back from a copy waits for before it signs again, or let it sign at once."""
-    from inkgrove.node.errors import Restored  # noqa: PLC0415
+    from inkgrove.node.errors import Restored
 
     with options.open_node() as node:
         behind = node.signing.behind()

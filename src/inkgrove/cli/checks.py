@@ -95,7 +95,7 @@ def _is_open(installation: Installation) -> bool:
 
 
 def _java(_: Installation) -> Iterator[CheckResult]:
-    from inkgrove.pipeline.runtime.java import find_java  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.java import find_java
 
     path, version = find_java()
     yield CheckResult("java", True, f"version {version}, {path}")
@@ -249,7 +249,7 @@ def _is_node(settings: NodeSettings) -> bool:
 
 
 def _spark(_: Installation) -> Iterator[CheckResult]:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         found = version("pyspark")
@@ -264,7 +264,7 @@ def _spark(_: Installation) -> Iterator[CheckResult]:
 
 
 def _start_spark(installation: Installation) -> Iterator[CheckResult]:
-    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for
 
     spark, begun = installation.settings.spark, time.monotonic()
     with tempfile.TemporaryDirectory() as logs, session_for(Path(logs), spark.properties(), spark.python) as session:

@@ -21,7 +21,7 @@ def doctor(
 ) -> None:
     """Check Java, memory, disk, store, keys, pipeline, clock, names, port, Spark; say what to do about faults."""
     # Imported here: every other command starts faster without.
-    from inkgrove.cli.checks import Installation, examine  # noqa: PLC0415
+    from inkgrove.cli.checks import Installation, examine
 
     installation = Installation(current(), options.home, options.store_location)
     findings = list(examine(installation, with_spark=spark))

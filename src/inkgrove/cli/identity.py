@@ -58,7 +58,7 @@ def create(
     ] = True,
 ) -> None:
     """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
-    from inkgrove.node.identities import create_identity  # noqa: PLC0415
+    from inkgrove.node.identities import create_identity
 
     password = _read_password() if has_password else None
     set_flag("node.endpoint", endpoint)
@@ -70,8 +70,8 @@ def create(
 @app.command(epilog="Example: inkgrove identity show jane.haiku.ink")
 def show(options: CommandOptions, fqdn: NameArgument) -> None:
     """Show an identity by name or id."""
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
-    from inkgrove.node.quotas import show_quota  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity
+    from inkgrove.node.quotas import show_quota
 
     with options.open_node() as node:
         identity = show_identity(node, parse_identity_name(fqdn))
@@ -95,8 +95,8 @@ def quota(
     default: Annotated[bool, typer.Option("--default", help="Go back to what the settings say for the rest.")] = False,
 ) -> None:
     """Show what an identity has stored and may store; with options, give it a quota of its own, at once."""
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
-    from inkgrove.node.quotas import change_limits  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity
+    from inkgrove.node.quotas import change_limits
 
     given = {"entries": entries, "payload_bytes": payload_bytes, "blob_bytes": blob_bytes}
     limits = {name: limit for name, limit in given.items() if default or limit is not None}
@@ -113,9 +113,9 @@ def list_all(options: CommandOptions) -> None:
 
     Administrators are marked, names outside of node.domains, and who has moved to another node.
     """
-    from inkgrove.node.identities import show_all  # noqa: PLC0415
-    from inkgrove.node.name_rules import list_administrators, rules_of  # noqa: PLC0415
-    from inkgrove.node.quotas import show_quotas  # noqa: PLC0415
+    from inkgrove.node.identities import show_all
+    from inkgrove.node.name_rules import list_administrators, rules_of
+    from inkgrove.node.quotas import show_quotas
 
     with options.open_node() as node:
         hosted = show_all(node)
@@ -151,8 +151,8 @@ def list_all(options: CommandOptions) -> None:
 @app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
 def password(options: CommandOptions, fqdn: NameArgument) -> None:
     """Set a new password, from a prompt or standard input; every sign-in ends."""
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
-    from inkgrove.node.sessions import change_password  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity
+    from inkgrove.node.sessions import change_password
 
     options.existing_store()  # nobody types a password for a store that is not there
     new = _read_password()

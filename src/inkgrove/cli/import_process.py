@@ -94,7 +94,7 @@ def import_into_store(
     spark: Any, store: str, archive: Path, rejects: Path, on_progress: "OnProgress"
 ) -> "ImportReport":
     """Import an archive into the store at a directory or URL, and let what it says of keys count; return the report."""
-    from inkgrove.pipeline.archive import import_archive  # noqa: PLC0415
+    from inkgrove.pipeline.archive import import_archive
 
     with open_store(store) as logs:
         before = logs.newest_offset()
@@ -107,8 +107,8 @@ def import_into_store(
 
 def main() -> None:
     """Do what the request on standard input says; an error goes to standard error, with exit code 1 and no report."""
-    from inkgrove.pipeline.runtime.progress import tell_nobody  # noqa: PLC0415
-    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.progress import tell_nobody
+    from inkgrove.pipeline.runtime.session import session_for
 
     request = ImportRequest(**json.load(sys.stdin))
     try:

@@ -79,7 +79,7 @@ def ingest(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
-    from inkgrove.node.identity_log import follow_since  # noqa: PLC0415
+    from inkgrove.node.identity_log import follow_since
 
     logs = options.open_logs(create=True)
     before = logs.newest_offset()

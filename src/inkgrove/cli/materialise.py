@@ -59,8 +59,8 @@ def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: b
 
 def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
-    from inkgrove.store.all_outcomes import count_outcomes  # noqa: PLC0415
-    from inkgrove.store.query import count_rows  # noqa: PLC0415
+    from inkgrove.store.all_outcomes import count_outcomes
+    from inkgrove.store.query import count_rows
 
     logs, built = options.open_logs(), options.open_views()
     known = built.views()
@@ -117,7 +117,7 @@ def materialise(
     ] = None,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
-    from inkgrove.store.runs import Work  # noqa: PLC0415
+    from inkgrove.store.runs import Work
 
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
@@ -142,7 +142,7 @@ def materialise(
 
 def rebuild(options: CommandOptions, schema: SchemaArgument) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
-    from inkgrove.store.runs import Work  # noqa: PLC0415
+    from inkgrove.store.runs import Work
 
     start = perf_counter()
     # A name that nobody has is told before anybody waits for Spark.
@@ -161,7 +161,7 @@ def outcomes(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.all_outcomes import read_outcomes  # noqa: PLC0415
+    from inkgrove.store.all_outcomes import read_outcomes
 
     with options.open_views() as built:
         view = None
@@ -185,7 +185,7 @@ def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Material
     _check_store(options, work)
     try:
         with spark_session(options) as (spark, bar):
-            from inkgrove.pipeline.views import Materialiser  # noqa: PLC0415
+            from inkgrove.pipeline.views import Materialiser
 
             wanted = current().pipeline.partitions
             materialiser = Materialiser(spark, options.store_location, parts=wanted, on_progress=following(bar))
@@ -197,7 +197,7 @@ def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Material
                 with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                     materialiser.close()
     except InkgroveError as error:
-        from inkgrove.store.runs import Work  # noqa: PLC0415
+        from inkgrove.store.runs import Work
 
         if work is Work.STREAM:
             _note_trouble(options, error)
@@ -206,8 +206,8 @@ def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Material
 
 def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
     """Keep the error in the store, so that the node can show why the views are not updated."""
-    from inkgrove.store.pulse import Trouble, note_trouble  # noqa: PLC0415
-    from inkgrove.store.view_store import STREAM  # noqa: PLC0415
+    from inkgrove.store.pulse import Trouble, note_trouble
+    from inkgrove.store.view_store import STREAM
 
     trouble = Trouble(time_ns() // 1000, error.code, error.public_message)
     with suppress(NoStore, StoreUnavailable), options.open_views() as built:
@@ -216,7 +216,7 @@ def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
 
 def _check_store(options: CommandOptions, work: "Work") -> None:
     """Raise what is wrong with the store, or that another process does this work, before anybody waits for Spark."""
-    from inkgrove.store.runs import start_run  # noqa: PLC0415
+    from inkgrove.store.runs import start_run
 
     options.open_logs().close()
     with options.open_views() as built:

@@ -26,7 +26,7 @@ def encode(
     as_json: JsonOption = False,
 ) -> None:
     """Print the payload of each message in hex, one line each."""
-    from inkgrove.messages.yaml_form import parse_messages  # noqa: PLC0415
+    from inkgrove.messages.yaml_form import parse_messages
 
     for message in parse_messages(read_text(file)):
         if salt and isinstance(message, Create | Update | Delete):
@@ -45,7 +45,7 @@ def decode(
     as_json: JsonOption = False,
 ) -> None:
     """Decode a payload strictly and print the message as YAML."""
-    from inkgrove.messages.yaml_form import render_messages  # noqa: PLC0415
+    from inkgrove.messages.yaml_form import render_messages
 
     message = decode_message(parse_hex(payload_hex))
     if as_json:

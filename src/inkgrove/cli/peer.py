@@ -22,8 +22,8 @@ NameArgument = Annotated[str, typer.Argument(help="The name of an identity there
 @app.command(epilog="Example: inkgrove peer add john.haiku.ink")
 def add(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from the node of an identity, from the next round of a running node on."""
-    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
-    from inkgrove.store.peer_list import add_peer  # noqa: PLC0415
+    from inkgrove.node.identities import parse_fqdn
+    from inkgrove.store.peer_list import add_peer
 
     name = parse_fqdn(fqdn)
     with options.open_node() as node:
@@ -35,9 +35,9 @@ def add(options: CommandOptions, fqdn: NameArgument) -> None:
 @app.command(epilog="Example: inkgrove peer remove john.haiku.ink")
 def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from there no more; what has come stays."""
-    from inkgrove.federation.errors import FederationError  # noqa: PLC0415
-    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
-    from inkgrove.store.peer_list import remove_peer  # noqa: PLC0415
+    from inkgrove.federation.errors import FederationError
+    from inkgrove.node.identities import parse_fqdn
+    from inkgrove.store.peer_list import remove_peer
 
     name = parse_fqdn(fqdn)
     with options.open_node() as node:
@@ -51,7 +51,7 @@ def remove(options: CommandOptions, fqdn: NameArgument) -> None:
 @app.command("list", epilog="Example: inkgrove peer list")
 def list_all(options: CommandOptions) -> None:
     """List the peers, when each was last synced with, and what went wrong since."""
-    from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
+    from inkgrove.store.peer_list import list_peers
 
     with options.open_node() as node:
         peers = node.database.read(list_peers)
@@ -75,11 +75,11 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.http import tune_garbage_collection  # noqa: PLC0415
-    from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
-    from inkgrove.federation.replicator import sync_with  # noqa: PLC0415
-    from inkgrove.node.identities import parse_fqdn  # noqa: PLC0415
-    from inkgrove.store.peer_list import list_peers  # noqa: PLC0415
+    from inkgrove.api.http import tune_garbage_collection
+    from inkgrove.cli.import_process import find_importer
+    from inkgrove.federation.replicator import sync_with
+    from inkgrove.node.identities import parse_fqdn
+    from inkgrove.store.peer_list import list_peers
 
     tune_garbage_collection()
     importer = find_importer(current().spark)

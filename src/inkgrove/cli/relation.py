@@ -53,8 +53,8 @@ def _move_without_group(move: "Move") -> Callable[..., None]:
 def _move(options: CommandOptions, me: str, other: str, move: "Move", group: str | None) -> None:
     """Change the relation of two identities, tell the other node, and print the new state."""
     # Imported here and below: every other command starts faster without.
-    from inkgrove.federation.relating import move_and_tell  # noqa: PLC0415
-    from inkgrove.node.identities import parse_identity_name  # noqa: PLC0415
+    from inkgrove.federation.relating import move_and_tell
+    from inkgrove.node.identities import parse_identity_name
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -85,7 +85,7 @@ for _name, (_example, _about) in _MOVES.items():
 
 
 def _me(node: "Node", name: str) -> IdentityId:
-    from inkgrove.node.identities import parse_identity_name, show_identity  # noqa: PLC0415
+    from inkgrove.node.identities import parse_identity_name, show_identity
 
     return show_identity(node, parse_identity_name(name)).id
 
@@ -93,7 +93,7 @@ def _me(node: "Node", name: str) -> IdentityId:
 @app.command("list", epilog="Example: inkgrove relation list jane.haiku.ink")
 def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
     """List whom an identity follows and who follows it, with groups."""
-    from inkgrove.node.relations import list_relations  # noqa: PLC0415
+    from inkgrove.node.relations import list_relations
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -110,10 +110,10 @@ def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
 
 
 def _sender(node: "Node", name: str) -> IdentityId:
-    from inkgrove.node.errors import UnknownIdentity  # noqa: PLC0415
-    from inkgrove.node.identities import parse_identity_name  # noqa: PLC0415
-    from inkgrove.node.name_rules import find_own  # noqa: PLC0415
-    from inkgrove.store.peers import find_known  # noqa: PLC0415
+    from inkgrove.node.errors import UnknownIdentity
+    from inkgrove.node.identities import parse_identity_name
+    from inkgrove.node.name_rules import find_own
+    from inkgrove.store.peers import find_known
 
     wanted = parse_identity_name(name)
     if isinstance(wanted, IdentityId):
@@ -128,7 +128,7 @@ def _sender(node: "Node", name: str) -> IdentityId:
 @request_app.command("list", epilog="Example: inkgrove request list john.haiku.ink")
 def list_requests(options: CommandOptions, me: MeArgument) -> None:
     """List what waits for an identity: from whom, of which schema, since when and how large."""
-    from inkgrove.node.requests import list_waiting  # noqa: PLC0415
+    from inkgrove.node.requests import list_waiting
 
     with options.open_node() as node:
         found = list_waiting(node, _me(node, me))
@@ -152,9 +152,9 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
 @request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
 def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: InstanceArgument) -> None:
     """Show the content of something that waits; this accepts nothing."""
-    from inkgrove.messages.message import message_to_value  # noqa: PLC0415
-    from inkgrove.messages.yaml_form import render_messages  # noqa: PLC0415
-    from inkgrove.node.requests import read_waiting  # noqa: PLC0415
+    from inkgrove.messages.message import message_to_value
+    from inkgrove.messages.yaml_form import render_messages
+    from inkgrove.node.requests import read_waiting
 
     with options.open_node() as node:
         _, messages = read_waiting(node, _me(node, me), _sender(node, sender), parse_hash(instance))
@@ -171,7 +171,7 @@ def accept(
     from_now_on: FromNowOnOption = False,
 ) -> None:
     """Take in what waits of a sender; nobody follows anybody by it, and the sender is not told."""
-    from inkgrove.federation.requests import accept_sender, take_waiting  # noqa: PLC0415
+    from inkgrove.federation.requests import accept_sender, take_waiting
 
     with options.open_node() as node:
         mine, theirs = _me(node, me), _sender(node, sender)
@@ -191,7 +191,7 @@ def _named(instance: str | None) -> Hash | None:
 @request_app.command(epilog="Example: inkgrove request refuse john.haiku.ink jane.haiku.ink")
 def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: OneArgument = None) -> None:
     """Forget what waits of a sender, who is not told."""
-    from inkgrove.federation.requests import forget_waiting  # noqa: PLC0415
+    from inkgrove.federation.requests import forget_waiting
 
     with options.open_node() as node:
         forget_waiting(node, _me(node, me), _sender(node, sender), _named(instance))
@@ -202,7 +202,7 @@ def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, inst
 @request_app.command(epilog="Example: inkgrove request senders john.haiku.ink")
 def senders(options: CommandOptions, me: MeArgument) -> None:
     """List those whose deliveries an identity takes in from now on."""
-    from inkgrove.node.names import name_of_identity  # noqa: PLC0415
+    from inkgrove.node.names import name_of_identity
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -216,7 +216,7 @@ def senders(options: CommandOptions, me: MeArgument) -> None:
 
 
 def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":
-    from inkgrove.store.accepted_senders import list_senders  # noqa: PLC0415
+    from inkgrove.store.accepted_senders import list_senders
 
     found = page = list_senders(connection, me, limit=_PAGE)
     while len(page) == _PAGE:
@@ -228,7 +228,7 @@ def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSend
 @request_app.command(epilog="Example: inkgrove request drop john.haiku.ink jane.haiku.ink")
 def drop(options: CommandOptions, me: MeArgument, sender: SenderArgument) -> None:
     """Let what somebody sends wait for ME's word again."""
-    from inkgrove.federation.requests import drop_sender  # noqa: PLC0415
+    from inkgrove.federation.requests import drop_sender
 
     with options.open_node() as node:
         drop_sender(node, _me(node, me), _sender(node, sender))

@@ -40,7 +40,7 @@ def add_to(main: CommandGroup) -> None:
 def policy_in_effect() -> "Policy":
     """Return the policy that the settings describe; raises `rot.bad-policy` if they contradict each other."""
     # Imported here and below: every other command starts faster without.
-    from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits  # noqa: PLC0415
+    from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits
 
     found = current().rot
     schemas = list(named_limits(found.schemas, ("bytes", "rows", "fungus")))
@@ -102,7 +102,7 @@ def run(
 def _with_rot(options: CommandOptions, work: Any) -> "Outcome":
     options.open_logs().close()  # say what is wrong with the store before anybody waits for Spark
     with spark_session(options) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
-        from inkgrove.pipeline.rot.run import Rot  # noqa: PLC0415
+        from inkgrove.pipeline.rot.run import Rot
 
         rot = Rot(spark, options.store_location, options.home.resolve(), _clock)
         try:
@@ -150,9 +150,9 @@ def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
 @app.command(epilog="Example: inkgrove rot explain 0040a1b2...")
 def explain(options: CommandOptions, instance: InstanceArgument) -> None:
     """Say how a copy stands: its step and why, what a planned run is to do to it, freshness, reads, guard."""
-    from inkgrove.store.copies import find_copy  # noqa: PLC0415
-    from inkgrove.store.rot_runs import find_victim  # noqa: PLC0415
-    from inkgrove.store.rot_selection import read_copy  # noqa: PLC0415
+    from inkgrove.store.copies import find_copy
+    from inkgrove.store.rot_runs import find_victim
+    from inkgrove.store.rot_selection import read_copy
 
     policy, name = policy_in_effect(), parse_hash(instance)
 
@@ -194,7 +194,7 @@ def keep(
     off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
 ) -> None:
     """Keep a copy whatever the budget, on behalf of the node."""
-    from inkgrove.store.copies import drop_pin, put_pin  # noqa: PLC0415
+    from inkgrove.store.copies import drop_pin, put_pin
 
     name: Hash = parse_hash(instance)
     with options.open_logs() as logs:
@@ -214,9 +214,9 @@ def report(
     ] = None,
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
-    from inkgrove.pipeline.rot.picture import draw_freshness, render_svg  # noqa: PLC0415
-    from inkgrove.store.rot_runs import count_steps, list_runs  # noqa: PLC0415
-    from inkgrove.store.rot_tables import LADDER  # noqa: PLC0415
+    from inkgrove.pipeline.rot.picture import draw_freshness, render_svg
+    from inkgrove.store.rot_runs import count_steps, list_runs
+    from inkgrove.store.rot_tables import LADDER
 
     with options.open_logs() as logs:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_runs(connection)))
@@ -263,8 +263,8 @@ def _run_facts(item: "RotRun") -> dict[str, Any]:
 
 def summary(options: CommandOptions, schema: SchemaArgument) -> None:
     """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
-    from inkgrove.store.rot_tables import EVERYTHING  # noqa: PLC0415
-    from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together  # noqa: PLC0415
+    from inkgrove.store.rot_tables import EVERYTHING
+    from inkgrove.store.summaries import cooked_summary, exact_summary, summary_document, together
 
     with options.open_logs() as logs, options.open_views(with_node=True) as built:
         known = built.views()

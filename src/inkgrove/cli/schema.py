@@ -185,7 +185,7 @@ def diff(
 
 
 def _read_migrations(file: Path) -> list[SchemaMigration]:
-    from inkgrove.messages.yaml_form import parse_messages  # noqa: PLC0415
+    from inkgrove.messages.yaml_form import parse_messages
 
     migrations = []
     for message in parse_messages(read_text(file)):

@@ -150,9 +150,9 @@ def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
     if store is None and not (home / _STORE_FILE).exists():
         yield None
         return
-    from inkgrove.core.errors import NoStore  # noqa: PLC0415
-    from inkgrove.node.signing import require_not_behind  # noqa: PLC0415
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.core.errors import NoStore
+    from inkgrove.node.signing import require_not_behind
+    from inkgrove.store.opening import open_store
 
     try:
         opened = open_store(store or home, create=False)

@@ -69,7 +69,7 @@ class SchemaLookup:
 
     def read(self, schema_id: SchemaId) -> Schema:
         """Return a schema with the versions that are known here, which may be none."""
-        from inkgrove.store.messages import payloads_of_schema  # noqa: PLC0415
+        from inkgrove.store.messages import payloads_of_schema
 
         in_files = [read_schema_file(path).schema for path in schema_paths(self._home)]
         found = [schema for schema in in_files if schema.id == schema_id]
@@ -111,7 +111,7 @@ def open_lookup(options: CommandOptions) -> Iterator[SchemaLookup]:
     Raises `NoStore` if a store was named with `--store` and is not there.
     """
     # Imported here: every command that needs no store starts faster without.
-    from inkgrove.store.opening import open_store  # noqa: PLC0415
+    from inkgrove.store.opening import open_store
 
     try:
         opened = open_store(options.store_location, create=False)

@@ -41,9 +41,9 @@ def serve(
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
-    from inkgrove.api.http import serve as serve_node  # noqa: PLC0415
-    from inkgrove.cli.import_process import find_importer  # noqa: PLC0415
-    from inkgrove.pages.site import make_site  # noqa: PLC0415
+    from inkgrove.api.http import serve as serve_node
+    from inkgrove.cli.import_process import find_importer
+    from inkgrove.pages.site import make_site
 
     if options.as_json:
         set_flag("node.log_format", "json")
@@ -85,7 +85,7 @@ def up(
 
 def _make_store(location: str) -> None:
     """Make the store if there is none: the pipeline, which starts beside the node, makes none."""
-    from inkgrove.store.opening import open_store, require_store  # noqa: PLC0415
+    from inkgrove.store.opening import open_store, require_store
 
     # What else is wrong with a store the node says when it starts, and it is started again until that is mended.
     with suppress(StoreUnavailable):
@@ -96,7 +96,7 @@ def _make_store(location: str) -> None:
 
 
 def _answers(url: str) -> bool:
-    import httpx  # noqa: PLC0415
+    import httpx
 
     try:
         return httpx.get(f"{url}/healthz", timeout=1).status_code == 200
@@ -111,7 +111,7 @@ def gc(
     ] = None,
 ) -> None:
     """Remove blobs that no instance has referred to for the grace period; safe while the node runs."""
-    from inkgrove.node.blob_collection import collect_blobs  # noqa: PLC0415
+    from inkgrove.node.blob_collection import collect_blobs
 
     with options.open_node() as node:
         collected = collect_blobs(node, grace)

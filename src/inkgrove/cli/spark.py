@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @contextmanager
 def spark_session(options: CommandOptions) -> Iterator[tuple[Any, Bar]]:
     """Start the session that the settings describe; yields it with a progress bar, which `--json` hides."""
-    from inkgrove.pipeline.runtime.session import session_for  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.session import session_for
 
     spark = current().spark
     with (
@@ -36,8 +36,8 @@ def following(bar: Bar) -> "OnProgress":
 @contextmanager
 def watching_tasks(session: Any, bar: Bar, title: str) -> Iterator[None]:
     """Show on the bar how many of Spark's tasks are done, for work that reports no progress of its own."""
-    from inkgrove.pipeline.runtime.progress import telling  # noqa: PLC0415
-    from inkgrove.pipeline.runtime.session import count_tasks  # noqa: PLC0415
+    from inkgrove.pipeline.runtime.progress import telling
+    from inkgrove.pipeline.runtime.session import count_tasks
 
     def tell() -> None:
         done, total = count_tasks(session)

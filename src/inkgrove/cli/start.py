@@ -24,7 +24,7 @@ _EXTRAS: Final = {
 def main() -> None:
     """Load the commands and run one; if a package is missing, say which extra brings it, with exit code 1."""
     try:
-        from inkgrove.cli.main import main as run  # noqa: PLC0415
+        from inkgrove.cli.main import main as run
 
         run()
     except ModuleNotFoundError as error:

@@ -40,7 +40,7 @@ def reference(
     The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
     --schema, all schemas count as registered, those that relations point to included.
     """
-    from inkgrove.reference import fold  # noqa: PLC0415
+    from inkgrove.reference import fold
 
     held = []
     for file in files:
@@ -79,7 +79,7 @@ def show(
     provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
 ) -> None:
     """Show rows of a materialised view."""
-    from inkgrove.store.query import read_page  # noqa: PLC0415
+    from inkgrove.store.query import read_page
 
     with options.open_views() as views:
         view = find_built_view(schema, views)
@@ -107,7 +107,7 @@ def show(
 
 
 def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
-    from inkgrove.store.filters import OPERATORS, make_filter  # noqa: PLC0415
+    from inkgrove.store.filters import OPERATORS, make_filter
 
     name, found, rest = text.partition("=")
     if not found:
