@@ -23,21 +23,24 @@ from bench.harness import Row
 from bench.verification import signed_log, slothmails
 from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
-from inkgrove.api.http import configure_logs, tune_garbage_collection
-from inkgrove.core.entry import hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.api.http.serving import tune_garbage_collection
+from inkgrove.api.http.telemetry import configure_logs
+from inkgrove.core import Hash, SecretKey, has_lipmaa_link, hash_entry, lipmaa, sign_entry
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicator import Replicator, Synced
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    encode_message,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token

@@ -18,18 +18,19 @@ from nacl.bindings import crypto_sign_open
 
 from bench.harness import Row, compare
 from examples.demo.ports import free_port
-from inkgrove.core.entry import Entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.core.verify import verify_signed
+from inkgrove.core import Entry, Hash, SecretKey, has_lipmaa_link, lipmaa, sign_entry, verify_signed
+from inkgrove.messages import (
+    Create,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    encode_message,
+    encode_salted,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.salt import encode_salted
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.publish_schema import AddVersion, CreateSchema

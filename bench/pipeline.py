@@ -33,8 +33,8 @@ from bench.stores import (
 )
 from bench.verification import slothmails
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views import Materialiser
 from inkgrove.pipeline.views.fold_task import take_snapshot
+from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.view_store import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))

@@ -8,10 +8,8 @@ outcome, as in the pipeline's own tables.
 import sqlite3
 from pathlib import Path
 
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.migrate import Migration
+from inkgrove.messages import Create, decode_message
+from inkgrove.schema import Migration, ViewDefinition
 from inkgrove.store.cells import cell_encoder
 
 PROVENANCE = (

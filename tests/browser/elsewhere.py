@@ -6,15 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core import Hash, IdentityId, certificate_pool, identity_of, parse_hash
 from inkgrove.federation.errors import PeerTimeout
 from inkgrove.federation.inbox import receive
-from inkgrove.messages.delivery import Delivery, Parcel
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, encode_message
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.node import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy

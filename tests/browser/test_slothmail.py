@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.name_rules import bind_administrators
-from inkgrove.pipeline.views import Materialiser
+from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.relations import put_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.support.federated import Federation, federation, until

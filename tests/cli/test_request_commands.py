@@ -6,12 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
 from inkgrove.node.identities import create_identity, register_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sending_here import Sent, deliver_here

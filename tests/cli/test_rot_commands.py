@@ -8,10 +8,8 @@ import pytest
 from sqlalchemy import insert
 
 from inkgrove.cli.main import main
-from inkgrove.core.hashing import parse_hash
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.core import parse_hash
+from inkgrove.messages import Create, SchemaVersion, encode_message
 from inkgrove.store.copies import find_copy, note_copies
 from inkgrove.store.opening import open_store
 from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, put_report

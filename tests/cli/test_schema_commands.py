@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.client import Client
+from inkgrove.client.client import Client
 from tests.support.command import inkgrove
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD

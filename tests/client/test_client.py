@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.client import (
-    AsyncClient,
-    Client,
+from inkgrove.client.async_client import AsyncClient
+from inkgrove.client.client import Client
+from inkgrove.client.errors import (
     Conflict,
     Invalid,
     NotAllowed,
@@ -25,15 +25,15 @@ from inkgrove.client import (
     NotFound,
     NotSignedIn,
     Refused,
-    SecretKey,
     TryLater,
     Unreachable,
+    refusal,
 )
-from inkgrove.client.errors import refusal
 from inkgrove.client.events import ChangeReader, LineSplitter
 from inkgrove.client.operations import Operation, Operations
 from inkgrove.client.values import to_json, to_message
-from inkgrove.messages.timestamp import parse_timestamp
+from inkgrove.core import SecretKey
+from inkgrove.messages import parse_timestamp
 from inkgrove.node.settings import NodeSettings
 from tests.client.conftest import Person
 from tests.support.nodes import PASSWORD, RunningNode
@@ -190,8 +190,8 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
     one = jane.create(schema, {**fields, "answers": None})
     other = jane.create(schema, {**fields, "answers": one}, key=key)
     assert jane.download(blob) == b"a sloth"
-    from inkgrove.core.hashing import parse_hash
-    from inkgrove.messages.message import decode_message
+    from inkgrove.core import parse_hash
+    from inkgrove.messages import decode_message
     from inkgrove.node.held import find_held
 
     found = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from inkgrove.client import Client
+from inkgrove.client.client import Client
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import make_schema, schema_id

@@ -4,17 +4,12 @@ from functools import partial
 
 import pytest
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core import Hash, IdentityId, identity_of
 from inkgrove.federation.admission import STRANGER_ENTRIES
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.inbox import receive, take_in
 from inkgrove.federation.quotas import SenderQuotas
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, cbor, encode_delivery, encode_message
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

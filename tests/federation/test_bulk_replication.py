@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.core import SecretKey, identity_of
 from inkgrove.federation.bulk_import import ArchiveImporter, BulkIntake, ImportedArchive
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
@@ -15,17 +15,20 @@ from inkgrove.federation.offering import HEIGHTS_PATH
 from inkgrove.federation.replicating import Taken
 from inkgrove.federation.replicator import Replicator, Synced
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
+    Access,
+    Create,
     Entries,
+    FurtherKey,
     Heights,
+    IdentityDocument,
+    KeyOf,
     LogHeight,
+    SchemaVersion,
     decode_wants,
     encode_entries,
     encode_heights,
+    encode_message,
 )
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.federation.bundles import read_bundle, write_bundle
 from inkgrove.federation.receiving import NOBODY
-from inkgrove.messages.bundle import Bundle, BundledInstance, decode_bundle, encode_bundle
+from inkgrove.messages import Bundle, BundledInstance, decode_bundle, encode_bundle
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node

@@ -11,32 +11,14 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, insert
 
-from inkgrove.core.entry import sign_entry
+from inkgrove.core import IdentityId, hash_yamf, sign_entry
 from inkgrove.core.errors import KeyRevoked
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import (
-    BadAnswer,
-    ForkedIdentity,
-    NoIdentityThere,
-    Unreachable,
-    WrongIdentity,
-    WrongName,
-)
+from inkgrove.federation.errors import BadAnswer, ForkedIdentity, NoIdentityThere, Unreachable, WrongIdentity, WrongName
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.serving import serves_authority, well_known_of
-from inkgrove.federation.well_known import (
-    MAX_BYTES,
-    OfferedEntry,
-    WellKnown,
-    parse_well_known,
-    render_well_known,
-)
-from inkgrove.messages import cbor
-from inkgrove.messages.identity import FurtherKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
+from inkgrove.federation.well_known import MAX_BYTES, OfferedEntry, WellKnown, parse_well_known, render_well_known
+from inkgrove.messages import FurtherKey, SchemaId, cbor, encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identities import append_document, change_identity, create_identity
 from inkgrove.node.identity_log import check_author, newest_document

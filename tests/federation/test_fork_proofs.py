@@ -10,13 +10,10 @@ from httpx import Response
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.fork_proofs import PATH, take_fork_proof
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold
+from inkgrove.reference import fold_views
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.replication import held
@@ -48,7 +45,7 @@ def held_node(node: Node) -> Node:
 
 
 def texts(node: Node) -> set[object]:
-    return {row.fields["text"] for view in fold(held_by(node.store), [SCHEMA.schema_id]) for row in view.rows}
+    return {row.fields["text"] for view in fold_views(held_by(node.store), [SCHEMA.schema_id]) for row in view.rows}
 
 
 def test_proof_takes_back_what_follows_the_fork(held_node: Node) -> None:

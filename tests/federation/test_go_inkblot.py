@@ -12,22 +12,26 @@ import httpx
 from sqlalchemy import inspect, text
 
 from examples.demo.ports import free_port
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.core import Hash, SecretKey, identity_of, parse_hash
 from inkgrove.federation.fetch import HttpTransport, Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.signatures import sign_request
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import FORM, MEDIA_TYPE, Parcel
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    DELIVERY_MEDIA_TYPE,
+    Create,
+    IdentityDocument,
+    Parcel,
+    SchemaVersion,
+    Update,
+    cbor,
+    encode_message,
+)
 from inkgrove.node.caller import Caller, parse_scope
 from inkgrove.node.deliveries import read_deliveries
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold
+from inkgrove.reference import fold_views
 from inkgrove.store.deliveries import count_waiting
 from inkgrove.store.identities import keys_of
 from inkgrove.store.node_tables import nonces
@@ -68,7 +72,7 @@ def test_key_embedded_in_the_message_verifies_nothing(world: World) -> None:
     parcel = world.them.pack("a", mail)
     mallory = key(99)
     content = {
-        "form": FORM,
+        "form": DELIVERY_FORMAT,
         "via": bytes(world.jane.id),
         "parcels": [
             {
@@ -83,7 +87,9 @@ def test_key_embedded_in_the_message_verifies_nothing(world: World) -> None:
     async def send(body: bytes, *headers: tuple[str, str]) -> tuple[int, str]:
         """A delivery in jane's name with a key of mallory's own, which it brings along."""
         async with HttpTransport(node.settings) as transport:
-            request = Request("POST", f"https://john.b.ink{PATH}", (("Content-Type", MEDIA_TYPE), *headers), body)
+            request = Request(
+                "POST", f"https://john.b.ink{PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE), *headers), body
+            )
             signed = sign_request(
                 request, mallory, sender="jane.a.ink", now=node.clock(), nonce=node.random_bytes(16).hex()
             )
@@ -135,7 +141,7 @@ def rows_of(world: World, letter: str) -> dict[Hash, str]:
     """Every row of the schema that a node holds, with its subject."""
     node = world.them.nodes[letter].node
     take_schema(world, node)
-    (view,) = (view for view in fold(held_by(node.store)) if view.schema == schema_id(world.schema))
+    (view,) = (view for view in fold_views(held_by(node.store)) if view.schema == schema_id(world.schema))
     return {row.instance: str(row.fields["subject"]) for row in view.rows}
 
 

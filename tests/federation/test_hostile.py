@@ -10,10 +10,7 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core import Hash, IdentityId, certificate_pool, decode_entry, hash_entry, identity_of
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
@@ -21,29 +18,33 @@ from inkgrove.federation.inbox import receive_parcel
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.signatures import sign_request
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import (
-    FORM,
-    MAX_ENTRIES,
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    DELIVERY_MEDIA_TYPE,
+    MAX_DELIVERY_ENTRIES,
+    MAX_PARCEL_RECIPIENTS,
     MAX_PARCELS,
-    MAX_RECIPIENTS,
-    MEDIA_TYPE,
+    Create,
+    Delete,
     Delivery,
+    FieldChange,
+    Message,
     Parcel,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    cbor,
     decode_delivery,
     encode_delivery,
+    encode_message,
 )
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Delete
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold
+from inkgrove.reference import fold_views
 from inkgrove.store.relations import put_state
 from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
@@ -84,7 +85,7 @@ def texts(node: Node) -> set[object]:
     for message in (SchemaMeta("note"), SchemaMigration((FieldChange("text", "create", "text"),))):
         schema.append(encode_message(message))
     node.store.ingest([(e.encoded, p) for e, p in zip(schema.entries, schema.payloads, strict=True)])
-    views = fold(held_by(node.store), [SCHEMA.schema_id])
+    views = fold_views(held_by(node.store), [SCHEMA.schema_id])
     return {row.fields["text"] for view in views for row in view.rows}
 
 
@@ -237,7 +238,14 @@ def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> N
 
 @pytest.mark.parametrize(
     ("parcels", "recipients", "entries"),
-    [(MAX_PARCELS + 1, 1, 1), (1, MAX_RECIPIENTS + 1, 1), (1, 1, MAX_ENTRIES + 1), (0, 1, 1), (1, 0, 1), (1, 1, 0)],
+    [
+        (MAX_PARCELS + 1, 1, 1),
+        (1, MAX_PARCEL_RECIPIENTS + 1, 1),
+        (1, 1, MAX_DELIVERY_ENTRIES + 1),
+        (0, 1, 1),
+        (1, 0, 1),
+        (1, 1, 0),
+    ],
 )
 def test_delivery_with_too_much_or_nothing_in_it_is_refused(parcels: int, recipients: int, entries: int) -> None:
     one = Parcel(Hash(b"\x00\x40" + bytes(64)), (JANE,) * recipients, [(b"entry", None)] * entries)
@@ -267,10 +275,12 @@ def test_delivery_with_too_much_or_nothing_in_it_is_refused(parcels: int, recipi
 )
 def test_garbage_in_place_of_receipts_is_a_bad_answer(receipts: cbor.Value) -> None:
     with pytest.raises(BadAnswer):
-        read_receipts(Answer(200, (), cbor.encode({"form": FORM, "receipts": receipts})))
+        read_receipts(Answer(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": receipts})))
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff" * 100, b"<html>", b"\x81" * 5000, cbor.encode([FORM]), cbor.encode({})])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff" * 100, b"<html>", b"\x81" * 5000, cbor.encode([DELIVERY_FORMAT]), cbor.encode({})]
+)
 def test_bytes_that_are_no_receipts_at_all_are_a_bad_answer(body: bytes) -> None:
     with pytest.raises(BadAnswer):
         read_receipts(Answer(200, (), body))
@@ -338,7 +348,7 @@ def mallory(tmp_path: Path) -> Iterator[tuple[int, list[bytes]]]:
 
 def signed(node: Node, sender: str, to: str, body: bytes, *, age: int = 0) -> Request:
     """A delivery as a node signs it, now or some seconds ago."""
-    request = Request("POST", f"https://{to}{PATH}", (("Content-Type", MEDIA_TYPE),), body)
+    request = Request("POST", f"https://{to}{PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE),), body)
     now = node.clock() - age * 1_000_000
     return sign_request(request, node_key(node), sender=sender, now=now, nonce=node.random_bytes(16).hex())
 
@@ -384,7 +394,7 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
         assert refused[0][1] in ("federation.sender-unproved", "federation.sender-unreachable")
         # Larger than anybody takes: refused by what it announces, before it is sent.
         with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
-            head = f"POST {PATH} HTTP/1.1\r\nHost: john.b.ink\r\nContent-Type: {MEDIA_TYPE}\r\n"
+            head = f"POST {PATH} HTTP/1.1\r\nHost: john.b.ink\r\nContent-Type: {DELIVERY_MEDIA_TYPE}\r\n"
             connection.sendall(f"{head}Content-Length: {10**9}\r\n\r\n".encode())
             assert b"request.too-large" in connection.recv(65536)
         # A body that never ends to arrive, on many connections; honest deliveries go on meanwhile.

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.federation.well_known import PATH
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     AskHeights,
     Entries,
     Heights,
     LogHeight,
+    SchemaId,
     Want,
     decode_ask_heights,
     decode_wants,

@@ -8,22 +8,35 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.certificate import certificate_pool, union_of_pools
-from inkgrove.core.entry import Entry
+from inkgrove.core import (
+    Entry,
+    Hash,
+    IdentityId,
+    SignedEntry,
+    certificate_pool,
+    identity_of,
+    union_of_pools,
+    verify_signed,
+)
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Answer
 from inkgrove.federation.inbox import receive, receive_parcel, take_in
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.requests import release_held
-from inkgrove.messages import delivery
-from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Delivery,
+    Parcel,
+    SchemaVersion,
+    Update,
+    decode_delivery,
+    delivery,
+    encode_delivery,
+    encode_message,
+)
 from inkgrove.node import requests
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held

@@ -16,23 +16,16 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.client import Client
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of
+from inkgrove.client.client import Client
+from inkgrove.core import IdentityId, SecretKey, identity_of, parse_hash
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.letters import write_letter
 from inkgrove.federation.serving import host_document, well_known_of
 from inkgrove.federation.well_known import PATH, render_well_known
-from inkgrove.messages.identity import FurtherKey, IdentityDocument
-from inkgrove.node.identities import (
-    SignedMessage,
-    adopt_proved,
-    read_adoption,
-    register_identity,
-    show_identity,
-)
+from inkgrove.messages import FurtherKey, IdentityDocument
+from inkgrove.node.identities import SignedMessage, adopt_proved, read_adoption, register_identity, show_identity
 from inkgrove.node.name_rules import find_own
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

@@ -11,16 +11,12 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId, parse_hash
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.requests import forget_waiting, release_held, take_waiting
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import FORM
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import DELIVERY_FORMAT, FieldChange, SchemaMeta, SchemaMigration, cbor, encode_message
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
@@ -265,11 +261,15 @@ def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_pa
     answers = [
         Answer(200, (), b"\xff\xff"),
         Answer(
-            200, (), cbor.encode({"form": FORM, "receipts": [{"instance": 2**40, "recipient": 1, "fate": "accepted"}]})
+            200,
+            (),
+            cbor.encode(
+                {"form": DELIVERY_FORMAT, "receipts": [{"instance": 2**40, "recipient": 1, "fate": "accepted"}]}
+            ),
         ),
         Answer(429, (("Retry-After", "9" * 5000),), b""),
         Answer(503, (("Retry-After", "999999999"),), b""),
-        Answer(200, (), cbor.encode({"form": FORM, "receipts": None})),
+        Answer(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": None})),
     ]
     tried: list[float] = []
     with playing(template, tmp_path, "abz") as (nodes, play):

@@ -13,10 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from inkgrove.core import PublicKey, SecretKey, lipmaa, parse_hash
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import PublicKey, SecretKey
-from inkgrove.core.lipmaa import lipmaa
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadRequestSignature
 from inkgrove.federation.fetch import HttpTransport, Request
@@ -24,8 +22,8 @@ from inkgrove.federation.recovery import NO_NAME, Patience, Recovery
 from inkgrove.federation.returning import OWN_HEIGHTS_PATH
 from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.well_known import PATH
-from inkgrove.messages.replication import (
-    MEDIA_TYPE,
+from inkgrove.messages import (
+    REPLICATION_MEDIA_TYPE,
     AskHeights,
     Heights,
     Want,
@@ -187,7 +185,7 @@ def ask(pair: Pair, path: str, body: bytes, signer: SecretKey, name: str | None 
     """A question to john's node, signed by a key; `name`: another keyid than that key."""
     anybody = pair.them.nodes["b"].anybody
     url = f"https://john.b.ink/federation/own/{path}"
-    request = Request("POST", url, (("Content-Type", MEDIA_TYPE),), body)
+    request = Request("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
     now = pair.them.nodes["b"].node.clock()
     signed = sign_request(
         request, signer, sender=name or signer.public.hex(), now=now, nonce=nonce or os.urandom(16).hex()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core.hashing import hash_yamf, parse_hash
+from inkgrove.core import hash_yamf, parse_hash
 from inkgrove.federation.refetch import offer, take_back
-from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages import decode_delivery
 from inkgrove.store.copies import find_copy
 from inkgrove.store.peers import find_known
 from tests.support.errors import raises

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import identity_of
+from inkgrove.core import identity_of
 from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer, BadMove

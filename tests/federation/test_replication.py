@@ -7,16 +7,23 @@ from pathlib import Path
 import pytest
 from httpx import Response
 
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import certificate_pool, parse_hash
 from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.offering import catch_up, tell_entries, tell_heights
 from inkgrove.federation.replicator import next_turn
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.replication import AskHeights, Want
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import (
+    Access,
+    AskHeights,
+    Create,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    Want,
+    encode_message,
+)
 from inkgrove.node.node_key import node_key
 from inkgrove.store.deliveries import Trouble, note_failure, states_of
 from inkgrove.store.peer_list import list_peers

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer
 from inkgrove.federation.replicating import check
 from inkgrove.federation.sources import fetch, in_questions
-from inkgrove.messages import cbor
-from inkgrove.messages.replication import (
-    FORM,
+from inkgrove.messages import (
     MAX_LOGS,
     MAX_RANGES,
+    REPLICATION_FORMAT,
     AskHeights,
     Entries,
     Heights,
     LogHeight,
     Want,
+    cbor,
     decode_ask_heights,
     decode_entries,
     decode_heights,
@@ -64,7 +64,7 @@ def test_questions_and_answers_read_as_they_were_written() -> None:
 )
 def test_bad_wants_are_refused(wants: Any) -> None:
     with raises("parcel.bad-replication"):
-        decode_wants(cbor.encode({"form": FORM, "wants": wants}))
+        decode_wants(cbor.encode({"form": REPLICATION_FORMAT, "wants": wants}))
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", cbor.encode({}), cbor.encode({"form": "inkgrove replication 2"})])

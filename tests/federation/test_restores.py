@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.node.identities import Identity, create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

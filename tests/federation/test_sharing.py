@@ -5,14 +5,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.federation.outbox import PATH
-from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.messages.identity import KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.salt import with_salt
+from inkgrove.messages import (
+    DELIVERY_MEDIA_TYPE,
+    Access,
+    Create,
+    Delivery,
+    KeyOf,
+    Parcel,
+    SchemaVersion,
+    Update,
+    encode_delivery,
+    encode_message,
+    with_salt,
+)
 from inkgrove.store.deliveries import count_waiting, troubles
 from inkgrove.store.relations import put_state
 from tests.federation.conftest import World
@@ -441,7 +448,7 @@ def test_delivery_without_a_signature_is_refused(world: World) -> None:
     mail = world.mail()
     parcel = world.them.pack("a", mail)
     body = encode_delivery(Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)]))
-    headers = {"Content-Type": MEDIA_TYPE, "Host": "john.b.ink"}
+    headers = {"Content-Type": DELIVERY_MEDIA_TYPE, "Host": "john.b.ink"}
     answer = world.them.nodes["b"].anybody.post(PATH, content=body, headers=headers)
     assert refusal(answer) == (401, "federation.signature-missing")
     assert world.held(mail)[1] is None

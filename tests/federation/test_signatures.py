@@ -10,7 +10,7 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, MappingKeyResolver
 
-from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core import PublicKey, SecretKey
 from inkgrove.federation.calls import call, signed_call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (

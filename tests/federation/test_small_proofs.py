@@ -8,16 +8,20 @@ from random import Random
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.core.keys import identity_of
+from inkgrove.core import Hash, certificate_pool, decode_entry, hash_yamf, identity_of
 from inkgrove.federation.inbox import receive_parcel
-from inkgrove.messages.delivery import Parcel
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message, encode_message
-from inkgrove.messages.salt import encode_salted
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Message,
+    Parcel,
+    SchemaVersion,
+    Update,
+    decode_message,
+    encode_message,
+    encode_salted,
+)
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity

@@ -16,15 +16,13 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import IdentityId, SecretKey, decode_entry, identity_of, parse_public_key
 from inkgrove.core.errors import EntryError, InkgroveError
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of, parse_public_key
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.sources import sender_of
-from inkgrove.messages.identity import IdentityDocument, adoption_claim
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import IdentityDocument, adoption_claim, encode_message
 from inkgrove.node.adoption import KeyProof, check_key_proof, new_challenge
 from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
 from inkgrove.node.identities import (

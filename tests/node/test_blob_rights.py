@@ -6,11 +6,8 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import IdentityId, parse_hash
+from inkgrove.messages import Access, Create, Delete, Timestamp, Update, encode_message
 from inkgrove.node.blob_collection import find_references
 from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import ANYBODY, Caller

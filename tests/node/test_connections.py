@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.http import LEAST_RATE, StallTimer
+from inkgrove.api.http.connections import StallTimer
+from inkgrove.api.http.limits import LEAST_RATE
 from tests.node.test_operation import OPEN, create_and_sign_in
 from tests.support.node_processes import Serving
 

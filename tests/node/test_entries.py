@@ -8,15 +8,23 @@ import cbor2
 import httpx
 import pytest
 
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import IdentityId, SecretKey
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Flavour, IdentityId, SecretKey, decode_entry, hash_entry, parse_hash
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    FieldChange,
+    FurtherKey,
+    IdentityDocument,
+    KeyOf,
+    Message,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.entries import PublishEntries, check_offer

@@ -12,14 +12,24 @@ import pytest
 from httpx import Response
 from sqlalchemy import Connection
 
+from inkgrove.core import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.core.errors import KeyRevoked
-from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.federation.well_known import claim_of
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import decode_message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    FurtherKey,
+    IdentityDocument,
+    IdentityMessage,
+    KeyOf,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    decode_message,
+    encode_message,
+)
 from inkgrove.node.caller import ANYBODY
 from inkgrove.node.errors import BadPassword
 from inkgrove.node.identities import append_document, change_identity, create_identity, show_identity

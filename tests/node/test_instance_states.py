@@ -5,9 +5,8 @@ from random import Random
 import pytest
 from sqlalchemy import update
 
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Update
+from inkgrove.core import Hash, parse_hash
+from inkgrove.messages import SchemaVersion, Update
 from inkgrove.node.appending import Appender
 from inkgrove.node.instance_states import COSTLY, InstanceState
 from inkgrove.node.settled import Settled

@@ -21,13 +21,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from inkgrove.api.app import ROUTERS
-from inkgrove.api.http import (
-    MOST_OF_NETWORK,
-    MOST_WAITING_OF_NETWORK,
-    THREADS,
-    LargeAnswers,
-    get_caller,
-)
+from inkgrove.api.http.answers import MOST_OF_NETWORK, MOST_WAITING_OF_NETWORK, THREADS, LargeAnswers
+from inkgrove.api.http.auth import get_caller
 from inkgrove.node.errors import RequestError
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.http import MEDIA_TYPE, status_of
+from inkgrove.api.http.problems import MEDIA_TYPE, status_of
 from inkgrove.core.errors import CODES, InkgroveError
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

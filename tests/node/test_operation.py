@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from examples.demo.ports import free_port
-from inkgrove.api.http import problem_facts
+from inkgrove.api.http.problems import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import CODES
 from inkgrove.node.errors import VaultLocked

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
+from inkgrove.core import SecretKey, identity_of
+from inkgrove.messages import Access, Create, SchemaVersion, encode_message
 from inkgrove.store.identities import put_key
 from inkgrove.store.peers import KnownIdentity, put_known
 from tests.support.logs import LogBuilder, key

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.api.http import TrustedProxies
+from inkgrove.api.http.connections import TrustedProxies
 from inkgrove.node.attempts import network_of
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises

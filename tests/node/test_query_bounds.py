@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.node.query import Question, ask
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.filters import MAX_CONDITIONS_OF_FIELD, MAX_VALUES, is_among, list_parameter

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import QueryTooExpensive, TooManyQueries
-from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.database import Database, parse_place

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.messages.identity import IdentityDocument
+from inkgrove.core import IdentityId, identity_of
+from inkgrove.messages import IdentityDocument
 from inkgrove.node.blob_collection import collect_blobs
 from inkgrove.node.disk import SMALL_DELIVERY, DiskReserve
 from inkgrove.node.quotas import BEYOND, change_limits, show_quota

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.api.routes import ViewWatch
+from inkgrove.api.routes.changes import ViewWatch
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises

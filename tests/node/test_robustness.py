@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from inkgrove.api.http import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, BodyLimits, parse_json
-from inkgrove.messages.delivery import MEDIA_TYPE
+from inkgrove.api.http.bodies import BodyLimits
+from inkgrove.api.http.formats import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, parse_json
+from inkgrove.messages import DELIVERY_MEDIA_TYPE
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
@@ -256,7 +257,7 @@ def test_entries_in_cbor_that_are_too_many_are_refused_while_they_come(serving: 
 
 
 def test_large_bodies_of_other_nodes_are_bounded_together(tmp_path: Path) -> None:
-    lines = ["POST /federation/deliveries HTTP/1.1", "Host: a", f"Content-Type: {MEDIA_TYPE}"]
+    lines = ["POST /federation/deliveries HTTP/1.1", "Host: a", f"Content-Type: {DELIVERY_MEDIA_TYPE}"]
     head = "\r\n".join([*lines, f"Content-Length: {15 * MIB}", "", ""]).encode()
     with Serving(tmp_path) as serving, ExitStack() as stack:
         before, refused = memory_of(serving.pid), 0
@@ -290,7 +291,7 @@ def test_json_of_other_nodes_is_refused_before_it_is_read(serving: Serving, path
     [("nothing", 4097), ("forks", 4097), ("own/heights", 4097), ("blobs/x", 4097), ("own/entries", MIB + 1)],
 )
 def test_bodies_of_other_nodes_are_small_but_for_deliveries(serving: Serving, path: str, size: int) -> None:
-    media_type = "application/json" if path == "forks" else MEDIA_TYPE
+    media_type = "application/json" if path == "forks" else DELIVERY_MEDIA_TYPE
     answer = serving.client.post(f"/federation/{path}", content=bytes(size), headers={"Content-Type": media_type})
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too-large")
     assert answer.json()["limit"] == size - 1
@@ -337,7 +338,7 @@ def test_few_networks_do_not_take_the_memory_of_those_who_are_signed_in_nor_all_
         limits, until = BodyLimits(read_all_and_answer, NodeSettings(), admit_anybody), asyncio.Event()
 
         def begin(address: str, path: str = "/federation/deliveries", body: bytes = content) -> asyncio.Task[int]:
-            return asyncio.create_task(hold(limits, address, path, body, MEDIA_TYPE, until))
+            return asyncio.create_task(hold(limits, address, path, body, DELIVERY_MEDIA_TYPE, until))
 
         for network in range(4):
             for _ in range(8):

@@ -30,7 +30,7 @@ POLICY = {
 
 
 def test_administrator_sees_the_ladder_and_why_a_copy_went(running: RunningNode) -> None:
-    from inkgrove.messages.message import encode_message
+    from inkgrove.messages import encode_message
 
     with Person(running, "admin.haiku.ink") as admin, Person(running, "jane.haiku.ink") as jane:
         schema = make_schema(jane)

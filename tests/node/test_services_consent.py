@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import SchemaMeta, encode_message
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.logs import LogBuilder, key
@@ -106,7 +105,7 @@ def schema_log(number: int, fqdn: str | None = None) -> LogBuilder:
 
 
 def register_schema(node: Node, log: LogBuilder) -> str:
-    from inkgrove.messages.ids import SchemaId
+    from inkgrove.messages import SchemaId
 
     node.store.ingest(zip(log.entries, log.payloads, strict=True))
     schema_id = SchemaId(log.secret.public, log.log_id)

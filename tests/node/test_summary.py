@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core import Hash, parse_hash
 from inkgrove.store.rot_tables import EVERYTHING, PUBLIC, copies, summaries
 from inkgrove.store.tables import entries, logs, schemas
 from tests.support.nodes import Person, RunningNode

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from inkgrove.api.http import MOST_WAITING, MOST_WAITING_OF_NETWORK, BoundedThreadPool, FairThreadPool, PoolLimits
+from inkgrove.api.http.answers import MOST_WAITING, MOST_WAITING_OF_NETWORK
+from inkgrove.api.http.limits import BoundedThreadPool, FairThreadPool, PoolLimits
 from inkgrove.node.errors import RequestError
 
 FIRST, SECOND, THIRD = "192.0.2.1", "198.51.100.2", "203.0.113.3"

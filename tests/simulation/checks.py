@@ -6,16 +6,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, HeldEntry, IdentityId, SignedEntry, verify_signed
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import SignedEntry, verify_signed
-from inkgrove.messages.delivery import decode_delivery, open_parcel
-from inkgrove.reference import ReferenceRow, fold
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.log_fold import fold_log
-from inkgrove.schema.schema import fold_schema
+from inkgrove.messages import decode_delivery, open_parcel
+from inkgrove.reference import ReferenceRow, fold_views
+from inkgrove.schema import ViewDefinition, fold_log, fold_schema
 from inkgrove.store.deliveries import HERE, count_waiting, troubles
 from inkgrove.store.federation_tables import deliveries, request_box
 from inkgrove.store.log_store import LogStore
@@ -249,5 +244,5 @@ def _fold_store(store: LogStore) -> dict[Hash, ReferenceRow]:
 
 
 def _rows(held: list[HeldEntry]) -> dict[Hash, ReferenceRow]:
-    (view,) = (view for view in fold(held, [SCHEMA]) if view.schema == SCHEMA)
+    (view,) = (view for view in fold_views(held, [SCHEMA]) if view.schema == SCHEMA)
     return {row.instance: row for row in view.rows}

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event, select
 
-from inkgrove.api.http import status_of
+from inkgrove.api.http.problems import status_of
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.fetch import Answer, Request, parse_url
@@ -27,7 +27,7 @@ from inkgrove.federation.senders import Senders
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
 from inkgrove.federation.well_known import render_well_known
-from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
+from inkgrove.messages import decode_ask_heights, decode_wants, encode_entries, encode_heights
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token

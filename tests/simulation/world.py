@@ -11,18 +11,21 @@ from typing import Any
 
 from sqlalchemy import select
 
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, release_held, take_waiting
-from inkgrove.messages.delivery import decode_delivery
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import (
+    Access,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    decode_delivery,
+    encode_message,
+)
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
 from inkgrove.node.relations import Move, move_relation
 from inkgrove.store.deliveries import count_waiting

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.pipeline.archive import export_archive, import_archive, open_archive
-from inkgrove.pipeline.archive.files import read_slice
-from inkgrove.pipeline.archive.transfer import in_batches
+from inkgrove.pipeline.archive.files import open_archive, read_slice
+from inkgrove.pipeline.archive.transfer import export_archive, import_archive, in_batches
 from inkgrove.pipeline.runtime.progress import Progress
-from inkgrove.pipeline.views import Materialiser, export_view
+from inkgrove.pipeline.views.export import export_view
+from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store
 from tests.spark.test_views import SEEDS, Shop

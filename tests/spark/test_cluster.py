@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.store.opening import open_store
 from inkgrove.store.view_store import open_views
 from tests.spark.cluster import Cluster

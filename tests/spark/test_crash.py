@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from inkgrove.core.hashing import Hash
-from inkgrove.pipeline.views import Materialiser
+from inkgrove.core import Hash
+from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.runs import Work
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator

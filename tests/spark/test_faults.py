@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.store.opening import open_store
 from inkgrove.store.view_store import open_views
 from tests.spark.conftest import Ended

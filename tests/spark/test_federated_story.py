@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.views import Materialiser
-from inkgrove.reference import fold
+from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.reference import fold_views
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
@@ -192,5 +192,5 @@ def passed_on(story: Story, by: str, instance: str, to: str) -> httpx.Response:
 
 
 def subjects(node: Node, schema: str) -> set[Any]:
-    views = fold(held_by(node.store))
+    views = fold_views(held_by(node.store))
     return {row.fields["subject"] for view in views if view.schema == schema_id(schema) for row in view.rows}

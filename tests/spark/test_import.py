@@ -15,13 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.pipeline.archive import ImportReport, import_archive, open_archive, verify_archive
-from inkgrove.pipeline.archive.files import read_slice
+from inkgrove.core import decode_entry, hash_entry
+from inkgrove.messages import Create, SchemaVersion, Update, encode_message
+from inkgrove.pipeline.archive.files import open_archive, read_slice
 from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
+from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, verify_archive
 from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
 from inkgrove.store.decide import Status

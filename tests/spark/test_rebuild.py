@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import inspect
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.pipeline.views import Materialiser
+from inkgrove.messages import SchemaId
+from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.builds import begin_build
 from inkgrove.store.query import count_rows
 from inkgrove.store.view_store import open_views, read_views

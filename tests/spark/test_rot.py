@@ -11,9 +11,8 @@ from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 from sqlalchemy import insert
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Access, Update
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash
+from inkgrove.messages import Access, Timestamp, Update
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.store.copies import find_copy, put_pin, revive

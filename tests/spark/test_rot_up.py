@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import Create, FieldChange, SchemaId, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
 from inkgrove.store.opening import open_store
 from inkgrove.store.rot_runs import list_runs
 from inkgrove.store.view_store import open_views

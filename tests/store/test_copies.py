@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey, identity_of
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash, PublicKey, identity_of
+from inkgrove.messages import Create, Delete, Message, SchemaVersion, Timestamp, Update, encode_message
 from inkgrove.node import read_counter
 from inkgrove.node.read_counter import ReadCounter
 from inkgrove.store.copies import add_reads, find_copy, hold, note_copies, put_pin, revive

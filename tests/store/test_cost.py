@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.messages import cbor
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.core import SecretKey
+from inkgrove.messages import SchemaMeta, cbor, encode_message
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.messages import InstanceKey

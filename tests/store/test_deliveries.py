@@ -3,8 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.deliveries import Trouble, note_failure, queue, states_of, troubles
 from inkgrove.store.log_store import LogStore
 from tests.support.races import begin_before_commit

@@ -1,6 +1,6 @@
 """What has run out is forgotten, and nothing that somebody begins to use."""
 
-from inkgrove.core.keys import identity_of
+from inkgrove.core import identity_of
 from inkgrove.store.housekeeping import UNUSED_CLIENT, forget_expired
 from inkgrove.store.identities import HostedIdentity, add_identity
 from inkgrove.store.log_store import LogStore

@@ -1,11 +1,7 @@
 """Taking entries in: what is stored, refused or kept as evidence (docs/protocol.md section 2)."""
 
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import Entry, Flavour, NextEntry, certificate_pool, decode_entry, hash_entry, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Flavour
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.core.verify import verify_signed
 from inkgrove.store.decide import Standing, Status
 from inkgrove.store.ingest import Receipt
 from inkgrove.store.ingests import What

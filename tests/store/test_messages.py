@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages import cbor
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.core import HeldEntry, SecretKey, verify_log, verify_signed
+from inkgrove.messages import Create, Delete, SchemaId, Update, cbor, decode_message
+from inkgrove.schema import LogMessage
 from inkgrove.store.decide import Status
 from inkgrove.store.ingests import START
 from inkgrove.store.log_store import LogStore

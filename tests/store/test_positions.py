@@ -5,7 +5,7 @@ from threading import Event
 
 from sqlalchemy import update
 
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
 from inkgrove.store.database import Database, parse_place
 from inkgrove.store.ingest import ingest_batch
 from inkgrove.store.ingests import START, Ingest, Offset

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
+from inkgrove.core import HeldEntry, verify_log, verify_signed
 from inkgrove.store.decide import Standing
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.opening import open_store

@@ -6,15 +6,21 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.fork import verify_fork_proof
-from inkgrove.core.keys import IdentityId
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import IdentityId, decode_entry, verify_fork_proof, verify_signed
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
 from inkgrove.store.deliveries import queue
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.log_store import LogStore

@@ -3,11 +3,8 @@
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete
-from inkgrove.messages.message import encode_message
+from inkgrove.core import PublicKey, verify_signed
+from inkgrove.messages import Access, Create, Delete, SchemaVersion, encode_message
 from inkgrove.node.identity_log import follow_identity_log
 from inkgrove.store.bulk import Line, LogAsSeen, Run, append_clean
 from inkgrove.store.decide import Standing

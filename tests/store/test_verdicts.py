@@ -7,11 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.lipmaa import lipmaa
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
+from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, lipmaa, verify_log, verify_signed
 from inkgrove.store.decide import Standing, Status
 from inkgrove.store.facts import linking_to
 from inkgrove.store.log_store import LogStore

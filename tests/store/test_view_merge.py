@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, inspect, select
 
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import hash_yamf
+from inkgrove.messages import SchemaId
 from inkgrove.store.all_outcomes import count_outcomes, read_outcomes
 from inkgrove.store.builds import (
     KEEP_SECONDS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import IdentityId
+from inkgrove.messages import SchemaId
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.wanted import WantedSchema, due_schemas, put_off, want_schemas
 from tests.store.test_ingest import items

@@ -7,8 +7,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core.entry import Entry, sign_entry
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import Entry, SecretKey, sign_entry
 from inkgrove.store.decide import Status
 from inkgrove.store.opening import open_store
 from inkgrove.store.runs import Work, start_run

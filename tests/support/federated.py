@@ -10,14 +10,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from examples.demo.ports import free_port
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId, parse_hash
 from inkgrove.federation.calls import call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Answer, HttpTransport
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.outbox import PATH
-from inkgrove.messages.delivery import MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.settings import NodeSettings
@@ -85,7 +84,14 @@ class Federation:
             async with HttpTransport(node.settings) as transport:
                 known = await Discovery(node, transport).find(to.fqdn)
                 return await call(
-                    node, transport, known, "POST", PATH, sender=sender.fqdn, body=content, content_type=MEDIA_TYPE
+                    node,
+                    transport,
+                    known,
+                    "POST",
+                    PATH,
+                    sender=sender.fqdn,
+                    body=content,
+                    content_type=DELIVERY_MEDIA_TYPE,
                 )
 
         return run(work())

@@ -13,8 +13,9 @@ import httpx
 import uvicorn
 from sqlalchemy import Connection, select
 
-from inkgrove.api.http import configure_logs, make_config
-from inkgrove.core.keys import IdentityId
+from inkgrove.api.http.serving import make_config
+from inkgrove.api.http.telemetry import configure_logs
+from inkgrove.core import IdentityId
 from inkgrove.node.identities import create_identity
 from inkgrove.node.passwords import hash_cheaply
 from inkgrove.node.sessions import SESSION, hash_token

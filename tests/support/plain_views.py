@@ -5,12 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
+from inkgrove.core import HeldEntry, verify_signed
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
-from inkgrove.reference import fold
-from inkgrove.reference.view import ReferenceRow
+from inkgrove.reference import ReferenceRow, fold_views
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.view_store import STREAM, View, read_views, write_progress
 from inkgrove.store.view_tables import outcomes_of, rows_of, views
@@ -25,7 +23,7 @@ def build_views(node: Node) -> None:
         for stored in node.store.entries_of(author, log_id)
     ]
     registered = node.store.registered()
-    folded = {view.schema: view for view in fold(held, registered)}
+    folded = {view.schema: view for view in fold_views(held, registered)}
     node.views.sync(registered)
     logs = {(log.author, log.log_id): log.id for log in node.store.logs().values()}
 

@@ -8,17 +8,26 @@ from typing import Any
 import httpx
 from sqlalchemy import delete, insert, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, parse_public_key
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, AccessMode, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.reading import UNSET
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_public_key
+from inkgrove.messages import (
+    UNSET,
+    Access,
+    AccessMode,
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.views import Materialiser
-from inkgrove.reference import ReferenceRow, ReferenceView, fold
+from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
 from inkgrove.store.node_tables import relations, shares
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
@@ -157,7 +166,7 @@ class World:
 
     def views(self) -> dict[SchemaId | None, ReferenceView]:
         store = self.materialiser.store
-        return {view.schema: view for view in fold(held_by(store), store.registered())}
+        return {view.schema: view for view in fold_views(held_by(store), store.registered())}
 
     def may_see(self, row: ReferenceRow, reader: Person | None) -> bool:
         """The rule of docs/protocol.md section 8, word by word."""

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, insert
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.node.node import Node
 from inkgrove.store.copies import find_copy, note_copies
 from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, remove_blobs

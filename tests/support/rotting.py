@@ -7,18 +7,25 @@ from typing import Any
 from pyspark.sql import SparkSession
 from sqlalchemy import insert, select
 
-from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.core.keys import identity_of
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.proof import Proof, verify_proof
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.core import Hash, hash_yamf, identity_of, union_of_pools
+from inkgrove.messages import (
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    Proof,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    encode_message,
+    verify_proof,
+)
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
-from inkgrove.pipeline.views import Materialiser
-from inkgrove.reference import fold
+from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.reference import fold_views
 from inkgrove.store.blob_references import Said, put_references
 from inkgrove.store.blobs import put_blob
 from inkgrove.store.copies import add_reads, find_copy
@@ -159,7 +166,7 @@ class Grove:
 
     def shown(self) -> set[Hash]:
         """What a view of the store shows, by the oracle."""
-        views = {view.schema: view for view in fold(held_by(self.store), self.store.registered())}
+        views = {view.schema: view for view in fold_views(held_by(self.store), self.store.registered())}
         return {row.instance for row in views[NOTES].rows}
 
     def materialised(self) -> set[Hash]:

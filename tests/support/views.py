@@ -3,12 +3,10 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.pipeline.views import Materialiser
-from inkgrove.reference import fold
+from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.messages import Outcome, SchemaId
+from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.reference import fold_views
 from inkgrove.store.all_outcomes import read_outcomes
 from inkgrove.store.log_store import LogStore
 from inkgrove.store.query import read_all
@@ -66,5 +64,5 @@ def expected(materialiser: Materialiser | Stores) -> Comparable:
 
 def expected_of(held: list[HeldEntry], registered: Collection[SchemaId]) -> Comparable:
     """What the oracle makes of entries."""
-    views = comparable(fold(held, registered))
+    views = comparable(fold_views(held, registered))
     return {schema: {**view, "absent": 0} for schema, view in views.items()}

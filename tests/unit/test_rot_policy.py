@@ -2,13 +2,7 @@
 
 import pytest
 
-from inkgrove.pipeline.rot.policy import (
-    Limits,
-    Policy,
-    named_limits,
-    parse_rules,
-    restore_policy,
-)
+from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits, parse_rules, restore_policy
 from tests.support.errors import raises
 
 SCHEMA = "88" * 32 + "/12"

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from inkgrove.core import HeldEntry, verify_signed
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.reference import fold
+from inkgrove.messages import OutcomeCode
+from inkgrove.reference import fold_views
 from tests.support.whole_fold import comparable, fold_world
 from tests.support.world import World, differences, load_expected, load_world
 
@@ -75,7 +74,7 @@ def _hashes(world: World) -> dict[bytes, dict[str, Any]]:
 @pytest.mark.parametrize("folder", WORLDS, ids=lambda folder: folder.name)
 def test_oracle_makes_of_the_world_what_is_expected(folder: Path) -> None:
     world = load(folder)
-    views = comparable(fold(held_entries(world), world.registered))
+    views = comparable(fold_views(held_entries(world), world.registered))
     assert differences(world, neutral_views(views, world), load_expected(folder / "expected.yaml", world)) == []
 
 

@@ -23,7 +23,7 @@ from inkgrove.settings import SparkSettings
 from inkgrove.store.opening import open_store
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.archive import ImportReport
+    from inkgrove.pipeline.archive.transfer import ImportReport
     from inkgrove.pipeline.runtime.progress import OnProgress
 
 _MOST_REASON: Final = 2_000
@@ -94,7 +94,7 @@ def import_into_store(
     spark: Any, store: str, archive: Path, rejects: Path, on_progress: "OnProgress"
 ) -> "ImportReport":
     """Import an archive into the store at a directory or URL, and let what it says of keys count; return the report."""
-    from inkgrove.pipeline.archive import import_archive
+    from inkgrove.pipeline.archive.transfer import import_archive
 
     with open_store(store) as logs:
         before = logs.newest_offset()

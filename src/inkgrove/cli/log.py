@@ -19,14 +19,27 @@ from inkgrove.cli.files import (
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, JsonOption, facts_of, note, print_facts, print_json
 from inkgrove.cli.progress import progress
-from inkgrove.core.certificate import certificate_pool, shortest_path
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    Entry,
+    Flavour,
+    HeldEntry,
+    NextEntry,
+    SecretKey,
+    Verdict,
+    VerifiedEntry,
+    certificate_pool,
+    decode_entry,
+    find_next_entry,
+    hash_entry,
+    identity_of,
+    parse_hash,
+    shortest_path,
+    sign_next,
+    verify_log,
+    verify_signed,
+)
 from inkgrove.core.errors import BadSignature, InkgroveError, KeysError
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import KEY_BYTES, SecretKey, identity_of
-from inkgrove.core.log import HeldEntry, Verdict, verify_log
-from inkgrove.core.next_entry import NextEntry, next_entry, sign_next
-from inkgrove.core.verify import VerifiedEntry, verify_signed
 
 app = CommandGroup("Verify logs and show what proves an entry.", "log verify feed.jsonl")
 
@@ -188,7 +201,7 @@ def sign(
     if after is not None:
         if any(given is not None for given in (seq_num, backlink, lipmaa_link, log_id)) or yasmf:
             raise typer.BadParameter("--after gives log id, seq num, links and hash format; leave those out")
-        following = next_entry(read_valid_log(after).verified)
+        following = find_next_entry(read_valid_log(after).verified)
         if following.author != secret.public:
             raise KeysError(
                 "key.mismatch", f"{after} is a log of {following.author}, the key is that of {secret.public}"

@@ -19,7 +19,7 @@ from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.views import Materialiser, Report
+    from inkgrove.pipeline.views.materialiser import Materialiser, Report
     from inkgrove.store.runs import Work
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
@@ -185,7 +185,7 @@ def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Material
     _check_store(options, work)
     try:
         with spark_session(options) as (spark, bar):
-            from inkgrove.pipeline.views import Materialiser
+            from inkgrove.pipeline.views.materialiser import Materialiser
 
             wanted = current().pipeline.partitions
             materialiser = Materialiser(spark, options.store_location, parts=wanted, on_progress=following(bar))

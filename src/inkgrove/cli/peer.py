@@ -8,7 +8,7 @@ from inkgrove.cli.options import CommandGroup, CommandOptions, current
 from inkgrove.cli.output import NOT_VALID, facts_of, note, print_json, print_table
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 
 if TYPE_CHECKING:
     from inkgrove.federation.replicator import Synced
@@ -75,7 +75,7 @@ def sync(
 
     The node itself must be running, for peers look it up before they answer.
     """
-    from inkgrove.api.http import tune_garbage_collection
+    from inkgrove.api.http.serving import tune_garbage_collection
     from inkgrove.cli.import_process import find_importer
     from inkgrove.federation.replicator import sync_with
     from inkgrove.node.identities import parse_fqdn

@@ -7,10 +7,8 @@ import typer
 
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import facts_of, note, print_json, print_table
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.reading import UNSET
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash, IdentityId, parse_hash
+from inkgrove.messages import UNSET, Timestamp
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -152,7 +150,7 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
 @request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
 def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: InstanceArgument) -> None:
     """Show the content of something that waits; this accepts nothing."""
-    from inkgrove.messages.message import message_to_value
+    from inkgrove.messages import message_to_value
     from inkgrove.messages.yaml_form import render_messages
     from inkgrove.node.requests import read_waiting
 

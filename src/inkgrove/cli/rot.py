@@ -14,10 +14,9 @@ from inkgrove.cli.output import console, facts_of, note, print_facts, print_json
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InputError, NoSuchCopy
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
-from inkgrove.core.entry import sign_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    PublicKey,
+    SecretKey,
+    VerifiedEntry,
+    find_next_entry,
+    lipmaa,
+    sign_entry,
+    sign_next,
+    verify_entry,
+)
 from inkgrove.core.errors import InputError, KeysError
-from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
-from inkgrove.core.lipmaa import lipmaa
-from inkgrove.core.next_entry import next_entry, sign_next
-from inkgrove.core.verify import VerifiedEntry, verify_entry
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMessage
-from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.messages import SchemaId, SchemaMessage, encode_message
+from inkgrove.schema import Schema, append_version, fold_schema
 from inkgrove.store.durable_file import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
@@ -96,7 +100,7 @@ def publish_schema_messages(
             after = append_version(after, message)
         verified, lines = dict(file.verified), []
         for message in messages:
-            following = next_entry(verified)
+            following = find_next_entry(verified)
             payload = encode_message(message)
             entry = sign_next(key, payload, following)
             before, lipmaa_link = verified[following.seq_num - 1], verified.get(lipmaa(following.seq_num))

@@ -9,13 +9,11 @@ import typer
 
 from inkgrove.cli.options import CommandOptions
 from inkgrove.cli.schema_files import find_schema, read_schema_file, schema_paths
+from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError, InputError, NoStore
-from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.messages import Create, SchemaId, Update, decode_message
+from inkgrove.schema import Schema, fold_schema
 
 if TYPE_CHECKING:
     from inkgrove.store.log_store import LogStore

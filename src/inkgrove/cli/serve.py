@@ -41,7 +41,7 @@ def serve(
 ) -> None:
     """Serve the node over HTTP until stopped; requests under way are answered first."""
     # Imported here: every other command starts faster without.
-    from inkgrove.api.http import serve as serve_node
+    from inkgrove.api.http.serving import serve as serve_node
     from inkgrove.cli.import_process import find_importer
     from inkgrove.pages.site import make_site
 

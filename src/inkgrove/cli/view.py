@@ -10,11 +10,9 @@ from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import HeldEntry, decode_entry, verify_signed
 from inkgrove.core.errors import InkgroveError, InputError
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.instance import Access
+from inkgrove.messages import Access
 
 if TYPE_CHECKING:
     from inkgrove.reference import ReferenceRow, ReferenceView
@@ -40,7 +38,7 @@ def reference(
     The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
     --schema, all schemas count as registered, those that relations point to included.
     """
-    from inkgrove.reference import fold
+    from inkgrove.reference import fold_views
 
     held = []
     for file in files:
@@ -57,7 +55,7 @@ def reference(
             "input.unreadable-file", 'no entry was found in the files: each line is an object with "entry" in hex'
         )
     registered = None if schema is None else [parse_schema_id(text) for text in schema]
-    for view in fold(held, registered):
+    for view in fold_views(held, registered):
         if registered is None and view.version is None and not view.outcomes and not view.absent:
             continue  # only a relation points there
         if table:

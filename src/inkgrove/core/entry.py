@@ -5,12 +5,46 @@ An `Entry` keeps the bytes it was decoded from: those are hashed, verified and s
 
 from typing import NamedTuple
 
-from inkgrove.core.errors import EntryError, IntegerTooLarge, MissingLink, UnexpectedLink
+from inkgrove.core.errors import EntryError, IntegerTooLarge, MissingLink, UnexpectedLink, VarU64Error
 from inkgrove.core.hashing import Flavour, Hash, decode_hash, flavour_of, hash_bytes, hash_like
 from inkgrove.core.keys import SIGNATURE_BYTES, PublicKey, SecretKey
-from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.lipmaa import has_lipmaa_link
-from inkgrove.core.varu64 import decode_varu64, encode_varu64
+from inkgrove.core.limits import MAX_STORED_INTEGER, MAX_U64
+from inkgrove.core.links import has_lipmaa_link
+
+# VarU64: unsigned 64-bit integers, small ones in one byte, only the shortest form valid.
+#
+# docs/protocol.md section 2.
+
+
+_ONE_BYTE_MAX = 247
+
+
+def encode_varu64(value: int) -> bytes:
+    """The only valid encoding of `value`."""
+    if not 0 <= value <= MAX_U64:
+        raise VarU64Error("varu64.out-of-range", f"{value} does not fit into 64 bits", value=value)
+    if value <= _ONE_BYTE_MAX:
+        return bytes((value,))
+    width = (value.bit_length() + 7) // 8
+    return bytes((_ONE_BYTE_MAX + width,)) + value.to_bytes(width, "big")
+
+
+def decode_varu64(data: bytes, start: int = 0) -> tuple[int, int]:
+    """The integer at `start` and the position behind it."""
+    if start >= len(data):
+        raise VarU64Error("varu64.truncated", "an integer is missing at the end of the bytes", position=start)
+    first = data[start]
+    if first <= _ONE_BYTE_MAX:
+        return first, start + 1
+    end = start + 1 + first - _ONE_BYTE_MAX
+    if end > len(data):
+        raise VarU64Error("varu64.truncated", "an integer is cut off at the end of the bytes", position=start)
+    value = int.from_bytes(data[start + 1 : end], "big")
+    # A first byte of zero, or a value that fits the one-byte form, has a shorter encoding.
+    if data[start + 1] == 0 or value <= _ONE_BYTE_MAX:
+        raise VarU64Error("varu64.not-shortest", f"{value} is encoded in more bytes than needed", position=start)
+    return value, end
+
 
 _TAG_NORMAL, _TAG_END = 0, 1
 _AUTHOR_END = 33

@@ -7,7 +7,7 @@ from inkgrove.core.entry import Entry, hash_entry, sign_entry
 from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.hashing import Flavour, Hash
 from inkgrove.core.keys import PublicKey, SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core.links import has_lipmaa_link, lipmaa
 from inkgrove.core.verify import SignedEntry, VerifiedEntry
 
 
@@ -22,7 +22,7 @@ class NextEntry(NamedTuple):
     flavour: Flavour
 
 
-def next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry:
+def find_next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry:
     """The place behind the newest of a log's entries, which are given by sequence number."""
     newest = verified[max(verified)].entry
     if newest.is_end_of_log:

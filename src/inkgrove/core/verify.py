@@ -12,7 +12,7 @@ from inkgrove.core.entry import Entry
 from inkgrove.core.errors import AfterEndOfLog, BadSignature, EntryError, PayloadHashMismatch, PayloadSizeMismatch
 from inkgrove.core.hashing import Hash, hash_like
 from inkgrove.core.keys import bad_signature, verify_signature
-from inkgrove.core.lipmaa import lipmaa
+from inkgrove.core.links import lipmaa
 
 
 @dataclass(frozen=True, slots=True)

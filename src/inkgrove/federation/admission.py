@@ -10,11 +10,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import IdentityId, decode_entry
 from inkgrove.core.errors import InkgroveError, ParcelError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
-from inkgrove.messages.delivery import Parcel
+from inkgrove.messages import Parcel
 from inkgrove.node.acceptance import Standing, standing_of
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import owner_of

@@ -12,9 +12,8 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import decode_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.replicating import Taken, check, last_counted, take_in
-from inkgrove.messages.replication import MAX_BYTES, Entries, Item
+from inkgrove.messages import MAX_REPLICATION_BYTES, Entries, ReplicatedEntry
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.store.prepare import LogKey
@@ -71,7 +71,7 @@ class BulkIntake:
         self._folder = folder
         self._importing = importing
         self._few = few
-        self._at_hand: list[Item] = []
+        self._at_hand: list[ReplicatedEntry] = []
         self._asked: set[LogKey] = set()
         self._place: _LockedPlace | None = None
         self._writer: Any = None
@@ -85,8 +85,8 @@ class BulkIntake:
 
     def _sort(self, answer: Entries, asked: set[LogKey]) -> None:
         """Identities have an effect here, so they are taken in at once, as in batches; the rest is for the archive."""
-        identities: list[Item] = []
-        logs: dict[LogKey, list[tuple[int, Item]]] = defaultdict(list)
+        identities: list[ReplicatedEntry] = []
+        logs: dict[LogKey, list[tuple[int, ReplicatedEntry]]] = defaultdict(list)
         for item in answer.entries:
             try:
                 entry = decode_entry(item[0])
@@ -104,11 +104,13 @@ class BulkIntake:
         self._at_hand += self._node.database.read(lambda connection: self._keep_counted(connection, logs))
         self._asked |= logs.keys()
         size = sum(len(entry) + len(payload or b"") for entry, payload in self._at_hand)
-        if len(self._at_hand) >= self._few or size >= MAX_BYTES:
+        if len(self._at_hand) >= self._few or size >= MAX_REPLICATION_BYTES:
             self._write()
 
-    def _keep_counted(self, connection: Connection, logs: dict[LogKey, list[tuple[int, Item]]]) -> list[Item]:
-        kept: list[Item] = []
+    def _keep_counted(
+        self, connection: Connection, logs: dict[LogKey, list[tuple[int, ReplicatedEntry]]]
+    ) -> list[ReplicatedEntry]:
+        kept: list[ReplicatedEntry] = []
         for key, items in logs.items():
             last = last_counted(connection, key)
             counted = [item for seq_num, item in items if seq_num <= last]

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import ParcelError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.inbox import receive_by_hand
 from inkgrove.federation.receiving import Receipt
-from inkgrove.messages.bundle import Bundle, BundledInstance, Item
-from inkgrove.messages.delivery import Parcel
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import Bundle, BundledEntry, BundledInstance, Parcel, SchemaId
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.errors import DeliveryError, ViewError
 from inkgrove.node.held import find_held, pack
@@ -50,7 +47,7 @@ def _write(connection: Connection, instances: Sequence[Hash]) -> Bundle:
     return Bundle(written, [item for schema in schemas for item in _schema_log(connection, schema)])
 
 
-def _schema_log(connection: Connection, schema: SchemaId) -> list[Item]:
+def _schema_log(connection: Connection, schema: SchemaId) -> list[BundledEntry]:
     log = find_log(connection, *schema)
     stored = read_entries(connection, *schema, 1, log.height) if log is not None else []
     return [(item.entry.encoded, item.payload) for item in stored if item.refusal is None]
@@ -68,7 +65,7 @@ def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) ->
     return receipts
 
 
-def _take_schemas(node: Node, items: Sequence[Item]) -> None:
+def _take_schemas(node: Node, items: Sequence[BundledEntry]) -> None:
     prepared, rejected = prepare(items)
     for refused in rejected:
         raise refused.error

@@ -13,10 +13,8 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
+from inkgrove.core import HeldEntry, IdentityId, NextEntry, PublicKey, find_next_entry, identity_of
 from inkgrove.core.errors import InkgroveError, make_error
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.next_entry import NextEntry, next_entry
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -33,7 +31,7 @@ from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
 from inkgrove.federation.quotas import LookupQuota, domain_of
 from inkgrove.federation.well_known import MAX_BYTES, NODE_PATH, PATH, WellKnown, leads_to, parse_well_known
-from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages import IdentityDocument
 from inkgrove.node.identities import parse_fqdn
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, known_document, newest_document
 from inkgrove.node.name_rules import confirm_name, find_own, find_unsure
@@ -213,7 +211,7 @@ class Discovery:
         found = self._aside.get(known.fqdn)
         if found is not None and found.proved.log.author == first_key:
             held = {item.signed.entry.seq_num: item.signed for item in found.proved.log.entries}
-            return next_entry(held), found.proved.document
+            return find_next_entry(held), found.proved.document
 
         def work(connection: Connection) -> tuple[NextEntry, IdentityDocument]:
             return next_place(connection, first_key, IDENTITY_LOG), newest_document(connection, first_key)[1]

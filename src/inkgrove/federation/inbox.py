@@ -10,21 +10,13 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.errors import (
-    Forked,
-    InkgroveError,
-    InvalidSince,
-    LacksCreate,
-    PayloadSizeMismatch,
-    StoreUnavailable,
-)
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey, decode_entry, hash_entry
+from inkgrove.core.errors import Forked, InkgroveError, InvalidSince, LacksCreate, PayloadSizeMismatch, StoreUnavailable
 from inkgrove.federation.admission import Budget, refusals_of
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
-from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
+from inkgrove.messages import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
 from inkgrove.node.acceptance import Fate, Standing, standing_of
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node

@@ -10,13 +10,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import FORM, MAX_PARCELS, Delivery, Parcel, encode_delivery
+from inkgrove.messages import DELIVERY_FORMAT, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
 from inkgrove.node.errors import NotAddressed
 from inkgrove.node.held import find_held, pack_part
 from inkgrove.node.node import Node
@@ -101,7 +99,7 @@ def read_receipts(answer: Answer) -> dict[tuple[Hash, IdentityId], dict[str, Any
         raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
     try:
         value: Any = cbor.decode(answer.body)
-        assert value["form"] == FORM
+        assert value["form"] == DELIVERY_FORMAT
         found = {
             (item["instance"], item["recipient"]): item
             for item in value["receipts"]

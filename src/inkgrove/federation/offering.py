@@ -6,15 +6,15 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages.replication import (
-    MAX_BYTES,
-    MAX_ENTRIES,
+from inkgrove.messages import (
     MAX_LOGS,
+    MAX_REPLICATION_BYTES,
+    MAX_REPLICATION_ENTRIES,
     AskHeights,
     Entries,
     Heights,
-    Item,
     LogHeight,
+    ReplicatedEntry,
     Want,
 )
 from inkgrove.node.node import Node
@@ -75,10 +75,10 @@ def tell_entries(node: Node, wants: Sequence[Want]) -> Entries:
     catch_up(node)
 
     def work(connection: Connection) -> Entries:
-        found: list[Item] = []
+        found: list[ReplicatedEntry] = []
         size = 0
         for number, want in enumerate(wants):
-            if number and (len(found) >= MAX_ENTRIES or size >= MAX_BYTES):
+            if number and (len(found) >= MAX_REPLICATION_ENTRIES or size >= MAX_REPLICATION_BYTES):
                 return Entries(found, (number, want.after))
             offered = read_offered(
                 connection,
@@ -86,8 +86,8 @@ def tell_entries(node: Node, wants: Sequence[Want]) -> Entries:
                 want.log_id,
                 want.ranges,
                 after=want.after,
-                most=max(1, MAX_ENTRIES - len(found)),
-                most_bytes=MAX_BYTES - size,
+                most=max(1, MAX_REPLICATION_ENTRIES - len(found)),
+                most_bytes=MAX_REPLICATION_BYTES - size,
                 now=node.clock(),
             )
             found += offered.entries

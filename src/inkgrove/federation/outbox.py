@@ -14,9 +14,8 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError, LacksCreate
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.backlogs import queue_backlogs
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
@@ -27,7 +26,7 @@ from inkgrove.federation.letters import Letter, read_receipts, write_letter
 from inkgrove.federation.names_found import NO_WORD, refuse_name, take_found, target_of
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
-from inkgrove.messages.delivery import MEDIA_TYPE
+from inkgrove.messages import DELIVERY_MEDIA_TYPE
 from inkgrove.node.node import Node
 from inkgrove.store.backlogs import first_backlog
 from inkgrove.store.deliveries import (
@@ -255,7 +254,7 @@ class Outbox:
                     PATH,
                     sender=letter.sender,
                     body=letter.body,
-                    content_type=MEDIA_TYPE,
+                    content_type=DELIVERY_MEDIA_TYPE,
                 )
             )
             # Before it is sent: whoever may have something of ours is asked for it, should this database be lost.

@@ -9,14 +9,20 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import Hash, IdentityId, PublicKey, decode_entry
 from inkgrove.core.errors import InkgroveError, LacksCreate, ParcelError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import FederationError
-from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delivery,
+    OpenedParcel,
+    Parcel,
+    SchemaId,
+    decode_delivery,
+    encode_delivery,
+    open_parcel,
+)
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references

@@ -17,9 +17,8 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import NoIdentityThere, PeerTimeout, WrongIdentity, WrongName
@@ -29,8 +28,7 @@ from inkgrove.federation.replicating import Taken, check, find_lacking, last_cou
 from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH
 from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.sources import Source, fetch, list_news
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.replication import MEDIA_TYPE, Entries, LogHeight
+from inkgrove.messages import REPLICATION_MEDIA_TYPE, Create, Entries, LogHeight, Update
 from inkgrove.node.name_rules import bind_administrators
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_own
@@ -123,10 +121,12 @@ class _OwnSource(Source):
     def _signed(self, path: str, body: bytes) -> Request:
         asker, node = self._asker, self._node
         if asker.secret is None:
-            return signed_call(node, self.known, "POST", path, sender=asker.fqdn, body=body, content_type=MEDIA_TYPE)
+            return signed_call(
+                node, self.known, "POST", path, sender=asker.fqdn, body=body, content_type=REPLICATION_MEDIA_TYPE
+            )
         # By the key itself: the identity may have had another name since, under which nobody finds it here.
         url = self.known.endpoint.rstrip("/") + path
-        request = Request("POST", url, (("Content-Type", MEDIA_TYPE),), body)
+        request = Request("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
         nonce = node.random_bytes(16).hex()
         return sign_request(request, asker.secret, sender=asker.author.hex(), now=node.clock(), nonce=nonce)
 

@@ -9,15 +9,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import NoSuchCopy, ParcelError, RotError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.receiving import take_parcel
-from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
+from inkgrove.messages import Delivery, decode_delivery, encode_delivery, open_parcel
 from inkgrove.node.acceptance import Arrival, Standing, judge
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import ViewError

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
-from inkgrove.messages.reading import Unset
+from inkgrove.messages import Unset
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.name_rules import require_here
 from inkgrove.node.node import Node

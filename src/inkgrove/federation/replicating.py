@@ -13,14 +13,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import AreSigned
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.signature_process import are_signed
-from inkgrove.core.verify import AreSigned
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.messages.replication import Entries, LogHeight, Want
+from inkgrove.messages import Entries, LogHeight, Want
 from inkgrove.node.identity_log import IDENTITY_LOG, check_author, follow_identity_log
 from inkgrove.node.node import Node
+from inkgrove.signature_process import are_signed
 from inkgrove.store.decide import Status
 from inkgrove.store.ingest import Receipt, ingest_batch
 from inkgrove.store.offers import count_places, lacking_ranges

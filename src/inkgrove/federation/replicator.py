@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 import structlog
 from sqlalchemy import Connection
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.bulk_import import MOST_AT_HAND, ArchiveImporter, BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout
@@ -28,8 +28,7 @@ from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.federation.sources import Source, fetch, list_news
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import MAX_ENTRIES, Entries, LogHeight, Want
+from inkgrove.messages import MAX_REPLICATION_ENTRIES, Entries, LogHeight, SchemaId, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
 from inkgrove.store.identities import living_among
@@ -363,7 +362,7 @@ def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want
     wants = []
     for schema in schemas:
         log = find_log(connection, *schema)
-        height = (log.height if log is not None else 0) + MAX_ENTRIES
+        height = (log.height if log is not None else 0) + MAX_REPLICATION_ENTRIES
         ranges = lacking_ranges(connection, *schema, height, most=_AT_ONCE)
         if ranges:  # a log that is forked at its beginning has nothing to give
             wants.append(Want(*schema, ranges))

@@ -5,11 +5,10 @@ docs/protocol.md section 8.6. None of it lets anybody follow, and no other node 
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.federation.inbox import receive
 from inkgrove.federation.receiving import Receipt
-from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages import decode_delivery
 from inkgrove.node.errors import DeliveryError, RelationError
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node

@@ -10,19 +10,18 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.delivery import decode_delivery
-from inkgrove.messages.replication import (
-    MAX_BYTES,
-    MAX_ENTRIES,
+from inkgrove.core import IdentityId, PublicKey, decode_entry
+from inkgrove.messages import (
     MAX_LOGS,
+    MAX_REPLICATION_BYTES,
+    MAX_REPLICATION_ENTRIES,
     AskHeights,
     Entries,
     Heights,
-    Item,
     LogHeight,
+    ReplicatedEntry,
     Want,
+    decode_delivery,
 )
 from inkgrove.node.node import Node
 from inkgrove.store.own_logs import boxed_parcels, held_logs, read_held
@@ -61,13 +60,13 @@ def tell_own_entries(node: Node, owner: Owner, wants: Sequence[Want]) -> Entries
     """As much of what is wanted of the owner's logs as fits into an answer."""
 
     def work(connection: Connection) -> Entries:
-        found: list[Item] = []
+        found: list[ReplicatedEntry] = []
         size = 0
         boxed = _boxed(connection, owner)
         for number, want in enumerate(wants):
             if want.author not in owner.authors:
                 continue
-            if found and (len(found) >= MAX_ENTRIES or size >= MAX_BYTES):
+            if found and (len(found) >= MAX_REPLICATION_ENTRIES or size >= MAX_REPLICATION_BYTES):
                 return Entries(found, (number, want.after))
             held = read_held(
                 connection,
@@ -75,8 +74,8 @@ def tell_own_entries(node: Node, owner: Owner, wants: Sequence[Want]) -> Entries
                 want.log_id,
                 want.ranges,
                 after=want.after,
-                most=max(1, MAX_ENTRIES - len(found)),
-                most_bytes=MAX_BYTES - size,
+                most=max(1, MAX_REPLICATION_ENTRIES - len(found)),
+                most_bytes=MAX_REPLICATION_BYTES - size,
             )
             waiting = _between(boxed.get((want.author, want.log_id), {}), want, held.next)
             some = sorted({*held.entries, *waiting}, key=_place)
@@ -89,13 +88,13 @@ def tell_own_entries(node: Node, owner: Owner, wants: Sequence[Want]) -> Entries
     return node.database.read(work)
 
 
-def _place(item: Item) -> tuple[int, bytes]:
+def _place(item: ReplicatedEntry) -> tuple[int, bytes]:
     return decode_entry(item[0]).seq_num, item[0]
 
 
-def _boxed(connection: Connection, owner: Owner) -> dict[LogKey, dict[int, set[Item]]]:
+def _boxed(connection: Connection, owner: Owner) -> dict[LogKey, dict[int, set[ReplicatedEntry]]]:
     """The owner's entries that wait in boxes of requests, by log and place."""
-    found: dict[LogKey, dict[int, set[Item]]] = {}
+    found: dict[LogKey, dict[int, set[ReplicatedEntry]]] = {}
     for key, seq_num, item in _boxed_items(connection, owner.identity, owner.authors):
         found.setdefault(key, {}).setdefault(seq_num, set()).add(item)
     return found
@@ -103,7 +102,7 @@ def _boxed(connection: Connection, owner: Owner) -> dict[LogKey, dict[int, set[I
 
 def _boxed_items(
     connection: Connection, sender: IdentityId, authors: Collection[PublicKey]
-) -> Iterator[tuple[LogKey, int, Item]]:
+) -> Iterator[tuple[LogKey, int, ReplicatedEntry]]:
     for body in boxed_parcels(connection, sender):
         for parcel in decode_delivery(body).parcels:
             for encoded, payload in parcel.entries:
@@ -112,7 +111,7 @@ def _boxed_items(
                     yield (entry.author, entry.log_id), entry.seq_num, (encoded, payload)
 
 
-def _between(boxed: dict[int, set[Item]], want: Want, stopped_at: int | None) -> Iterator[Item]:
+def _between(boxed: dict[int, set[ReplicatedEntry]], want: Want, stopped_at: int | None) -> Iterator[ReplicatedEntry]:
     for seq_num, items in boxed.items():
         is_now = want.after < seq_num and (stopped_at is None or seq_num <= stopped_at)
         if is_now and any(first <= seq_num <= last for first, last in want.ranges):

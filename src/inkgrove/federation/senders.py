@@ -6,7 +6,7 @@ The key comes from discovery, never from the message at hand: a request can only
 from collections.abc import Awaitable
 from typing import Final
 
-from inkgrove.core.keys import identity_of
+from inkgrove.core import identity_of
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
     AnswerTooLarge,

@@ -4,8 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core.certificate import certificate_pool
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey, certificate_pool
 from inkgrove.federation.fetch import parse_url
 from inkgrove.federation.well_known import FORMAT, OfferedEntry, WellKnown, claim_of, host_claim_of
 from inkgrove.node.errors import UnknownIdentity

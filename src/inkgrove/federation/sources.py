@@ -12,18 +12,17 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import Entry, decode_entry, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.verify import verify_signed
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer, FederationError, PeerTimeout
 from inkgrove.federation.fetch import Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     MAX_LOGS,
     MAX_RANGES,
-    MEDIA_TYPE,
+    REPLICATION_MEDIA_TYPE,
     AskHeights,
     Entries,
     Heights,
@@ -85,7 +84,9 @@ class Source:
 
     def _signed(self, path: str, body: bytes) -> Request:
         sender = sender_of(self._node)
-        return signed_call(self._node, self.known, "POST", path, sender=sender, body=body, content_type=MEDIA_TYPE)
+        return signed_call(
+            self._node, self.known, "POST", path, sender=sender, body=body, content_type=REPLICATION_MEDIA_TYPE
+        )
 
     async def _ask(self, path: str, body: bytes) -> bytes:
         request = await self._run_blocking(lambda: self._signed(path, body))

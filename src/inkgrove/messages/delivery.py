@@ -10,25 +10,32 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import (
+    Entry,
+    Hash,
+    IdentityId,
+    PublicKey,
+    SignedEntry,
+    decode_entry,
+    hash_entry,
+    union_of_pools,
+    verify_payload,
+    verify_signed,
+)
 from inkgrove.core.errors import InkgroveError, LacksCreate, MessageError, ParcelError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
-from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
 from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import Unset
 
-FORM: Final = "inkgrove delivery 1"
-MEDIA_TYPE: Final = "application/vnd.inkgrove.delivery+cbor"
+DELIVERY_FORMAT: Final = "inkgrove delivery 1"
+DELIVERY_MEDIA_TYPE: Final = "application/vnd.inkgrove.delivery+cbor"
 MAX_PARCELS: Final = 200
-MAX_RECIPIENTS: Final = 1000
-MAX_ENTRIES: Final = 20_000
+MAX_PARCEL_RECIPIENTS: Final = 1000
+MAX_DELIVERY_ENTRIES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ def encode_delivery(delivery: Delivery) -> bytes:
         }
         for parcel in delivery.parcels
     ]
-    return cbor.encode({"form": FORM, "via": bytes(delivery.via), "parcels": parcels})
+    return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels})
 
 
 def decode_delivery(body: bytes) -> Delivery:
@@ -119,8 +126,8 @@ def decode_delivery(body: bytes) -> Delivery:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
         raise ParcelError("parcel.bad", f"the delivery is no CBOR of ours: {err.message}") from err
-    if type(value) is not dict or value.keys() != {"form", "via", "parcels"} or value["form"] != FORM:
-        raise ParcelError("parcel.bad", f"the delivery is not of the form {FORM!r}")
+    if type(value) is not dict or value.keys() != {"form", "via", "parcels"} or value["form"] != DELIVERY_FORMAT:
+        raise ParcelError("parcel.bad", f"the delivery is not of the form {DELIVERY_FORMAT!r}")
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
     return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels])
 
@@ -128,9 +135,11 @@ def decode_delivery(body: bytes) -> Delivery:
 def _read_parcel(value: Any) -> Parcel:
     if type(value) is not dict or value.keys() != {"instance", "recipients", "entries"}:
         raise ParcelError("parcel.bad", "a parcel has an instance, recipients and entries")
-    recipients = [IdentityId(_bytes(item, 32)) for item in _list(value["recipients"], MAX_RECIPIENTS, "recipients")]
+    recipients = [
+        IdentityId(_bytes(item, 32)) for item in _list(value["recipients"], MAX_PARCEL_RECIPIENTS, "recipients")
+    ]
     entries = []
-    for item in _list(value["entries"], MAX_ENTRIES, "entries"):
+    for item in _list(value["entries"], MAX_DELIVERY_ENTRIES, "entries"):
         if type(item) is not list or not 1 <= len(item) <= 2:
             raise ParcelError("parcel.bad", "an entry comes as [entry] or [entry, payload]")
         entries.append((_bytes(item[0]), _bytes(item[1]) if len(item) == 2 else None))
@@ -228,4 +237,76 @@ def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: in
 
 def encode_receipts(receipts: Sequence[Mapping[str, Any]]) -> bytes:
     """The answer to a delivery: what became of each parcel for each recipient."""
-    return cbor.encode({"form": FORM, "receipts": [dict(item) for item in receipts]})
+    return cbor.encode({"form": DELIVERY_FORMAT, "receipts": [dict(item) for item in receipts]})
+
+
+# A bundle: instances with their proofs and schemas as one file, for handing over without a network.
+#
+# docs/protocol.md section 8. What it holds is what travels between nodes. Only the form is checked here.
+
+
+BUNDLE_FORMAT: Final = "inkgrove bundle 1"
+MAX_INSTANCES: Final = 10_000
+
+BundledEntry = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BundledInstance:
+    """Messages of one instance with payloads, and the pools that prove them without."""
+
+    instance: Hash
+    entries: Sequence[BundledEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What the file holds."""
+
+    instances: Sequence[BundledInstance]
+    schemas: Sequence[BundledEntry]
+    """The logs of the schemas that the instances name."""
+
+
+def encode_bundle(bundle: Bundle) -> bytes:
+    """The bytes of the file."""
+    instances: list[cbor.Value] = [
+        {"instance": bytes(item.instance), "entries": _write_items(item.entries)} for item in bundle.instances
+    ]
+    return cbor.encode({"form": BUNDLE_FORMAT, "instances": instances, "schemas": _write_items(bundle.schemas)})
+
+
+def _write_items(items: Sequence[BundledEntry]) -> list[cbor.Value]:
+    return [[entry] if payload is None else [entry, payload] for entry, payload in items]
+
+
+def decode_bundle(data: bytes) -> Bundle:
+    """The bundle in a file."""
+    try:
+        value: Any = cbor.decode(data)
+    except InkgroveError as err:
+        raise ParcelError("parcel.bad-bundle", f"the file is no bundle: {err.message}") from err
+    if type(value) is not dict or value.keys() != {"form", "instances", "schemas"} or value["form"] != BUNDLE_FORMAT:
+        raise ParcelError("parcel.bad-bundle", f"the file is not of the form {BUNDLE_FORMAT!r}")
+    return Bundle([_read_instance(item) for item in _list_bundle(value["instances"])], _read_items(value["schemas"]))
+
+
+def _read_instance(value: Any) -> BundledInstance:
+    if type(value) is not dict or value.keys() != {"instance", "entries"} or type(value["instance"]) is not bytes:
+        raise ParcelError("parcel.bad-bundle", "an instance comes with its id and its entries")
+    return BundledInstance(Hash(value["instance"]), _read_items(value["entries"]))
+
+
+def _read_items(value: Any) -> list[BundledEntry]:
+    items: list[BundledEntry] = []
+    for item in _list_bundle(value, MAX_DELIVERY_ENTRIES):
+        if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
+            raise ParcelError("parcel.bad-bundle", "an entry comes as [entry] or [entry, payload]")
+        items.append((item[0], item[1] if len(item) == 2 else None))
+    return items
+
+
+def _list_bundle(value: Any, most: int = MAX_INSTANCES) -> list[Any]:
+    if type(value) is not list or len(value) > most:
+        raise ParcelError("parcel.bad-bundle", f"a list has at most {most} items")
+    return value

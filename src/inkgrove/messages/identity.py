@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.core.errors import MessageError
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import read_identity_id, read_public_key
-from inkgrove.messages.reading import (
+from inkgrove.messages.value_readers import (
     Map,
-    bad,
     check_keys,
+    make_bad_value,
     read_endpoint,
     read_host,
     read_integer,
@@ -97,7 +97,7 @@ def _read_key(value: object) -> FurtherKey:
 
 def _read_end(value: object) -> tuple[int, int]:
     if type(value) is not list or len(value) != 2:
-        raise bad("revoked", "a list of [log id, last sequence number]")
+        raise make_bad_value("revoked", "a list of [log id, last sequence number]")
     return read_integer(value[0], "revoked log id", 0), read_integer(value[1], "revoked sequence number", 0)
 
 

@@ -3,11 +3,10 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey
+from inkgrove.core import KEY_BYTES, Hash, IdentityId, PublicKey
 from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.reading import bad, read_bytes_or_hex, read_integer
+from inkgrove.messages.value_readers import make_bad_value, read_bytes_or_hex, read_integer
 
 
 class SchemaId(NamedTuple):
@@ -51,14 +50,14 @@ def read_identity_id(value: object, key: str) -> IdentityId:
 def read_schema_id(value: object) -> SchemaId:
     """`[author, log id]`."""
     if type(value) is not list or len(value) != 2:
-        raise bad("schema", "[author, log id]")
+        raise make_bad_value("schema", "[author, log id]")
     return SchemaId(read_public_key(value[0], "schema author"), read_integer(value[1], "schema log id", 1))
 
 
 def read_schema_version(value: object) -> SchemaVersion:
     """`[author, log id, version]`."""
     if type(value) is not list or len(value) != 3:
-        raise bad("schema", "[author, log id, version]")
+        raise make_bad_value("schema", "[author, log id, version]")
     author, log_id, version = value
     if type(author) is bytes and type(log_id) is int and type(version) is int:
         return _read_schema_version(author, log_id, version)  # most messages name one of few

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import MessageError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS, MAX_SALT_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import (
@@ -19,19 +18,19 @@ from inkgrove.messages.ids import (
     write_instance_ref,
     write_schema,
 )
-from inkgrove.messages.reading import (
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import (
     UNSET,
     Map,
     Unset,
-    bad,
     check_keys,
-    read_fields,
+    make_bad_value,
+    read_field_list,
     read_list,
     read_map,
     read_timestamp,
     write_fields,
 )
-from inkgrove.messages.timestamp import Timestamp
 
 AccessMode = Literal["self", "closed", "listed", "relations", "public"]
 _MODES = frozenset(get_args(AccessMode))
@@ -93,7 +92,7 @@ def read_create(message: Map) -> Create:
     expires = message.get("expires")
     return Create(
         read_schema_version(message["schema"]),
-        read_fields(message["fields"]),
+        read_field_list(message["fields"]),
         _read_access(message["access"]) if "access" in message else None,
         None if expires is None else read_timestamp(expires, "expires"),
         read_instance_id(message["copied_from"], "copied_from") if "copied_from" in message else None,
@@ -109,7 +108,7 @@ def read_update(message: Map) -> Update:
     return Update(
         read_schema_version(message["schema"]),
         read_instance_ref(message["instance"]),
-        read_fields(message["fields"]) if "fields" in message else UNSET,
+        read_field_list(message["fields"]) if "fields" in message else UNSET,
         _read_access(message["access"]) if "access" in message else None,
         expires if expires is None or expires is UNSET else read_timestamp(expires, "expires"),
         _read_salt(message["salt"]) if "salt" in message else None,
@@ -127,7 +126,7 @@ def read_delete(message: Map) -> Delete:
 
 def _read_salt(value: object) -> bytes:
     if type(value) is not bytes:
-        raise bad("salt", "a byte string")
+        raise make_bad_value("salt", "a byte string")
     if len(value) > MAX_SALT_BYTES:
         raise MessageError("message.over-limit", f"a salt has at most {MAX_SALT_BYTES} bytes", key="salt")
     return value
@@ -138,11 +137,11 @@ def _read_access(value: object) -> Access:
     check_keys(access, frozenset({"mode"}), frozenset({"mode", "to"}))
     mode = access["mode"]
     if type(mode) is not str or mode not in _MODES:
-        raise bad("access mode", "one of self, closed, listed, relations and public")
+        raise make_bad_value("access mode", "one of self, closed, listed, relations and public")
     if "to" in access and mode not in ("closed", "listed"):
-        raise bad("access to", f"absent with the mode {mode}")
+        raise make_bad_value("access to", f"absent with the mode {mode}")
     if "to" not in access and mode == "closed":
-        raise bad("access to", "a list of identity ids with the mode closed")
+        raise make_bad_value("access to", "a list of identity ids with the mode closed")
     to = read_list(access.get("to", []), "access to", MAX_RECIPIENTS)
     return Access(mode, tuple(read_identity_id(item, "access to") for item in to))  # type: ignore[arg-type]
 

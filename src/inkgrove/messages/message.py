@@ -1,10 +1,11 @@
 """A message of any kind, from a payload and to one (docs/protocol.md section 3)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from inkgrove.core.errors import MessageError
-from inkgrove.core.limits import MAX_PAYLOAD_BYTES
+from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_SALT_BYTES, MIN_SALT_BYTES, PADDING_BYTES
 from inkgrove.messages import cbor
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.identity import (
@@ -15,14 +16,7 @@ from inkgrove.messages.identity import (
     read_key_of,
     write_identity_message,
 )
-from inkgrove.messages.instance import (
-    InstanceMessage,
-    read_create,
-    read_delete,
-    read_update,
-    write_instance_message,
-)
-from inkgrove.messages.reading import Map
+from inkgrove.messages.instance import InstanceMessage, read_create, read_delete, read_update, write_instance_message
 from inkgrove.messages.schema import (
     SchemaMessage,
     SchemaMeta,
@@ -33,6 +27,7 @@ from inkgrove.messages.schema import (
     read_schema_revert,
     write_schema_message,
 )
+from inkgrove.messages.value_readers import Map
 
 Message = SchemaMessage | InstanceMessage | IdentityMessage
 
@@ -83,3 +78,50 @@ def encode_message(message: Message) -> bytes:
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return payload
+
+
+# Salt: keeps a small message from being guessed by its hash and size (docs/protocol.md section 3).
+
+
+_EMPTY_SALT = b"\x64salt\x40"
+"""The key and an empty byte string, as they are encoded."""
+
+
+def with_salt(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> InstanceMessage:
+    """The message with at least 16 random bytes of salt, as many as make its payload a multiple of 128 bytes."""
+    return replace(message, salt=random_bytes(_salt_size(len(_with_empty_salt(message)))))
+
+
+def encode_salted(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> bytes:
+    """The payload of the message with such a salt."""
+    bare = _with_empty_salt(message)
+    salt = random_bytes(_salt_size(len(bare)))
+    # Keys are in order of length: before the salt stands `kind` alone, so the first match is the right one.
+    start = bare.index(_EMPTY_SALT)
+    payload = bare[: start + 5] + _bytes_head(len(salt)) + salt + bare[start + 6 :]
+    cbor.decode(payload)  # raises what every reader would
+    return payload
+
+
+def _with_empty_salt(message: InstanceMessage) -> bytes:
+    value = write_instance_message(message)
+    value["salt"] = b""
+    return cbor.encode_unchecked(value)
+
+
+def _bytes_head(size: int) -> bytes:
+    if size < 24:
+        return bytes((0x40 + size,))
+    return bytes((0x58, size)) if size < 256 else b"\x59" + size.to_bytes(2, "big")
+
+
+def _salt_size(bare: int) -> int:
+    # The head of a byte string grows at 24 and 256 bytes, so a length may jump over one multiple, never over two.
+    room = -bare % PADDING_BYTES
+    while room <= MAX_SALT_BYTES + 2 and bare + room <= MAX_PAYLOAD_BYTES:
+        for head_growth in range(3):
+            size = room - head_growth
+            if MIN_SALT_BYTES <= size <= MAX_SALT_BYTES and len(_bytes_head(size)) == 1 + head_growth:
+                return size
+        room += PADDING_BYTES
+    raise MessageError("message.too-large", "the message leaves no room for its salt")

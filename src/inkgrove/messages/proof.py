@@ -11,19 +11,23 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
 
-from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import (
+    Hash,
+    HeldEntry,
+    PublicKey,
+    VerifiedEntry,
+    decode_entry,
+    union_of_pools,
+    verify_log,
+    verify_signed,
+)
 from inkgrove.core.errors import ProofError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
 
-FORM: Final = "inkgrove proof 1"
-MEDIA_TYPE: Final = "application/vnd.inkgrove.proof+cbor"
+PROOF_FORMAT: Final = "inkgrove proof 1"
+PROOF_MEDIA_TYPE: Final = "application/vnd.inkgrove.proof+cbor"
 _KEYS: Final = frozenset({"form", "instance", "entries"})
 
 
@@ -59,13 +63,15 @@ class ProvedInstance:
 def encode_proof(proof: Proof) -> bytes:
     """The proof as CBOR."""
     entries = [[entry] if payload is None else [entry, payload] for entry, payload in proof.entries]
-    return cbor.encode({"form": FORM, "instance": bytes(proof.instance), "entries": entries})
+    return cbor.encode({"form": PROOF_FORMAT, "instance": bytes(proof.instance), "entries": entries})
 
 
 def render_proof(proof: Proof) -> bytes:
     """The proof as JSON text, bytes in hex; as `json.dumps` does with an indent of 1, without a second copy."""
     text = BytesIO()
-    text.write(f'{{\n "form": {json.dumps(FORM)},\n "instance": "{proof.instance.hex()}",\n "entries": ['.encode())
+    text.write(
+        f'{{\n "form": {json.dumps(PROOF_FORMAT)},\n "instance": "{proof.instance.hex()}",\n "entries": ['.encode()
+    )
     for number, item in enumerate(proof.entries):
         text.write(b",\n  [" if number else b"\n  [")
         for place, part in enumerate(part for part in item if part is not None):
@@ -84,8 +90,8 @@ def read_proof(data: bytes) -> Proof:
         value: Any = json.loads(data) if is_json else cbor.decode(data)
     except (ValueError, RecursionError) as err:
         raise ProofError("proof.bad-form", "the file is neither JSON nor CBOR") from err
-    if not isinstance(value, Mapping) or value.keys() != _KEYS or value["form"] != FORM:
-        raise ProofError("proof.bad-form", f"the file is not of the form {FORM!r}")
+    if not isinstance(value, Mapping) or value.keys() != _KEYS or value["form"] != PROOF_FORMAT:
+        raise ProofError("proof.bad-form", f"the file is not of the form {PROOF_FORMAT!r}")
     entries = value["entries"]
     if not isinstance(entries, list) or not all(isinstance(item, list) and 1 <= len(item) <= 2 for item in entries):
         raise ProofError("proof.bad-form", "the entries are not a list of [entry] and [entry, payload]")

@@ -8,26 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from inkgrove.core import KEY_BYTES, PublicKey
 from inkgrove.core.errors import InkgroveError, ParcelError
-from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
 
-FORM: Final = "inkgrove replication 1"
-MEDIA_TYPE: Final = "application/vnd.inkgrove.replication+cbor"
+REPLICATION_FORMAT: Final = "inkgrove replication 1"
+REPLICATION_MEDIA_TYPE: Final = "application/vnd.inkgrove.replication+cbor"
 MAX_LOGS: Final = 2_000
 """How many logs one answer lists, and one question names."""
 MAX_RANGES: Final = 4_000
 """How many ranges one question has, of all its logs together."""
-MAX_ENTRIES: Final = 5_000
-MAX_BYTES: Final = 6 * 1024 * 1024
+MAX_REPLICATION_ENTRIES: Final = 5_000
+MAX_REPLICATION_BYTES: Final = 6 * 1024 * 1024
 """How large an answer gets; a single entry with its payload may be larger than what is left."""
 MAX_POSITION: Final = 200
 _MAX_ENTRY_BYTES: Final = 400
 """No entry is as long: three hashes, a key, a signature and a few numbers."""
 
-Range = tuple[int, int]
-Item = tuple[bytes, bytes | None]
+SeqNumRange = tuple[int, int]
+ReplicatedEntry = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Want:
 
     author: PublicKey
     log_id: int
-    ranges: Sequence[Range]
+    ranges: Sequence[SeqNumRange]
     after: int = 0
     """What is up to here has been sent already."""
 
@@ -76,7 +76,7 @@ class Want:
 class Entries:
     """Entries of the wanted logs, in the order of the question."""
 
-    entries: Sequence[Item]
+    entries: Sequence[ReplicatedEntry]
     next: tuple[int, int] | None
     """The want, by its number, and the place in its log behind which there is more."""
 
@@ -86,7 +86,7 @@ class Entries:
 
 def encode_ask_heights(question: AskHeights) -> bytes:
     """The body of a request for heights."""
-    return cbor.encode({"form": FORM, "since": question.since, "after": question.after})
+    return cbor.encode({"form": REPLICATION_FORMAT, "since": question.since, "after": question.after})
 
 
 def decode_ask_heights(body: bytes) -> AskHeights:
@@ -103,7 +103,7 @@ def encode_wants(wants: Sequence[Want]) -> bytes:
     asked: list[cbor.Value] = [
         [bytes(want.author), want.log_id, [list(item) for item in want.ranges], want.after] for want in wants
     ]
-    return cbor.encode({"form": FORM, "wants": asked})
+    return cbor.encode({"form": REPLICATION_FORMAT, "wants": asked})
 
 
 def decode_wants(body: bytes) -> list[Want]:
@@ -135,7 +135,7 @@ def encode_heights(answer: Heights) -> bytes:
     logs: list[cbor.Value] = [
         [bytes(log.author), log.log_id, log.height, log.offered, list(log.proof or ())] for log in answer.logs
     ]
-    return cbor.encode({"form": FORM, "logs": logs, "position": answer.position, "next": answer.next})
+    return cbor.encode({"form": REPLICATION_FORMAT, "logs": logs, "position": answer.position, "next": answer.next})
 
 
 def decode_heights(body: bytes) -> Heights:
@@ -160,15 +160,15 @@ def encode_entries(answer: Entries) -> bytes:
     """The answer to a request for entries; large, and so not read again to see whether it can be."""
     entries = [[entry] if payload is None else [entry, payload] for entry, payload in answer.entries]
     following = list(answer.next) if answer.next is not None else None
-    return cbor.encode_unchecked({"form": FORM, "entries": entries, "next": following})
+    return cbor.encode_unchecked({"form": REPLICATION_FORMAT, "entries": entries, "next": following})
 
 
 def decode_entries(body: bytes) -> Entries:
     """The answer to a request for entries."""
     value = _decode(body, {"form", "entries", "next"})
-    entries: list[Item] = []
+    entries: list[ReplicatedEntry] = []
     # Beside each entry there may be those of its pool.
-    for item in _list(value["entries"], 100 * MAX_ENTRIES, "entries"):
+    for item in _list(value["entries"], 100 * MAX_REPLICATION_ENTRIES, "entries"):
         if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
             raise ParcelError("parcel.bad-replication", "an entry comes as [entry] or [entry, payload]")
         entries.append((item[0], item[1] if len(item) == 2 else None))
@@ -186,8 +186,8 @@ def _decode(body: bytes, keys: set[str]) -> dict[str, Any]:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
         raise ParcelError("parcel.bad-replication", f"the bytes are no CBOR of ours: {err.message}") from err
-    if type(value) is not dict or value.keys() != keys or value["form"] != FORM:
-        raise ParcelError("parcel.bad-replication", f"the bytes are not of the form {FORM!r}")
+    if type(value) is not dict or value.keys() != keys or value["form"] != REPLICATION_FORMAT:
+        raise ParcelError("parcel.bad-replication", f"the bytes are not of the form {REPLICATION_FORMAT!r}")
     return value
 
 

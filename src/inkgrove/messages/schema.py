@@ -10,14 +10,14 @@ from inkgrove.core.errors import MessageError
 from inkgrove.core.limits import MAX_FIELDS, MAX_PATTERN_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaId, read_schema_id, write_schema
-from inkgrove.messages.reading import (
+from inkgrove.messages.value_readers import (
     UNSET,
     Map,
     Unset,
-    bad,
     check_keys,
+    make_bad_value,
     read_boolean,
-    read_fields,
+    read_field_list,
     read_host,
     read_integer,
     read_map,
@@ -80,7 +80,7 @@ _CHANGE_KEYS = frozenset({"action", "type", "schema", "cascade", "validation", "
 def read_schema_meta(message: Map) -> SchemaMeta:
     check_keys(message, _META_NEEDS, _META_KEYS)
     if type(message["spec"]) is not int or message["spec"] != SPEC:
-        raise bad("spec", f"{SPEC}, the version of the specification")
+        raise make_bad_value("spec", f"{SPEC}, the version of the specification")
     return SchemaMeta(
         name=read_name(message["name"], "name"),
         fqdn=read_host(message["fqdn"], "fqdn") if "fqdn" in message else None,
@@ -91,9 +91,9 @@ def read_schema_meta(message: Map) -> SchemaMeta:
 def read_schema_migration(message: Map) -> SchemaMigration:
     needs = frozenset({"kind", "fields"})
     check_keys(message, needs, needs)
-    changes = read_fields(message["fields"])
+    changes = read_field_list(message["fields"])
     if not changes:
-        raise bad("fields", "not empty")
+        raise make_bad_value("fields", "not empty")
     if len(changes) > 2 * MAX_FIELDS:
         # A migration can at most remove every field and create as many.
         raise MessageError("message.over-limit", f"a migration changes at most {2 * MAX_FIELDS} fields", key="fields")
@@ -108,7 +108,7 @@ def _read_change(name: str, value: object) -> FieldChange:
     check_keys(change, frozenset({"action"}), _CHANGE_KEYS)
     action = change["action"]
     if action not in ("create", "update", "remove"):
-        raise bad(f"{name} action", "create, update or remove")
+        raise make_bad_value(f"{name} action", "create, update or remove")
     if action == "remove" and len(change) > 1:
         surplus = min(change.keys() - {"action"})
         raise MessageError("message.unknown-key", f"the removal of {name!r} takes no {surplus!r}", key=surplus)

@@ -1,8 +1,7 @@
 """The record of what services did for an identity, which the identity always sees (docs/protocol.md section 7)."""
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.store.accesses import Access, RecordedAccess, read_accesses

@@ -9,17 +9,35 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import Entry
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    IdentityId,
+    NextEntry,
+    PublicKey,
+    SecretKey,
+    flavour_of,
+    has_lipmaa_link,
+    lipmaa,
+    sign_own,
+)
 from inkgrove.core.errors import LogError, MissingLink
-from inkgrove.core.hashing import Flavour, Hash, flavour_of
-from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.core.next_entry import NextEntry, sign_own
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    IdentityDocument,
+    InstanceMessage,
+    InstanceRef,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Update,
+    encode_message,
+)
 from inkgrove.node.blobs import note_references
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import IdentityError, PublishError
@@ -32,8 +50,7 @@ from inkgrove.node.schemas import EVERY_SCHEMA, find_view, parse_schema_id
 from inkgrove.node.sending import queue_own
 from inkgrove.node.sending_here import Shares
 from inkgrove.node.settled import Settled
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.schema import Schema, ViewDefinition, append_version, fold_schema
 from inkgrove.store.blob_references import blobs_in
 from inkgrove.store.database import TryAgain
 from inkgrove.store.decide import Status

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash
+from inkgrove.messages import Timestamp
 from inkgrove.node.errors import BackupError
 from inkgrove.node.receivers import READERS, RECEIVERS
 from inkgrove.store.blob_store import BlobFiles

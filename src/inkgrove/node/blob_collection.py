@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.node.blobs import note_references
 from inkgrove.node.node import Node
 from inkgrove.store.blob_references import Page, put_search_offset, read_said, search_offset, settle_references

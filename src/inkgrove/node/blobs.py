@@ -11,11 +11,9 @@ from typing import Self
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import InstanceMessage
+from inkgrove.messages import InstanceMessage, SchemaId
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import BlobError, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node

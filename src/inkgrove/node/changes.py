@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
 from inkgrove.node.errors import UnknownView

@@ -5,8 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.node.caller import RELATIONS_READ, Caller
 from inkgrove.node.errors import ViewError
 from inkgrove.node.held import find_held, owner_of

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.messages.instance import Access
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Access, Timestamp
 from inkgrove.store.owners import Owner
 from inkgrove.store.query import ViewRow
 

@@ -5,24 +5,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from inkgrove.core import AreSigned, Hash, IdentityId, NextEntry, PublicKey
 from inkgrove.core.errors import BadPattern, InkgroveError, TooManyPatterns
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.core.signature_process import are_signed
-from inkgrove.core.verify import AreSigned
-from inkgrove.messages.identity import KeyOf
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import SchemaMigration
+from inkgrove.messages import KeyOf, SchemaId, SchemaMigration, decode_message
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import OutOfScope, PublishError, RequestError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
 from inkgrove.node.writer import Finish, Reply
-from inkgrove.schema.schema import patterns_of
-from inkgrove.schema.validation import check_patterns
+from inkgrove.schema import check_patterns, patterns_of
+from inkgrove.signature_process import are_signed
 from inkgrove.store.identities import put_key
 from inkgrove.store.prepare import Item, Prepared, Rejected, prepare
 from inkgrove.store.publishing import OwnKey, held_among

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey
 from inkgrove.store.query import ViewRow, read_rows, weight_of
 from inkgrove.store.view_store import View
 from inkgrove.store.visibility import Reader

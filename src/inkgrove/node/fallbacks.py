@@ -10,19 +10,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
+from inkgrove.messages import Create, Unset, Update, decode_message
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.query import schemas_of
 from inkgrove.node.schemas import find_view_on
-from inkgrove.schema.field import carry_value, check_value
-from inkgrove.schema.log_fold import LogMessage
-from inkgrove.schema.schema import Schema
-from inkgrove.schema.types import MISFIT
+from inkgrove.schema import MISFIT, LogMessage, Schema, carry_value, check_value
 from inkgrove.store.messages import InstanceKey, messages_of
 from inkgrove.store.query import ViewRow, read_page
 from inkgrove.store.reading import find_logs

@@ -6,17 +6,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.certificate import union_of_pools
+from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, union_of_pools
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
-from inkgrove.messages.delivery import Parcel
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.messages import Access, Create, Delete, Parcel, SchemaId, Timestamp, Unset, Update, decode_message
+from inkgrove.schema import LogMessage
 from inkgrove.store.identities import identities_of
 from inkgrove.store.messages import InstanceKey, messages_of
 from inkgrove.store.reading import find_entry, find_log, read_encoded

@@ -8,18 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
+from inkgrove.messages import Create, Delete, InstanceMessage, Unset, Update, decode_message
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import PastTooLong, ViewError
 from inkgrove.node.node import Node
 from inkgrove.node.query import find_row, schemas_of
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import Ruling
-from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
+from inkgrove.schema import LogContext, LogFold, LogMessage, Ruling, ViewDefinition, fold_log
 from inkgrove.store.messages import InstanceKey, messages_of, weigh_past
 from inkgrove.store.owners import Owner, owners_on
 from inkgrove.store.query import ViewRow, drop_lost_elements
@@ -112,7 +108,7 @@ def _fold(
         messages,
         lambda schema_id: definition if schema_id == view.schema_id else None,
         lambda _hash: False,
-        LogFacts(None, view.schema_id),
+        LogContext(None, view.schema_id),
     )
     return folded, definition
 

@@ -9,13 +9,19 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import KEY_BYTES, Entry, IdentityId, PublicKey, SecretKey, decode_entry, identity_of, sign_next
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of
-from inkgrove.core.next_entry import sign_next
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.message import Message, decode_message, encode_message
-from inkgrove.messages.reading import UNSET, Unset, read_host
+from inkgrove.messages import (
+    UNSET,
+    FurtherKey,
+    IdentityDocument,
+    KeyOf,
+    Message,
+    Unset,
+    decode_message,
+    encode_message,
+    read_host,
+)
 from inkgrove.node.adoption import KeyProof, check_key_proof
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.node.identity_log import (

@@ -11,11 +11,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import IdentityId, PublicKey, identity_of
 from inkgrove.core.errors import InkgroveError, KeyRevoked
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import IdentityDocument, IdentityMessage, KeyOf, decode_message
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.store.facts import lock_logs
 from inkgrove.store.identities import (

@@ -6,14 +6,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import Change, InstanceFold, fold_further
-from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
+from inkgrove.messages import Create, Delete, Message, SchemaId, Update, decode_message
+from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
 from inkgrove.store.decide import SOUND
 from inkgrove.store.messages import InstanceKey, messages_of, messages_since
 from inkgrove.store.publishing import CreateEntry
@@ -76,7 +72,7 @@ def read_states(
 def _fold(
     instance: Hash, create: CreateEntry, messages: list[LogMessage], log: LogState, definition: Definition
 ) -> InstanceState:
-    fold = fold_log(create.log_id, messages, definition, lambda _: False, LogFacts(None, create.schema))
+    fold = fold_log(create.log_id, messages, definition, lambda _: False, LogContext(None, create.schema))
     folded = next((item for item in fold.instances if item.instance == instance), None)
     is_all_held = _is_sound(log) and all(item.payload is not None for item in messages)
     return InstanceState(
@@ -105,7 +101,7 @@ def _fold_further(
         return None
     assert known.fold is not None
     changes = [
-        Change(item.seq_num, item.hash, message)
+        InstanceChange(item.seq_num, item.hash, message)
         for item in messages
         if isinstance(message := _decode(item), Update | Delete)
     ]

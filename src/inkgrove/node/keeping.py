@@ -1,6 +1,6 @@
 """Copies of others' instances that an identity keeps, whatever the budget (docs/protocol.md section 9)."""
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.query import show_instance

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from inkgrove.core.fork import ForkProof
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import ForkProof, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import ViewError
 from inkgrove.node.names import names_on

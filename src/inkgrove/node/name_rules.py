@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.errors import ForeignName, IdentityError, NameElsewhere, UnknownIdentity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

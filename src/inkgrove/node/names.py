@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.node.node import Node
 from inkgrove.store.identities import find_identity, identities_of
 from inkgrove.store.peers import find_known

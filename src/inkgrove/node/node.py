@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from inkgrove.core import IdentityId, PublicKey, SecretKey
 from inkgrove.core.errors import NoStore
-from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
-from inkgrove.core.signature_process import SignatureProcess
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.access_log import AccessLog
 from inkgrove.node.disk import DiskReserve
 from inkgrove.node.errors import IdentityError
@@ -20,6 +19,7 @@ from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.signing import Signing
 from inkgrove.node.vault import Vault, open_vault
+from inkgrove.signature_process import SignatureProcess
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.database import Database
 from inkgrove.store.identities import sealed_key, some_sealed_keys

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import KEY_BYTES, SecretKey
+from inkgrove.core import KEY_BYTES, SecretKey
 from inkgrove.node.node import Node
 from inkgrove.store.peers import add_node_key, lock_node_keys, newest_node_key
 

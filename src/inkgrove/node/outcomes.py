@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages import Outcome
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import BadCursor
 from inkgrove.node.node import Node

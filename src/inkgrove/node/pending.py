@@ -5,9 +5,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Access
 from inkgrove.node.audience import may_pass_to, mode_of
 from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.held import find_held, owner_of

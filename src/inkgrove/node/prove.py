@@ -4,9 +4,8 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from inkgrove.core.certificate import union_of_pools
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.proof import Proof
+from inkgrove.core import Hash, union_of_pools
+from inkgrove.messages import Proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.history import check_past
 from inkgrove.node.node import Node

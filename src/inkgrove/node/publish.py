@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.reading import UNSET, Unset
-from inkgrove.messages.salt import encode_salted
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import (
+    UNSET,
+    Access,
+    Create,
+    Delete,
+    InstanceMessage,
+    SchemaId,
+    SchemaVersion,
+    Timestamp,
+    Unset,
+    Update,
+    encode_message,
+    encode_salted,
+)
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
@@ -39,7 +46,7 @@ from inkgrove.node.values import (
     to_json,
 )
 from inkgrove.node.writer import Finish, Reply
-from inkgrove.schema.fold import Row
+from inkgrove.schema import FoldedRow
 from inkgrove.store.copies import hold
 from inkgrove.store.visible_row import VisibleRow, find_visible_row
 
@@ -198,7 +205,9 @@ class ChangeInstance:
         entry = _sign(appender, caller, end, message, is_public=is_public)
         return _answer(200, self.instance, entry, end, changed=True)
 
-    def _new_access(self, appender: Appender, author: PublicKey, row: Row, before: Any, after: Any) -> Access | None:
+    def _new_access(
+        self, appender: Appender, author: PublicKey, row: FoldedRow, before: Any, after: Any
+    ) -> Access | None:
         if is_same(before, after):
             return None
         if after is None:
@@ -216,7 +225,7 @@ class ChangeInstance:
         return access
 
 
-def _could_see(appender: Appender, author: PublicKey, row: Row, identity: IdentityId) -> bool:
+def _could_see(appender: Appender, author: PublicKey, row: FoldedRow, identity: IdentityId) -> bool:
     """Whether somebody may see an instance as things stand, the author's identity included."""
     appender.flush()  # it may just have been sent to them
     connection, owner = appender.connection, appender.keys[author].identity
@@ -345,7 +354,7 @@ def _unknown(instance: Hash) -> ViewError:
     return ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here, or it may not be seen")
 
 
-def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, Row | VisibleRow]:
+def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, FoldedRow | VisibleRow]:
     """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
 
     Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
@@ -354,7 +363,7 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
     if state is None:
         raise _unknown(instance)
     key = appender.keys.get(state.create.author)
-    row: Row | VisibleRow | None
+    row: FoldedRow | VisibleRow | None
     if key is not None and key.identity == caller.identity:
         row = state.fold.row if state.fold is not None else None
     else:
@@ -364,7 +373,9 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
     return state, row
 
 
-def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> tuple[InstanceState, Row, LogEnd]:
+def _find_own(
+    appender: Appender, caller: Caller, instance: Hash, action: Action
+) -> tuple[InstanceState, FoldedRow, LogEnd]:
     """A living instance of the identity that asks, and the log it is in."""
     state, row = _find_seen(appender, caller, instance)
     identity = caller.require(state.create.schema, action)

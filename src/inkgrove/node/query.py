@@ -11,10 +11,9 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, PublicKey, parse_hash
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
 from inkgrove.node.errors import ViewError
@@ -23,7 +22,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas, find_view_on
 from inkgrove.node.sessions import authenticate_on
-from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.schema import RELATION_TYPES
 from inkgrove.store.filters import Filter, parse_filter
 from inkgrove.store.following import newest_place
 from inkgrove.store.ingests import count_after

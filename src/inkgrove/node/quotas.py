@@ -10,10 +10,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.instance import Delete
-from inkgrove.messages.message import Message, encode_message
+from inkgrove.core import IdentityId
+from inkgrove.messages import Delete, IdentityDocument, Message, encode_message
 from inkgrove.node.errors import QuotaError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node

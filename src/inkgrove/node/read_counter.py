@@ -13,9 +13,8 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import StoreError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
 from inkgrove.store.copies import add_reads
 from inkgrove.store.database import Database, in_lists
 from inkgrove.store.node_tables import identities, identity_keys

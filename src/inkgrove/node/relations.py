@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.reading import UNSET, Unset
+from inkgrove.core import IdentityId
+from inkgrove.messages import UNSET, Unset
 from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node

@@ -10,13 +10,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.delivery import decode_delivery, open_parcel
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import InstanceMessage
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import InstanceMessage, SchemaId, SchemaMeta, decode_delivery, decode_message, open_parcel
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import HeldInstance, find_held, owner_of

@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import StoreError, StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.backup import (
     FOLDERS,
     SINGLE_FILES,

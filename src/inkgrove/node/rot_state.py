@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import NoSuchCopy
-from inkgrove.core.hashing import Hash
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.store.copies import Copy, find_copy

@@ -5,8 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.node.audience import may_pass_on, may_pass_to, may_receive
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.store.compiled import Compiled, CompiledList

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import HeldInstance, find_held, owner_of

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.caller import Scope
 from inkgrove.node.errors import OAuthError
 from inkgrove.node.node import Node

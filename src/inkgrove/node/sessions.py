@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.accesses import record
 from inkgrove.node.attempts import begin_sign_in, succeed
 from inkgrove.node.caller import ANYBODY, Caller, Scope, parse_scope

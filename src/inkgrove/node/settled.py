@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.node.instance_states import InstanceState
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas

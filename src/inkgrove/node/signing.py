@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash, parse_secret_key
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import parse_secret_key
 from inkgrove.node.errors import Restored
 from inkgrove.node.mark import Mark, all_marks, find_mark, make_mark, path_of
 from inkgrove.store.database import Database, lock_form

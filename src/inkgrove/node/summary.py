@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view_on

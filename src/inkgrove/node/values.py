@@ -8,16 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import BadTimestamp
-from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS
-from inkgrove.messages.instance import Access, AccessMode
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.messages import Access, AccessMode, OutcomeCode, Timestamp, parse_timestamp
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.migrate import Migration
+from inkgrove.schema import Migration, ViewDefinition
 from inkgrove.store.identities import HostedIdentity, find_identity
 from inkgrove.store.names import is_left
 from inkgrove.store.peers import KnownIdentity, find_known

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from inkgrove.api.http import make_large
+from inkgrove.api.http.answers import make_large
 from inkgrove.node.identities import show_all
 from inkgrove.node.pipeline_state import read_pipeline_state
 from inkgrove.node.query import list_views

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from inkgrove.core.certificate import shortest_path
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
+from inkgrove.core import has_lipmaa_link, lipmaa, shortest_path
 
 _STEP: Final = 22
 _LEFT: Final = 24

@@ -4,12 +4,10 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.core.entry import hash_entry
+from inkgrove.core import hash_entry, list_claims, parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.fork import claims_of
-from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import decode_message
 from inkgrove.node.errors import ViewError
 from inkgrove.node.logs import ShownLog, list_logs, show_log
 from inkgrove.node.query import schemas_of
@@ -118,7 +116,7 @@ def _fork(found: ShownLog) -> dict[str, Any] | None:
         return None
     witnesses = []
     for signed in (proof.first, proof.second):
-        claimed = next(claim for seq_num, claim in claims_of(signed) if seq_num == proof.seq_num)
+        claimed = next(claim for seq_num, claim in list_claims(signed) if seq_num == proof.seq_num)
         witnesses.append(
             {
                 "seq_num": signed.entry.seq_num,

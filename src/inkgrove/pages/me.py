@@ -6,11 +6,12 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api.http import FormDependency
-from inkgrove.api.routes import FollowerBody, FollowingBody, named_instance, sender_of, show_request, show_requests
+from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.routes import relations as relation_routes
+from inkgrove.api.routes.relations import FollowerBody, FollowingBody
+from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
 from inkgrove.node import services
 from inkgrove.node.accesses import list_accesses

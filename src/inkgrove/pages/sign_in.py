@@ -4,15 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from inkgrove.api.http import (
-    PASSWORDS,
-    AddressDependency,
-    FormDependency,
-    HostDependency,
-    NodeDependency,
-    check_origin,
-    cookie_of,
-)
+from inkgrove.api.http.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
+from inkgrove.api.http.formats import FormDependency
+from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.node import errors, sessions
 from inkgrove.node.identities import show_identity
 from inkgrove.node.node import Node

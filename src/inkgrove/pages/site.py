@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from inkgrove.api.app import make_app
-from inkgrove.api.http import RequestProblem, on_http_error
+from inkgrove.api.http.problems import RequestProblem, on_http_error
 from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node

@@ -6,13 +6,14 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from inkgrove.api.http import make_large, status_of
+from inkgrove.api.http.answers import make_large
+from inkgrove.api.http.problems import status_of
 from inkgrove.core.errors import BadFilter, QueryTooExpensive
 from inkgrove.node.errors import BadCursor
 from inkgrove.node.names import names_of_authors
 from inkgrove.node.query import Answer, Question, ask
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.schema.types import is_array
+from inkgrove.schema import is_array
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ROWS: Final = 25

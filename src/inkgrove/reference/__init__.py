@@ -1,6 +1,18 @@
 """The oracle: held entries folded into views in plain Python, sentence by sentence as docs/protocol.md reads."""
 
-from inkgrove.reference.fold import fold
-from inkgrove.reference.view import ReferenceOutcome, ReferenceRow, ReferenceView
+from inkgrove.reference.results import ReferenceOutcome, ReferenceRow, ReferenceView
+from inkgrove.reference.values import UNFIT, Unfit, convert, fit, is_large_pattern, is_pattern
+from inkgrove.reference.views import fold_views
 
-__all__ = ["ReferenceOutcome", "ReferenceRow", "ReferenceView", "fold"]
+__all__ = [
+    "UNFIT",
+    "ReferenceOutcome",
+    "ReferenceRow",
+    "ReferenceView",
+    "Unfit",
+    "convert",
+    "fit",
+    "fold_views",
+    "is_large_pattern",
+    "is_pattern",
+]

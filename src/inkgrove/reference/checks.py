@@ -5,16 +5,34 @@ docs/protocol.md section 5; the order is that of the outcomes in section 6.
 
 from collections.abc import Mapping
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
+from inkgrove.core.errors import Forked, InkgroveError, InvalidSince
+from inkgrove.messages import (
+    Create,
+    Delete,
+    IdentityDocument,
+    KeyOf,
+    Outcome,
+    OutcomeCode,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Unset,
+    Update,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.reading import Unset
-from inkgrove.reference.live_path import LiveSchema, Values, carry_defaults, ending_migration, migrate, read_version
+from inkgrove.reference.live_path import (
+    LiveSchema,
+    Values,
+    carry_defaults,
+    ending_migration,
+    migrate_values,
+    read_version,
+)
 from inkgrove.reference.logs import HeldMessage, Log, find_named, schema_named_by
-from inkgrove.reference.schemas import Version
+from inkgrove.reference.results import Verdict, make_verdict, quote_instance, quote_schema
+from inkgrove.reference.schemas import ReferenceVersion
 from inkgrove.reference.values import Allowance, Unfit, fit, matches
-from inkgrove.reference.verdict import Verdict, quote_instance, quote_schema, verdict
 
 
 def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
@@ -28,12 +46,12 @@ def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
         return given
     ended = ending_migration(version, schema)
     if ended is not None:
-        return verdict(
+        return make_verdict(
             OutcomeCode.ENDED_BY_MIGRATION,
             f"Version {ended.number} removed the last field, and with it all rows created at version {version.number}.",
         )
     absent: Values = {field.id: None for field in version.fields if field.id not in given}
-    return migrate(given | absent, version, schema, allowance) | carry_defaults(version, schema)
+    return migrate_values(given | absent, version, schema, allowance) | carry_defaults(version, schema)
 
 
 def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
@@ -45,27 +63,27 @@ def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
     given = _check_fields({} if isinstance(update.fields, Unset) else update.fields, version, allowance)
     if isinstance(given, Verdict):
         return given
-    return migrate(given, version, schema, allowance)
+    return migrate_values(given, version, schema, allowance)
 
 
-def _check_fields(fields: Mapping[str, Value], version: Version, allowance: Allowance) -> Values | Verdict:
+def _check_fields(fields: Mapping[str, Value], version: ReferenceVersion, allowance: Allowance) -> Values | Verdict:
     """The values in the form their types have for them, or the first fault in the order of the message."""
     values: Values = {}
     for name, value in fields.items():
         named = [field for field in version.fields if field.name == name]
         if not named:
-            return verdict(
+            return make_verdict(
                 OutcomeCode.UNKNOWN_FIELD, f"Version {version.number} of the schema has no field {name[:80]!r}."
             )
         field = named[0]
         fitting = fit(value, field.type)
         if isinstance(fitting, Unfit):
-            return verdict(
+            return make_verdict(
                 OutcomeCode.WRONG_TYPE,
                 f"The value of {name!r} is no {field.type}, which the field is at version {version.number}.",
             )
         if not matches(fitting, field.validation, allowance):
-            return verdict(
+            return make_verdict(
                 OutcomeCode.FAILED_VALIDATION,
                 f"The value of {name!r} does not match {field.validation!r}, as version {version.number} demands.",
             )
@@ -78,26 +96,26 @@ def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -
     assert isinstance(held.content, Update | Delete)
     instance = held.content.instance
     name = quote_instance(instance)
-    not_earlier = verdict(
+    not_earlier = make_verdict(
         OutcomeCode.NOT_A_CREATE, f"The instance it names, {name}, is not created before it in the same log."
     )
     if isinstance(instance, int) and instance >= held.seq_num:
         return not_earlier
     named = find_named(instance, log, by_hash)
     if named is None:
-        return verdict(OutcomeCode.CREATE_NOT_HELD, f"The entry of the instance it names, {name}, is not held.")
+        return make_verdict(OutcomeCode.CREATE_NOT_HELD, f"The entry of the instance it names, {name}, is not held.")
     if (named.author, named.log_id) != (log.author, log.log_id) or named.seq_num >= held.seq_num:
         return not_earlier
     if named.content is None:
-        return verdict(
+        return make_verdict(
             OutcomeCode.CREATE_NOT_HELD,
             f"The payload of entry {named.seq_num}, which should create the instance {name}, is not held.",
         )
     if not isinstance(named.content, Create):
-        return verdict(OutcomeCode.NOT_A_CREATE, f"Entry {named.seq_num}, which it names, is not a create.")
+        return make_verdict(OutcomeCode.NOT_A_CREATE, f"Entry {named.seq_num}, which it names, is not a create.")
     own, of_create = schema_named_by(held), named.content.schema.schema_id
     if own is not None and own != of_create:
-        return verdict(
+        return make_verdict(
             OutcomeCode.OTHER_SCHEMA,
             f"It names schema {quote_schema(own)}, but entry {named.seq_num} created the instance with schema"
             f" {quote_schema(of_create)}.",
@@ -114,4 +132,52 @@ def judge_by_create(create: HeldMessage, of_create: Verdict | None) -> Verdict |
         Outcome.PENDING: OutcomeCode.CREATE_PENDING,
         Outcome.OBSOLETE: OutcomeCode.CREATE_OBSOLETE,
     }[of_create.outcome]
-    return verdict(code, f"The create, entry {create.seq_num}, is {of_create.outcome.value}: {of_create.reason}")
+    return make_verdict(code, f"The create, entry {create.seq_num}, is {of_create.outcome.value}: {of_create.reason}")
+
+
+# Whether a message may stand where it stands: in a valid part, well-formed, in a log for its kind.
+#
+# docs/protocol.md section 2 (forks, payloads), section 3 (malformed messages), section 7 (log 0).
+
+
+def has_outcome(held: HeldMessage, log: Log) -> bool:
+    """Whether the entry gets an outcome at all, if its schema is registered."""
+    if held.content is None or log.is_schema_log:
+        return False
+    if log.log_id == 0:
+        return not log.is_invalid_at(held.seq_num) and not isinstance(held.content, IdentityDocument | KeyOf)
+    if log.is_invalid_at(held.seq_num):
+        return True
+    if isinstance(held.content, SchemaMeta | SchemaMigration | SchemaRevert):
+        # Without entry 1 nobody knows: the log may turn out to be a schema's.
+        return 1 in log.valid and log.valid[1].content is not None
+    return True
+
+
+def judge_placement(held: HeldMessage, log: Log) -> Verdict | None:
+    """What is wrong with the place or the form of a message; None for an instance message where it belongs."""
+    if log.is_invalid_at(held.seq_num):
+        return _judge_invalid(held, log)
+    content = held.content
+    if isinstance(content, InkgroveError):
+        return Verdict(Outcome.QUARANTINED, content.code, f"The message is malformed: {content.message}.")
+    if isinstance(content, SchemaMeta | SchemaMigration | SchemaRevert):
+        place = "log 0 is for identity messages" if log.log_id == 0 else "entry 1 of this log is not a schema-meta"
+        return make_verdict(OutcomeCode.WRONG_LOG, f"It is a schema message, but {place}.")
+    if isinstance(content, IdentityDocument | KeyOf):
+        return make_verdict(
+            OutcomeCode.WRONG_LOG, f"It is an identity message in log {log.log_id}; those belong into log 0."
+        )
+    if log.log_id == 0:
+        return make_verdict(OutcomeCode.WRONG_LOG, "It is an instance message, but log 0 is for identity messages.")
+    return None
+
+
+def _judge_invalid(held: HeldMessage, log: Log) -> Verdict:
+    if log.forked_at is not None and held.seq_num >= log.forked_at:
+        return Verdict(Outcome.QUARANTINED, Forked.code, f"The log is forked at entry {log.forked_at}.")
+    return Verdict(
+        Outcome.QUARANTINED,
+        InvalidSince.code,
+        f"The log is invalid from entry {log.invalid_from} on, which lies about the size of its payload.",
+    )

@@ -7,21 +7,23 @@ field; after a delete nothing is applied.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.reading import Unset
-from inkgrove.reference.checks import find_create, judge_by_create, judge_create, judge_update
+from inkgrove.core import Hash
+from inkgrove.messages import Create, Delete, OutcomeCode, SchemaId, Unset, Update
+from inkgrove.reference.checks import (
+    find_create,
+    has_outcome,
+    judge_by_create,
+    judge_create,
+    judge_placement,
+    judge_update,
+)
 from inkgrove.reference.live_path import LiveSchema, Values
 from inkgrove.reference.logs import HeldMessage, Log, schema_of_message
-from inkgrove.reference.standing import has_outcome, judge_standing
-from inkgrove.reference.verdict import Verdict, verdict
-from inkgrove.reference.view import ReferenceRow
+from inkgrove.reference.results import ReferenceRow, Verdict, make_verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class ReferenceInstance:
     """The row that an applied create and its updates make, and whether a delete ended it."""
 
     schema: SchemaId
@@ -35,7 +37,7 @@ class JudgedLog:
 
     verdicts: dict[Hash, Verdict]
     """By the hash of the message's entry."""
-    instances: list[Instance]
+    instances: list[ReferenceInstance]
 
 
 def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId, LiveSchema]) -> JudgedLog:
@@ -43,7 +45,7 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
     messages = [held for held in log.messages if has_outcome(held, log) and _is_ours(held, log, schemas)]
     verdicts: dict[Hash, Verdict] = {}
     for held in messages:
-        fault = judge_standing(held, log)
+        fault = judge_placement(held, log)
         if fault is not None:
             verdicts[held.hash] = fault
 
@@ -76,7 +78,7 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
             about[held.hash] = create.hash
 
     deleted_in_invalid_part = _deleted_in_invalid_part(log, by_hash)
-    instances: list[Instance] = []
+    instances: list[ReferenceInstance] = []
     for held in messages:
         if held.hash in verdicts or not isinstance(held.content, Create):
             continue
@@ -86,7 +88,7 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
         is_deleted = any(isinstance(other.content, Delete) for other in others)
         applied = [other for other in others if verdicts[other.hash].code == OutcomeCode.APPLIED.code]
         instances.append(
-            Instance(
+            ReferenceInstance(
                 held.content.schema.schema_id,
                 _fold_row(held, applied, values, schema),
                 is_deleted or held.hash in deleted_in_invalid_part,
@@ -108,23 +110,23 @@ def _deleted_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage]) -> set[
 
 def _judge_instance(create: HeldMessage, others: list[HeldMessage], values: dict[Hash, Values]) -> dict[Hash, Verdict]:
     """The verdicts on a create that is applied and on the updates and deletes that are about it."""
-    verdicts = {create.hash: verdict(OutcomeCode.APPLIED, f"Entry {create.seq_num} created the instance.")}
+    verdicts = {create.hash: make_verdict(OutcomeCode.APPLIED, f"Entry {create.seq_num} created the instance.")}
     # A delete in the invalid part comes after every entry here and so makes none of them obsolete.
     first_delete = min((other.seq_num for other in others if isinstance(other.content, Delete)), default=None)
     for other in others:
         if first_delete is not None and other.seq_num > first_delete:
-            verdicts[other.hash] = verdict(
+            verdicts[other.hash] = make_verdict(
                 OutcomeCode.AFTER_DELETE,
                 f"The instance that entry {create.seq_num} created was deleted by entry {first_delete}.",
             )
         elif isinstance(other.content, Update) and _writes_nothing(other.content, values[other.hash]):
-            verdicts[other.hash] = verdict(
+            verdicts[other.hash] = make_verdict(
                 OutcomeCode.NOTHING_LEFT,
                 f"None of the fields it writes at version {other.content.schema.version} is left at the newest.",
             )
         else:
             deed = "deleted" if isinstance(other.content, Delete) else "changed"
-            verdicts[other.hash] = verdict(
+            verdicts[other.hash] = make_verdict(
                 OutcomeCode.APPLIED, f"Entry {other.seq_num} {deed} the instance that entry {create.seq_num} created."
             )
     return verdicts

@@ -7,12 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
+from inkgrove.messages import OutcomeCode, SchemaId, SchemaVersion
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.reference.schemas import Field, FieldId, KnownSchema, Version
+from inkgrove.reference.results import Verdict, make_verdict, quote_schema
+from inkgrove.reference.schemas import FieldId, KnownSchema, ReferenceField, ReferenceVersion
 from inkgrove.reference.values import Allowance, Unfit, convert, matches
-from inkgrove.reference.verdict import Verdict, quote_schema, verdict
 
 Values = dict[FieldId, Value]
 """The values of some fields of one version."""
@@ -23,7 +22,7 @@ class LiveSchema:
     """A schema as this node materialises it."""
 
     known: KnownSchema
-    path: list[Version]
+    path: list[ReferenceVersion]
     """The live path from version 1 up to the version of the view; empty if no version is known."""
     waits_for: list[SchemaId]
 
@@ -39,46 +38,48 @@ def live_schema(known: KnownSchema, registered: Collection[SchemaId]) -> LiveSch
     return LiveSchema(known, path, _unregistered(known.versions[-1], registered))
 
 
-def _unregistered(version: Version, registered: Collection[SchemaId]) -> list[SchemaId]:
+def _unregistered(version: ReferenceVersion, registered: Collection[SchemaId]) -> list[SchemaId]:
     named = {field.schema for field in version.fields if field.schema is not None}
     return sorted(schema for schema in named if schema not in registered)
 
 
-def read_version(named: SchemaVersion, schema: LiveSchema) -> Version | Verdict:
+def read_version(named: SchemaVersion, schema: LiveSchema) -> ReferenceVersion | Verdict:
     """The version that a create or update is read at, or what becomes of it for want of one."""
     known, path, number = schema.known, schema.path, named.version
     name = f"version {number} of schema {quote_schema(named.schema_id)}"
     if number > len(known.versions):
         if known.invalid_from is not None and number >= known.invalid_from:
-            return verdict(
+            return make_verdict(
                 OutcomeCode.VERSION_INVALID,
                 f"It names {name}, but the schema's log is invalid from entry {known.invalid_from} on.",
             )
         if known.fault is not None:
-            return verdict(OutcomeCode.VERSION_INVALID, f"It names {name}, which is not valid. {known.fault}")
+            return make_verdict(OutcomeCode.VERSION_INVALID, f"It names {name}, which is not valid. {known.fault}")
         if not known.versions:
-            return verdict(OutcomeCode.SCHEMA_UNKNOWN, f"It names {name}; nothing of this schema is known yet.")
-        return verdict(
+            return make_verdict(OutcomeCode.SCHEMA_UNKNOWN, f"It names {name}; nothing of this schema is known yet.")
+        return make_verdict(
             OutcomeCode.VERSION_UNKNOWN, f"It names {name}; only versions up to {len(known.versions)} are known yet."
         )
     newest = path[-1].number
     if number > newest:
-        return verdict(
+        return make_verdict(
             OutcomeCode.VERSION_UNKNOWN,
             f"It names {name}; the view is at version {newest} until the schemas of all relations are registered.",
         )
     on_path = [version for version in path if version.number == number]
     if not on_path:
-        return verdict(
+        return make_verdict(
             OutcomeCode.OFF_LIVE_PATH, f"It names {name}, which a revert left behind on the way to version {newest}."
         )
     with_fields = [version for version in path if version.fields]
     if not with_fields:
-        return verdict(OutcomeCode.NO_FIELDS_YET, f"It names {name}; up to version {newest} there are no fields yet.")
+        return make_verdict(
+            OutcomeCode.NO_FIELDS_YET, f"It names {name}; up to version {newest} there are no fields yet."
+        )
     return with_fields[0] if number < with_fields[0].number else on_path[0]
 
 
-def ending_migration(version: Version, schema: LiveSchema) -> Version | None:
+def ending_migration(version: ReferenceVersion, schema: LiveSchema) -> ReferenceVersion | None:
     """The migration on the live path that removed the last field and so ended all rows created at `version`."""
     for later in schema.path:
         if later.number > version.number and later.is_migration and not later.fields:
@@ -86,7 +87,7 @@ def ending_migration(version: Version, schema: LiveSchema) -> Version | None:
     return None
 
 
-def migrate(values: Values, version: Version, schema: LiveSchema, allowance: Allowance) -> Values:
+def migrate_values(values: Values, version: ReferenceVersion, schema: LiveSchema, allowance: Allowance) -> Values:
     """The values of a message of one version, as they are at the newest; one goes all the way before the next."""
     left = {field.id for field in schema.path[-1].fields}
     migrated: Values = {}
@@ -100,7 +101,7 @@ def migrate(values: Values, version: Version, schema: LiveSchema, allowance: All
     return migrated
 
 
-def carry_defaults(version: Version, schema: LiveSchema) -> Values:
+def carry_defaults(version: ReferenceVersion, schema: LiveSchema) -> Values:
     """The defaults of the fields that were created after a version, as they are at the newest."""
     values: Values = {}
     for before, after in pairwise(schema.path):
@@ -117,7 +118,9 @@ def carry_defaults(version: Version, schema: LiveSchema) -> Values:
     return values
 
 
-def _migrate_value(value: Value, field_id: FieldId, before: Version, after: Version, allowance: Allowance) -> Value:
+def _migrate_value(
+    value: Value, field_id: FieldId, before: ReferenceVersion, after: ReferenceVersion, allowance: Allowance
+) -> Value:
     old, new = _field(before, field_id), _field(after, field_id)
     if (old.type, old.validation) == (new.type, new.validation):
         return value
@@ -127,5 +130,5 @@ def _migrate_value(value: Value, field_id: FieldId, before: Version, after: Vers
     return converted
 
 
-def _field(version: Version, field_id: FieldId) -> Field:
+def _field(version: ReferenceVersion, field_id: FieldId) -> ReferenceField:
     return next(field for field in version.fields if field.id == field_id)

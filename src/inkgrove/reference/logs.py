@@ -4,18 +4,31 @@ docs/protocol.md section 2. The result is the same in whatever order the entries
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from inkgrove.core.entry import check_storable
+from inkgrove.core import (
+    Hash,
+    HeldEntry,
+    PublicKey,
+    SignedEntry,
+    check_storable,
+    identity_of,
+    verify_log,
+    verify_payload,
+)
 from inkgrove.core.errors import InkgroveError, IntegerTooLarge, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import SignedEntry, verify_payload
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import (
+    Create,
+    Delete,
+    IdentityDocument,
+    InstanceRef,
+    KeyOf,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    Update,
+    decode_message,
+)
 
 LogKey = tuple[PublicKey, int]
 
@@ -142,7 +155,7 @@ def schema_named_by(held: HeldMessage) -> SchemaId | None:
     return None
 
 
-def schema_of_log(log: Log) -> SchemaId | None:
+def find_log_schema(log: Log) -> SchemaId | None:
     """The schema named by the lowest message of the log that names one."""
     for seq_num in sorted(log.valid):
         named = schema_named_by(log.valid[seq_num])
@@ -161,4 +174,44 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
             is_named = held.content.instance in (earlier.seq_num, earlier.hash)
             if is_named and earlier.seq_num < held.seq_num and isinstance(earlier.content, Create):
                 return earlier.content.schema.schema_id
-    return schema_of_log(log)
+    return find_log_schema(log)
+
+
+# What revoked keys have signed behind the last entry that counts is left out (docs/protocol.md section 7).
+
+
+def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
+    """The logs as far as their keys count; what stands in an invalid part stays there."""
+    ends: dict[PublicKey, dict[int, int]] = {}
+    for (author, log_id), log in logs.items():
+        if log_id == 0:
+            ends.update(_revoked_by(author, log, logs))
+    return {
+        key: log if key[1] == 0 or key[0] not in ends else _cut(log, ends[key[0]].get(key[1], 0))
+        for key, log in logs.items()
+    }
+
+
+def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[PublicKey, dict[int, int]]:
+    """The keys that the newest document in log 0 of a first key revokes, if they say themselves that they are its."""
+    if _claimed(log) is not None:
+        return {}
+    documents = [message.content for _, message in sorted(log.valid.items())]
+    newest = next((item for item in reversed(documents) if isinstance(item, IdentityDocument)), None)
+    if newest is None:
+        return {}
+    return {
+        item.key: dict(item.revoked)
+        for item in newest.keys
+        if item.revoked is not None and item.key != author and _claimed(logs.get((item.key, 0))) == identity_of(author)
+    }
+
+
+def _claimed(log: Log | None) -> bytes | None:
+    """The identity that a further key says it belongs to."""
+    first = log.valid.get(1) if log is not None else None
+    return first.content.identity if first is not None and isinstance(first.content, KeyOf) else None
+
+
+def _cut(log: Log, last: int) -> Log:
+    return replace(log, valid={seq_num: held for seq_num, held in log.valid.items() if seq_num <= last})

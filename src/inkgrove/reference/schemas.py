@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_UNICODE_CLASSES
+from inkgrove.messages import FieldChange, Message, SchemaId, SchemaMeta, SchemaMigration, SchemaRevert, Unset
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import Message
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.reference.logs import Log
 from inkgrove.reference.values import (
     FIELD_TYPES,
@@ -31,7 +28,7 @@ FieldId = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ReferenceField:
     """A field as it is at one version."""
 
     id: FieldId
@@ -43,13 +40,13 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ReferenceVersion:
     """A schema at one entry of its log."""
 
     number: int
     parent: int | None
     is_migration: bool
-    fields: tuple[Field, ...]
+    fields: tuple[ReferenceField, ...]
     defaults: dict[FieldId, Value]
     """Of the fields that this very version creates or updates."""
 
@@ -58,7 +55,7 @@ class Version:
 class KnownSchema:
     """What is known of a schema."""
 
-    versions: list[Version]
+    versions: list[ReferenceVersion]
     """Version n stands at place n - 1."""
     invalid_from: int | None
     """From this entry on the schema's log is invalid."""
@@ -79,7 +76,7 @@ class _DoesNotFit(Exception):
 
 def know_schema(log: Log | None) -> KnownSchema:
     """The versions 1 to k of the schema that a log defines, as far as they are known."""
-    versions: list[Version] = []
+    versions: list[ReferenceVersion] = []
     if log is None:
         return KnownSchema(versions, None, None)
     while True:
@@ -93,31 +90,31 @@ def know_schema(log: Log | None) -> KnownSchema:
             return KnownSchema(versions, log.invalid_from, f"Entry {number} of the schema's log {misfit}.")
 
 
-def _next_version(versions: list[Version], content: Message | InkgroveError) -> Version:
+def _next_version(versions: list[ReferenceVersion], content: Message | InkgroveError) -> ReferenceVersion:
     number = len(versions) + 1
     if isinstance(content, InkgroveError):
         raise _DoesNotFit(f"is malformed ({content.code}): {content.message}")
     if number == 1:
         if not isinstance(content, SchemaMeta):
             raise _DoesNotFit("is not a schema-meta, with which every schema starts")
-        return Version(1, None, is_migration=False, fields=(), defaults={})
+        return ReferenceVersion(1, None, is_migration=False, fields=(), defaults={})
     fields = versions[-1].fields
     if isinstance(content, SchemaMeta):
-        return Version(number, number - 1, is_migration=False, fields=fields, defaults={})
+        return ReferenceVersion(number, number - 1, is_migration=False, fields=fields, defaults={})
     if isinstance(content, SchemaRevert):
         if content.target >= number:
             raise _DoesNotFit(f"reverts to version {content.target}, which is not an earlier one")
         target = versions[content.target - 1]
-        return Version(number, target.number, is_migration=False, fields=target.fields, defaults={})
+        return ReferenceVersion(number, target.number, is_migration=False, fields=target.fields, defaults={})
     if isinstance(content, SchemaMigration):
         fields, defaults = _migrate_fields(number, fields, content)
-        return Version(number, number - 1, is_migration=True, fields=fields, defaults=defaults)
+        return ReferenceVersion(number, number - 1, is_migration=True, fields=fields, defaults=defaults)
     raise _DoesNotFit("is not a schema message")
 
 
 def _migrate_fields(
-    number: int, before: tuple[Field, ...], migration: SchemaMigration
-) -> tuple[tuple[Field, ...], dict[FieldId, Value]]:
+    number: int, before: tuple[ReferenceField, ...], migration: SchemaMigration
+) -> tuple[tuple[ReferenceField, ...], dict[FieldId, Value]]:
     names = [change.name.lower() for change in migration.changes]
     for name in names:
         if names.count(name) > 1:
@@ -146,7 +143,7 @@ def _migrate_fields(
     return tuple(fields), defaults
 
 
-def _check_patterns(fields: list[Field]) -> None:
+def _check_patterns(fields: list[ReferenceField]) -> None:
     """The bounds on all patterns of a version together; a pattern that several fields have is one."""
     patterns = {field.validation for field in fields if field.validation is not None}
     if len(patterns) > MAX_PATTERNS:
@@ -163,13 +160,13 @@ def _check_patterns(fields: list[Field]) -> None:
         )
 
 
-def _create_field(number: int, fields: list[Field], change: FieldChange) -> Field:
+def _create_field(number: int, fields: list[ReferenceField], change: FieldChange) -> ReferenceField:
     for field in fields:
         if field.name.lower() == change.name.lower():
             raise _DoesNotFit(f"creates the field {change.name!r}, but {field.name!r} exists")
     field_type = _read_type(change)
     _check_settings(field_type, change)
-    return Field(
+    return ReferenceField(
         id=(number, change.name),
         name=change.name,
         type=field_type,
@@ -179,7 +176,7 @@ def _create_field(number: int, fields: list[Field], change: FieldChange) -> Fiel
     )
 
 
-def _update_field(field: Field, change: FieldChange) -> Field:
+def _update_field(field: ReferenceField, change: FieldChange) -> ReferenceField:
     field_type = field.type if change.type is None else _read_type(change)
     _check_settings(field_type, change)
     # What is absent stays, unless the new type cannot have it.
@@ -215,7 +212,7 @@ def _check_settings(field_type: str, change: FieldChange) -> None:
         raise _DoesNotFit(f"gives a cascade to the field {change.name!r} of type {field_type}")
 
 
-def _read_default(field: Field, change: FieldChange, allowance: Allowance) -> Value:
+def _read_default(field: ReferenceField, change: FieldChange, allowance: Allowance) -> Value:
     default = None if isinstance(change.default, Unset) else fit(change.default, field.type)
     if isinstance(default, Unfit):
         raise _DoesNotFit(f"has a default for {field.name!r} that is no {field.type}")

@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InstanceError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Access, Create, Delete, Outcome, OutcomeCode, SchemaId, Timestamp, Unset, Update
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 
@@ -29,7 +25,7 @@ class Ruling(NamedTuple):
     reason: str
 
 
-class Change(NamedTuple):
+class InstanceChange(NamedTuple):
     """An update or delete of an instance, with its place in the log."""
 
     seq_num: int
@@ -40,7 +36,7 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class FoldedRow:
     """An instance as it stands after all its messages."""
 
     seq_num: int
@@ -62,21 +58,21 @@ class InstanceFold:
 
     instance: Hash
     schema_id: SchemaId
-    row: Row | None = None
+    row: FoldedRow | None = None
     is_deleted: bool = False
     """Whether its author deleted it: only then do rows that depend on it go too."""
 
 
-def rule(code: OutcomeCode, reason: str | None = None) -> Ruling:
+def make_ruling(code: OutcomeCode, reason: str | None = None) -> Ruling:
     """A ruling by a listed code."""
     return Ruling(code.outcome, code.code, reason or code.meaning)
 
 
-_APPLIED = rule(OutcomeCode.APPLIED)
+_APPLIED = make_ruling(OutcomeCode.APPLIED)
 _CREATE_IS: dict[Outcome, Ruling] = {
-    Outcome.PENDING: rule(OutcomeCode.CREATE_PENDING),
-    Outcome.QUARANTINED: rule(OutcomeCode.CREATE_QUARANTINED),
-    Outcome.OBSOLETE: rule(OutcomeCode.CREATE_OBSOLETE),
+    Outcome.PENDING: make_ruling(OutcomeCode.CREATE_PENDING),
+    Outcome.QUARANTINED: make_ruling(OutcomeCode.CREATE_QUARANTINED),
+    Outcome.OBSOLETE: make_ruling(OutcomeCode.CREATE_OBSOLETE),
 }
 
 
@@ -84,7 +80,7 @@ def fold_instance(
     seq_num: int,
     instance: Hash,
     create: Create,
-    changes: Iterable[Change],
+    changes: Iterable[InstanceChange],
     definitions: Definitions,
     rulings: dict[Hash, tuple[SchemaId | None, Ruling]],
 ) -> InstanceFold:
@@ -97,7 +93,7 @@ def fold_instance(
         rulings[instance] = schema_id, created
     elif created is not None:
         rulings[instance] = schema_id, _APPLIED
-        result.row = Row(
+        result.row = FoldedRow(
             seq_num,
             instance,
             created,
@@ -115,7 +111,7 @@ def fold_instance(
     return result
 
 
-def fold_further(before: InstanceFold, changes: Iterable[Change], definitions: Definitions) -> InstanceFold:
+def fold_further(before: InstanceFold, changes: Iterable[InstanceChange], definitions: Definitions) -> InstanceFold:
     """The fold of an instance that lives, with changes that came since; `before` stays as it is."""
     row = before.row
     assert row is not None
@@ -131,16 +127,16 @@ def fold_further(before: InstanceFold, changes: Iterable[Change], definitions: D
 def _read_create(create: Create, definition: ViewDefinition) -> list[Any] | Ruling:
     migration = definition.migration(create.schema.version)
     if isinstance(migration, OutcomeCode):
-        return rule(migration, f"{migration.meaning} (version {create.schema.version})")
+        return make_ruling(migration, f"{migration.meaning} (version {create.schema.version})")
     try:
         values = migration.read_create(create.fields)
     except InstanceError as error:
         return Ruling(Outcome.QUARANTINED, error.code, error.message)
-    return rule(OutcomeCode.ENDED_BY_MIGRATION) if definition.is_ended(create.schema.version) else values
+    return make_ruling(OutcomeCode.ENDED_BY_MIGRATION) if definition.is_ended(create.schema.version) else values
 
 
 def _apply(
-    change: Change,
+    change: InstanceChange,
     created: list[Any] | Ruling | None,
     result: InstanceFold,
     definitions: Definitions,
@@ -156,7 +152,7 @@ def _apply(
         return
     written: dict[int, Any] = {}
     if isinstance(message, Update):
-        read = read_update(message, definition)
+        read = read_update_values(message, definition)
         if isinstance(read, Ruling):
             rulings[change.hash] = named, read
             return
@@ -164,11 +160,11 @@ def _apply(
     rulings[change.hash] = named, _rule_change(change, named, created, written, result)
 
 
-def read_update(message: Update, definition: ViewDefinition) -> dict[int, Any] | Ruling:
+def read_update_values(message: Update, definition: ViewDefinition) -> dict[int, Any] | Ruling:
     """What an update writes, by column, as far as its own version and the live path decide; or its outcome."""
     migration: Migration | OutcomeCode = definition.migration(message.schema.version)
     if isinstance(migration, OutcomeCode):
-        return rule(migration, f"{migration.meaning} (version {message.schema.version})")
+        return make_ruling(migration, f"{migration.meaning} (version {message.schema.version})")
     try:
         return {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
     except InstanceError as error:
@@ -176,7 +172,7 @@ def read_update(message: Update, definition: ViewDefinition) -> dict[int, Any] |
 
 
 def _rule_change(
-    change: Change,
+    change: InstanceChange,
     named: SchemaId,
     created: list[Any] | Ruling | None,
     written: dict[int, Any],
@@ -184,16 +180,16 @@ def _rule_change(
 ) -> Ruling:
     message = change.message
     if named != result.schema_id:
-        return rule(OutcomeCode.OTHER_SCHEMA)
+        return make_ruling(OutcomeCode.OTHER_SCHEMA)
     if isinstance(created, Ruling):
         return _CREATE_IS[created.outcome]
     if result.is_deleted:
-        return rule(OutcomeCode.AFTER_DELETE)
+        return make_ruling(OutcomeCode.AFTER_DELETE)
     if isinstance(message, Delete):
         result.is_deleted = True
         return _APPLIED
     if not written and message.access is None and isinstance(message.expires, Unset):
-        return rule(OutcomeCode.NOTHING_LEFT)
+        return make_ruling(OutcomeCode.NOTHING_LEFT)
     row = result.row
     assert row is not None
     for column, value in written.items():

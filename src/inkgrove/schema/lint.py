@@ -5,17 +5,12 @@ With messages at hand it counts the values that would fall back to the default.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inkgrove.core.errors import InstanceError
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.schema import SchemaMigration, SchemaRevert
+from inkgrove.messages import Create, OutcomeCode, SchemaId, SchemaMigration, SchemaRevert, Unset, Update
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.field import carry_value
-from inkgrove.schema.schema import FieldUpdate, Schema, append_version
+from inkgrove.schema.schema import Field, FieldUpdate, Schema, append_version, carry_value
 from inkgrove.schema.types import MISFIT
 
 Effect = Literal["adds", "keeps", "may-lose", "loses"]
@@ -25,7 +20,7 @@ _LOSSLESS = frozenset({("integer", "text"), ("boolean", "text"), ("timestamp", "
 
 
 @dataclass(slots=True)
-class Finding:
+class LintFinding:
     """What a migration does to one field."""
 
     field: str
@@ -42,7 +37,7 @@ class LintReport:
     """All findings on one migration."""
 
     version: int
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LintFinding] = field(default_factory=list)
     messages: int = 0
     """How many messages were looked at; others of the given ones do not reach the version before."""
 
@@ -66,17 +61,17 @@ def describe_version(schema: Schema) -> LintReport:
     """What the newest version of a schema does to the data of those before it."""
     version = schema.versions[-1]
     report = LintReport(version.number)
-    report.findings += [Finding(added.name, "adds", f"a new {added.type}") for added, _ in version.created]
+    report.findings += [LintFinding(added.name, "adds", f"a new {added.type}") for added, _ in version.created]
     report.findings += [_describe_update(update) for update in version.updated]
-    report.findings += [Finding(gone.name, "loses", "the field and its values go") for gone in version.removed]
+    report.findings += [LintFinding(gone.name, "loses", "the field and its values go") for gone in version.removed]
     if version.removed and not version.fields:
-        report.findings.append(Finding("*", "loses", "no field is left: every row created before ends"))
+        report.findings.append(LintFinding("*", "loses", "no field is left: every row created before ends"))
     if isinstance(version.message, SchemaRevert):
         before = set(schema.live_path(version.number - 1)) - set(schema.live_path(version.number))
         if before:
             left = ", ".join(map(str, sorted(before)))
             reason = f"messages of versions that leave the live path become obsolete: {left}"
-            report.findings.append(Finding("*", "may-lose", reason))
+            report.findings.append(LintFinding("*", "may-lose", reason))
     return report
 
 
@@ -85,22 +80,22 @@ def relations_of(schema: Schema) -> dict[str, SchemaId]:
     return {item.name: item.schema for item in schema.versions[-1].fields if item.schema is not None}
 
 
-def _describe_update(update: FieldUpdate) -> Finding:
+def _describe_update(update: FieldUpdate) -> LintFinding:
     before, after = update.before, update.after
     name = after.name
     if before.type != after.type:
         change = f"{before.type} becomes {after.type}"
         is_lossless = after.type == f"{before.type}[]" or (before.type, after.type) in _LOSSLESS
         if not is_lossless or after.validation is not None:
-            return Finding(name, "may-lose", f"{change}: values that do not convert get the default")
-        return Finding(name, "keeps", f"{change}: every value converts")
+            return LintFinding(name, "may-lose", f"{change}: values that do not convert get the default")
+        return LintFinding(name, "keeps", f"{change}: every value converts")
     if after.validation is not None and after.validation != before.validation:
-        return Finding(name, "may-lose", f"values that do not match {after.validation} get the default")
+        return LintFinding(name, "may-lose", f"values that do not match {after.validation} get the default")
     if after.cascade and not before.cascade:
-        return Finding(name, "may-lose", "rows whose target has been deleted go")
+        return LintFinding(name, "may-lose", "rows whose target has been deleted go")
     if after.cascade and after.schema != before.schema:
-        return Finding(name, "may-lose", "rows go when an instance of the new schema is deleted")
-    return Finding(name, "keeps", "no value changes")
+        return LintFinding(name, "may-lose", "rows go when an instance of the new schema is deleted")
+    return LintFinding(name, "keeps", "no value changes")
 
 
 class _Everything:
@@ -139,3 +134,32 @@ def _count(report: LintReport, before: Schema, after: Schema, messages: Iterable
                 finding = by_name[update.after.name]
                 finding.values += 1
                 finding.fallbacks += carry_value(update.before, update.after, value) is MISFIT
+
+
+# What lies between two versions of a schema, whatever way leads from one to the other.
+
+
+Kind = Literal["added", "removed", "changed"]
+
+
+class Difference(NamedTuple):
+    """One field that differs."""
+
+    kind: Kind
+    name: str
+    before: Field | None
+    after: Field | None
+
+
+def differences(schema: Schema, first: int, second: int) -> list[Difference]:
+    """The fields that differ between two known versions; a field created anew is another one."""
+    before = {field.id: field for field in schema.version(first).fields}
+    after = {field.id: field for field in schema.version(second).fields}
+    found = [Difference("removed", field.name, field, None) for key, field in before.items() if key not in after]
+    found += [
+        Difference("changed", field.name, before[key], field)
+        for key, field in after.items()
+        if key in before and before[key] != field
+    ]
+    found += [Difference("added", field.name, None, field) for key, field in after.items() if key not in before]
+    return found

@@ -8,14 +8,32 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.schema.fold import Change, Definitions, InstanceFold, Ruling, fold_instance, read_update, rule
+from inkgrove.messages import (
+    Create,
+    Delete,
+    InstanceMessage,
+    InstanceRef,
+    Message,
+    Outcome,
+    OutcomeCode,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Update,
+    decode_message,
+)
+from inkgrove.schema.fold import (
+    Definitions,
+    InstanceChange,
+    InstanceFold,
+    Ruling,
+    fold_instance,
+    make_ruling,
+    read_update_values,
+)
 
 
 class LogMessage(NamedTuple):
@@ -40,7 +58,7 @@ class LogFold:
     absent: int = 0
 
 
-class LogFacts(NamedTuple):
+class LogContext(NamedTuple):
     """What the fold of a part of a log must know of the rest of it."""
 
     first: Message | InkgroveError | None
@@ -54,7 +72,7 @@ def fold_log(
     messages: Iterable[LogMessage],
     definitions: Definitions,
     is_held_elsewhere: Callable[[Hash], bool],
-    facts: LogFacts | None = None,
+    facts: LogContext | None = None,
 ) -> LogFold:
     """Fold the messages of one log, given in order; a schema's own log has nothing to fold.
 
@@ -78,7 +96,7 @@ class _LogFolder:
         """Both of the valid part, made when it is read and a message refers to another."""
         self.absent: set[Hash] = set()
         self.creates: dict[Hash, tuple[int, Create]] = {}
-        self.changes: dict[Hash, list[Change]] = defaultdict(list)
+        self.changes: dict[Hash, list[InstanceChange]] = defaultdict(list)
         self.fold = LogFold()
         self.others: dict[Hash, tuple[SchemaId | None, Ruling]] = {}
         self.waiting: list[tuple[LogMessage, Update | Delete]] = []
@@ -108,11 +126,11 @@ class _LogFolder:
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
             self.strays.append(item)
         elif self.log_id != 0:
-            self.others[item.hash] = None, rule(OutcomeCode.WRONG_LOG)
+            self.others[item.hash] = None, make_ruling(OutcomeCode.WRONG_LOG)
 
     def _read_instance_message(self, item: LogMessage, message: InstanceMessage) -> None:
         if self.log_id == 0:
-            self.others[item.hash] = _named_schema(message), rule(OutcomeCode.WRONG_LOG)
+            self.others[item.hash] = _named_schema(message), make_ruling(OutcomeCode.WRONG_LOG)
         elif not isinstance(message, Create):
             self.waiting.append((item, message))
 
@@ -127,7 +145,7 @@ class _LogFolder:
         if isinstance(message, Delete):
             self.waiting.append((item, message))
 
-    def finish(self, facts: LogFacts | None) -> LogFold:
+    def finish(self, facts: LogContext | None) -> LogFold:
         """Everything is read: find the instance of each change, fold, and gather the rulings."""
         first, first_message = self.valid[0] if self.valid and self.valid[0][0].seq_num == 1 else (None, None)
         is_first_held = first is not None and first.payload is not None
@@ -145,7 +163,7 @@ class _LogFolder:
             self._place(item, message)
         for item in self.strays:
             if self.log_id == 0 or is_first_held:
-                self.others[item.hash] = None, rule(OutcomeCode.WRONG_LOG)
+                self.others[item.hash] = None, make_ruling(OutcomeCode.WRONG_LOG)
         definitions, changes, rulings = self.definitions, self.changes, self.fold.rulings
         self.fold.instances = [
             fold_instance(seq_num, instance, create, changes.get(instance, ()), definitions, rulings)
@@ -163,7 +181,7 @@ class _LogFolder:
         target = self._find(message.instance)
         if target is not None and target in self.creates and self.creates[target][0] < item.seq_num:
             is_valid = item.invalid_code is None
-            self.changes[target].append(Change(item.seq_num, item.hash, message, is_valid))
+            self.changes[target].append(InstanceChange(item.seq_num, item.hash, message, is_valid))
             if not is_valid and message.schema is None:
                 self.others[item.hash] = self.creates[target][1].schema.schema_id, self.others[item.hash][1]
             return
@@ -172,11 +190,11 @@ class _LogFolder:
         named = _named_schema(message)
         definition = self.definitions(named) if named is not None else None
         if isinstance(message, Update) and definition is not None:
-            read = read_update(message, definition)
+            read = read_update_values(message, definition)
             if isinstance(read, Ruling):
                 self.others[item.hash] = named, read
                 return
-        self.others[item.hash] = named, rule(self._why_without_create(item.seq_num, message.instance, target))
+        self.others[item.hash] = named, make_ruling(self._why_without_create(item.seq_num, message.instance, target))
 
     def _find(self, reference: InstanceRef) -> Hash | None:
         """The entry of this log's valid part that a message refers to."""

@@ -9,11 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from inkgrove.core.errors import InstanceError
-from inkgrove.schema.conversion import conversion
-from inkgrove.schema.field import Field, FieldId, carry_value
-from inkgrove.schema.schema import FieldUpdate, Schema
-from inkgrove.schema.types import CHECKS, MISFIT
-from inkgrove.schema.validation import Allowance, sieve, validator
+from inkgrove.schema.schema import Field, FieldId, FieldUpdate, Schema, carry_value
+from inkgrove.schema.types import CHECKS, MISFIT, find_conversion
+from inkgrove.schema.validation import Allowance, make_quick_validator, make_validator
 
 Step = Callable[[Any, Allowance], Any]
 """Carries a value that is not null over changes of its field."""
@@ -88,7 +86,7 @@ class _FieldReader:
         self.field = field
         self.column = column
         self.check = CHECKS[field.type]
-        self.matches = validator(field.validation, field.type) if field.validation is not None else None
+        self.matches = make_validator(field.validation, field.type) if field.validation is not None else None
         self.steps = steps
 
 
@@ -137,8 +135,8 @@ def _changes_values(update: FieldUpdate) -> bool:
 
 def _compile_step(update: FieldUpdate) -> Step:
     before, after, default = update.before, update.after, update.default
-    convert = conversion(before.type, after.type)
-    matches = None if after.validation is None else validator(after.validation, after.type)
+    convert = find_conversion(before.type, after.type)
+    matches = None if after.validation is None else make_validator(after.validation, after.type)
 
     def step(value: Any, allowance: Allowance) -> Any:
         carried = convert(value)
@@ -152,7 +150,7 @@ def _compile_step(update: FieldUpdate) -> Step:
 def _fuse(updates: Sequence[FieldUpdate], steps: Sequence[Step]) -> Step:
     """Several changes of the pattern in one step: a value that matches all of them stays as it is."""
     patterns = [update.after.validation for update in updates if update.after.validation is not None]
-    passes = sieve(patterns, updates[-1].after.type)
+    passes = make_quick_validator(patterns, updates[-1].after.type)
 
     def fused(value: Any, allowance: Allowance) -> Any:
         return value if passes(value, allowance) else _carry(value, steps, allowance)

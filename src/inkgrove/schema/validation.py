@@ -6,10 +6,12 @@ message is bounded too (`Allowance`). What is kept compiled has a bounded memory
 module holds no automaton.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from random import Random
+from threading import Lock
 from time import sleep
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import re2
 
@@ -25,8 +27,66 @@ from inkgrove.core.limits import (
     SMALL_PATTERN_MEMORY_BYTES,
     SMALL_PATTERN_WEIGHT,
 )
-from inkgrove.schema.kept import Kept
 from inkgrove.schema.types import is_array
+
+# Things that can be made again, kept while there is room: their bytes are bounded, not their number.
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class BoundedCache(Generic[_Key, _Value]):
+    """What `make` made, as long as everything together has at most so many bytes; used by any thread.
+
+    When there is no room for a new one, others go that are chosen at random. If the one that was not used for longest
+    went, then whoever uses a few more in turns than there is room for would never find one; so most are still found.
+    """
+
+    def __init__(
+        self, make: Callable[[_Key], tuple[_Value, int]], most_bytes: int, random: Random | None = None
+    ) -> None:
+        """`make` also says how many bytes the value takes at most."""
+        self._make = make
+        self._most_bytes = most_bytes
+        self._random = random or Random()  # noqa: S311  (nothing is secret here)
+        self._values: dict[_Key, _Value] = {}
+        self._places: list[tuple[_Key, int]] = []
+        """The keys with the bytes of their values, in no order."""
+        self._bytes = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def bytes(self) -> int:
+        """What everything that is kept takes at most."""
+        return self._bytes
+
+    def find(self, key: _Key) -> _Value:
+        """The value of a key, made now if it is not kept; what `make` raises is raised again each time."""
+        found = self._values.get(key)
+        if found is not None:
+            return found
+        value, size = self._make(key)
+        with self._lock:
+            if key not in self._values and size <= self._most_bytes:
+                while self._bytes + size > self._most_bytes:
+                    self._drop_one()
+                self._values[key] = value
+                self._places.append((key, size))
+                self._bytes += size
+        return value
+
+    def _drop_one(self) -> None:
+        places = self._places
+        chosen = self._random.randrange(len(places))
+        places[chosen], places[-1] = places[-1], places[chosen]
+        key, size = places.pop()
+        del self._values[key]
+        self._bytes -= size
+
 
 _MIB: Final = 1024 * 1024
 _KEPT_BYTES: Final = 64 * _MIB
@@ -195,7 +255,7 @@ class Matches(Protocol):
         """
 
 
-def validator(pattern: str, type_name: str) -> Matches:
+def make_validator(pattern: str, type_name: str) -> Matches:
     """Return a predicate over values of the type; of an array every element must match."""
 
     def check(value: Any, allowance: Allowance | None = None, /) -> bool:
@@ -208,7 +268,7 @@ def validator(pattern: str, type_name: str) -> Matches:
     return check
 
 
-def sieve(patterns: Sequence[str], type_name: str) -> Matches:
+def make_quick_validator(patterns: Sequence[str], type_name: str) -> Matches:
     """Return a quick predicate over values of the type.
 
     Its yes says that the value matches every pattern, and takes what all cost; its no says nothing, and takes nothing.
@@ -319,6 +379,6 @@ def _never(_text: str) -> bool:
     return False
 
 
-_verdicts: Final[Kept[str, _Verdict]] = Kept(_judge, _KEPT_VERDICT_BYTES)
-_matchers: Final[Kept[str, _Matcher]] = Kept(_make_matcher, _KEPT_BYTES)
-_sets: Final[Kept[tuple[str, ...], Callable[[str], bool]]] = Kept(_make_sieve, _KEPT_SET_BYTES)
+_verdicts: Final[BoundedCache[str, _Verdict]] = BoundedCache(_judge, _KEPT_VERDICT_BYTES)
+_matchers: Final[BoundedCache[str, _Matcher]] = BoundedCache(_make_matcher, _KEPT_BYTES)
+_sets: Final[BoundedCache[tuple[str, ...], Callable[[str], bool]]] = BoundedCache(_make_sieve, _KEPT_SET_BYTES)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, delete, select
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.database import insert_new
 from inkgrove.store.federation_tables import accepted_senders
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, func, literal, null, select, text, union_all
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import MEANINGS, Outcome, OutcomeCode
 from inkgrove.store.view_store import find_view
 from inkgrove.store.view_tables import NOT_APPLIED, outcomes_of_none
 

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new
 from inkgrove.store.federation_tables import backlogs

@@ -15,15 +15,10 @@ from typing import Any, Final, NamedTuple, Self, TypeGuard
 from sqlalchemy import Connection, and_, bindparam, case, delete, not_, null, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
-from inkgrove.schema.log_fold import LogMessage
-from inkgrove.schema.types import MISFIT, check_blob
+from inkgrove.messages import Create, Delete, InstanceMessage, SchemaId, Unset, Update, decode_message
+from inkgrove.schema import MISFIT, LogMessage, check_blob
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.ingests import START, Ingest, Offset, What, read_ingests

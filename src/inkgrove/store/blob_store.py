@@ -13,8 +13,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+from inkgrove.core import Flavour, Hash, is_hash
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.core.hashing import Flavour, Hash, is_hash
 from inkgrove.store.durable_file import give_name, make_directory, sync_directory
 
 _DRAFT: Final = "draft-"

@@ -28,9 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store import node_tables, rot_tables, tables
 from inkgrove.store.database import insert_new
 from inkgrove.store.node_tables import blob_references, blob_rights, blob_uploads, blobs, identity_keys

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.blob_references import Heard, is_of_interest, note_heard
 from inkgrove.store.database import execute_many, in_lists, insert_new
 from inkgrove.store.facts import lock_logs

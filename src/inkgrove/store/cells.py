@@ -11,9 +11,9 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Boolean, Double, LargeBinary, Text
 from sqlalchemy.types import TypeEngine
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.schema.types import element_of, is_array
+from inkgrove.core import Hash
+from inkgrove.messages import Timestamp
+from inkgrove.schema import element_of, is_array
 
 # By code points, as SQLite does by itself: a PostgreSQL database may sort by any language.
 _TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")

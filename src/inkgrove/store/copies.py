@@ -16,19 +16,10 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Connection, Select, case, cast, delete, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from inkgrove.core import Hash, IdentityId, PublicKey, is_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, is_hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
-from inkgrove.store.database import (
-    execute_many,
-    in_lists,
-    insert_new,
-    pairs_as_parameters,
-    table_of_pairs,
-)
+from inkgrove.messages import Create, Unset, Update, decode_message
+from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.ingests import START, Ingest, Offset, What, read_ingests
 from inkgrove.store.node_tables import identities, identity_keys
 from inkgrove.store.rot_tables import LADDER, ROTTED, answered, copies, copy_reads, pins, rot_progress

@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, put_row

@@ -6,9 +6,8 @@ nothing of the kind is here. What ended stays ended, so it is remembered as long
 
 from sqlalchemy import Connection, and_, delete, or_, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import InstanceRef
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import InstanceRef
 from inkgrove.store.database import insert_new
 from inkgrove.store.federation_tables import early_ends
 

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, func, select, text, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new, put_row
 from inkgrove.store.node_tables import epoch, identities

@@ -8,9 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, exists, or_, select
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.lipmaa import lipmaa
+from inkgrove.core import Hash, decode_entry, lipmaa
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Claim, LogFacts, Standing

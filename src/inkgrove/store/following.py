@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, exists, func, or_, select, true, tuple_
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.change_tables import change_counts, change_table
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists

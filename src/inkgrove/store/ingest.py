@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError, LogError
-from inkgrove.core.hashing import Hash
 from inkgrove.store.decide import Status, advance, decide
 from inkgrove.store.facts import lock_facts
 from inkgrove.store.prepare import Batch, Prepared

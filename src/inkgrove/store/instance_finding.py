@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, MetaData, Select, and_, bindparam, select
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.tables import entries, schemas
 from inkgrove.store.view_store import VIEW_COLUMNS, View, make_view

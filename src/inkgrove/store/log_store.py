@@ -7,13 +7,10 @@ database from many processes.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
-from inkgrove.core.fork import ForkProof
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import ForkProof, Hash, NextEntry, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.messages.ids import SchemaId
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.messages import SchemaId
+from inkgrove.schema import LogMessage
 from inkgrove.store import bulk, messages, reading, registry
 from inkgrove.store.database import Database, place_of
 from inkgrove.store.decide import Status

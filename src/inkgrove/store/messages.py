@@ -7,10 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import SchemaId
+from inkgrove.schema import LogMessage
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import SOUND, Standing

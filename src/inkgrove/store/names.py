@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new, lock_name, put_row
 from inkgrove.store.node_tables import administrators, names

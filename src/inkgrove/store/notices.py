@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, select
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import TryAgain, in_lists, insert_new
 from inkgrove.store.federation_tables import notices

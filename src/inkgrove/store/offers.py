@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, null, or_, select
 
-from inkgrove.core.certificate import certificate_pool, shortest_path
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey, certificate_pool, shortest_path
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.federation_tables import public_instances
 from inkgrove.store.ingests import Offset, What, is_after

@@ -22,7 +22,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
+from inkgrove.messages import MEANINGS, Outcome, OutcomeCode
 from inkgrove.store.query import not_gone
 from inkgrove.store.tables import entries
 from inkgrove.store.view_store import View

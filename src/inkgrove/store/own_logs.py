@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, or_, select
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import deliveries, notices, peers, request_box
 from inkgrove.store.node_tables import identities, identity_keys, known_identities, relations, shares

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, MetaData, func, select
 
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core import IdentityId, PublicKey, identity_of
 from inkgrove.store import node_tables
 from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import in_lists

@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash, decode_entry
 from inkgrove.store.database import in_lists
 from inkgrove.store.ingests import What
 from inkgrove.store.tables import entries, ingests

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, select, update
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.store.database import insert_new
 from inkgrove.store.federation_tables import peers
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import insert_new, lock_table
 from inkgrove.store.federation_tables import accepted_senders, deliveries, notices, peers, request_box, wanted_schemas

@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import pending_recipients

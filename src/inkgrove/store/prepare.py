@@ -6,16 +6,22 @@ docs/protocol.md sections 2 and 3. All of it is computing, done outside the tran
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry
+from inkgrove.core import (
+    AreSigned,
+    Entry,
+    Hash,
+    PublicKey,
+    SignedEntry,
+    check_storable,
+    decode_entry,
+    hash_entry,
+    list_claims,
+    verify_all_signed,
+    verify_payload,
+)
 from inkgrove.core.errors import InkgroveError, PayloadError, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.fork import claims_of
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.signature_process import are_signed
-from inkgrove.core.verify import AreSigned, SignedEntry, verify_all_signed, verify_payload
-from inkgrove.messages.ids import InstanceRef, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages import Create, Delete, InstanceRef, Message, SchemaVersion, Update, decode_message
+from inkgrove.signature_process import are_signed
 
 Offered = bytes | Entry | SignedEntry
 """An entry that is offered to the store; the signature of a `SignedEntry` has been checked already."""
@@ -109,7 +115,7 @@ def _entry_of(offered: Offered) -> Entry:
 
 
 def _with_payload(number: int, signed: SignedEntry, payload: bytes | None) -> Prepared:
-    claims = tuple(claims_of(signed))
+    claims = tuple(list_claims(signed))
     if payload is None:
         return Prepared(number, signed, claims, None, None, None)
     try:
@@ -148,7 +154,7 @@ def _mode_of(message: Create | Update) -> str | None:
 
 def prepare_own(signed: SignedEntry, payload: bytes, message: Message) -> Prepared:
     """An item that this very process has just encoded and signed: there is nothing to check."""
-    return Prepared(0, signed, tuple(claims_of(signed)), payload, None, content_of(message))
+    return Prepared(0, signed, tuple(list_claims(signed)), payload, None, content_of(message))
 
 
 KINDS = {

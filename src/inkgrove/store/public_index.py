@@ -23,13 +23,8 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.schema import SchemaMigration
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import Create, SchemaId, SchemaMigration, Unset, Update, decode_message
 from inkgrove.store.database import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.decide import Standing
 from inkgrove.store.federation_tables import deliveries, index_progress, public_instances

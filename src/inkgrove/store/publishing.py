@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, insert, select, tuple_
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import START, Offset

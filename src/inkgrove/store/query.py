@@ -23,12 +23,10 @@ from sqlalchemy import (
     select,
 )
 
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.core.errors import BadFilter
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.instance import Access
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.schema.types import is_array
+from inkgrove.messages import Access, Timestamp
+from inkgrove.schema import is_array
 from inkgrove.store.cells import cell_decoder, is_text
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import in_lists

@@ -6,14 +6,21 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    ForkProof,
+    Hash,
+    NextEntry,
+    PublicKey,
+    decode_entry,
+    flavour_of,
+    has_lipmaa_link,
+    lipmaa,
+    verify_fork_proof,
+    verify_signed,
+)
 from inkgrove.core.errors import LogError, MissingLink
-from inkgrove.core.fork import ForkProof, verify_fork_proof
-from inkgrove.core.hashing import Flavour, Hash, flavour_of
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.core.verify import verify_signed
 from inkgrove.store.compiled import Compiled, CompiledList
 from inkgrove.store.database import in_lists
 from inkgrove.store.decide import Standing

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import in_lists, insert_new
 from inkgrove.store.ingests import What

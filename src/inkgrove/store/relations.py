@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, literal, or_, select, update
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.database import TryAgain, insert_new, put_row
 from inkgrove.store.node_tables import identities, known_identities, relations
 

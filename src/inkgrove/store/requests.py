@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, delete, func, insert, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import request_box
 from inkgrove.store.node_tables import identities

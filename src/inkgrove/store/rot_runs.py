@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, insert, not_, or_, select, update
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.store.blob_store import BlobFiles
 from inkgrove.store.blobs import forget_unused
 from inkgrove.store.copies import read_expiry

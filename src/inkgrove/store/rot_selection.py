@@ -23,7 +23,7 @@ from sqlalchemy import (
     select,
 )
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.store.database import in_lists
 from inkgrove.store.federation_tables import deliveries
 from inkgrove.store.node_tables import blob_references, blobs, identities, identity_keys

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, update
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.node_tables import accesses, clients, codes, grants, tokens
 

@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, inspect, select, update
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.change_tables import drop_changes
 from inkgrove.store.compiled import Compiled
 from inkgrove.store.database import Database, insert_new, lock_form, parse_place

@@ -26,7 +26,7 @@ from sqlalchemy import (
     text,
 )
 
-from inkgrove.schema.field import Field
+from inkgrove.schema import Field
 from inkgrove.store.cells import column_type
 from inkgrove.store.tables import KEY
 

@@ -25,8 +25,8 @@ from sqlalchemy import (
     select,
 )
 
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.instance import AccessMode
+from inkgrove.core import IdentityId, PublicKey
+from inkgrove.messages import AccessMode
 from inkgrove.store import node_tables
 from inkgrove.store.compiled import Compiled
 

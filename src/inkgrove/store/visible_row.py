@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, exists, not_, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.cells import decode_cell
 from inkgrove.store.view_store import View
 from inkgrove.store.view_tables import gone

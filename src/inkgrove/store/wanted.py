@@ -6,8 +6,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import IdentityId, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.database import execute_many
 from inkgrove.store.federation_tables import wanted_schemas
 from inkgrove.store.reading import find_logs

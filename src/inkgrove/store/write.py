@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, null, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash
+from inkgrove.messages import SchemaId
 from inkgrove.store.blob_references import Heard, is_of_interest, note_heard
 from inkgrove.store.compiled import CompiledList
 from inkgrove.store.database import execute_many, in_lists, insert_new

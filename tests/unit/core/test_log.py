@@ -7,15 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.certificate import certificate_pool, shortest_path, union_of_pools
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import (
+    HeldEntry,
+    LogReport,
+    VerifiedEntry,
+    certificate_pool,
+    decode_entry,
+    find_fork,
+    find_next_entry,
+    hash_yamf,
+    lipmaa,
+    list_claims,
+    shortest_path,
+    union_of_pools,
+    verify_entry,
+    verify_fork_proof,
+    verify_log,
+    verify_payload,
+    verify_signed,
+)
 from inkgrove.core.errors import AfterEndOfLog, InkgroveError, MissingLink, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.fork import claims_of, find_fork, verify_fork_proof
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.core.lipmaa import lipmaa
-from inkgrove.core.log import HeldEntry, LogReport, verify_log
-from inkgrove.core.next_entry import next_entry
-from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload, verify_signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key, resign
 
@@ -72,17 +83,17 @@ def test_entry_after_end_of_log_is_refused() -> None:
     with pytest.raises(AfterEndOfLog):
         verify_entry(log.entry(2), backlink=done[1])
     with raises("log.ended"):
-        next_entry(done)
+        find_next_entry(done)
 
 
 def test_next_entry_carries_both_links() -> None:
     log = LogBuilder().grow(7)
-    place = next_entry(verified(log))
+    place = find_next_entry(verified(log))
     assert (place.author, place.log_id, place.seq_num) == (log.secret.public, 1, 8)
     assert (place.lipmaa_link, place.backlink) == (log.hash(4), log.hash(7))
     without_four = {n: entry for n, entry in verified(log).items() if n != 4}
     with pytest.raises(MissingLink):
-        next_entry(without_four)
+        find_next_entry(without_four)
 
 
 def test_payload_is_checked_by_hash_first_and_then_by_size() -> None:
@@ -141,7 +152,7 @@ def test_every_pair_of_pools_of_conflicting_entries_shows_the_fork() -> None:
     right = left.fork_at(5)
     right.grow(height - 5)
     claims: list[dict[int, set[tuple[int, bytes]]]] = [
-        {signed.entry.seq_num: set(claims_of(signed)) for signed in log.signed()} for log in (left, right)
+        {signed.entry.seq_num: set(list_claims(signed)) for signed in log.signed()} for log in (left, right)
     ]
     pools = [
         {x: set().union(*(claims[side][n] for n in certificate_pool(x, height))) for x in range(5, height + 1)}

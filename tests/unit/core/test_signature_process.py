@@ -13,16 +13,15 @@ from time import sleep
 
 import pytest
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import SignedEntry, decode_entry, verify_all_signed, verify_signed
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.signature_process import FEW, SignatureProcess, are_signed, serve
-from inkgrove.core.verify import SignedEntry, verify_all_signed, verify_signed
+from inkgrove.signature_process import FEW, SignatureProcess, are_signed, serve_signature_checks
 from tests.support.logs import LogBuilder, key
 
 PROGRAM = r"""
 import os, sys
 from pathlib import Path
-from inkgrove.core.signature_process import FEW, SignatureProcess
+from inkgrove.signature_process import FEW, SignatureProcess
 
 checker = SignatureProcess()
 assert checker.are_signed([Path(sys.argv[1]).read_bytes()] * FEW) == b"\1" * FEW
@@ -127,7 +126,7 @@ def test_serves_until_nobody_asks(entries: list[bytes]) -> None:
     some = entries[:3]
     question = pack(">I3I", 3, *map(len, some)) + b"".join(some)
     answers = BytesIO()
-    serve(BytesIO(question + pack(">I", 0) + question), answers)
+    serve_signature_checks(BytesIO(question + pack(">I", 0) + question), answers)
     assert answers.getvalue() == expected(some) * 2
 
 

@@ -4,23 +4,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from inkgrove.core.certificate import union_of_pools
+from inkgrove.core import Hash, IdentityId, identity_of, union_of_pools
 from inkgrove.core.errors import InkgroveError, LacksCreate, PayloadHashMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import (
-    FORM,
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    Access,
+    Create,
+    Delete,
     Delivery,
+    IdentityDocument,
+    Message,
     Parcel,
+    SchemaVersion,
+    Update,
+    cbor,
     decode_delivery,
     encode_delivery,
+    encode_message,
     open_parcel,
 )
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 
@@ -155,14 +157,26 @@ def test_identities_do_not_travel_in_parcels() -> None:
     "value",
     [
         [],
-        {"form": FORM},
+        {"form": DELIVERY_FORMAT},
         {"form": "inkgrove delivery 2", "via": b"v" * 32, "parcels": [{}]},
-        {"form": FORM, "via": b"v" * 31, "parcels": [{}]},
-        {"form": FORM, "via": b"v" * 32, "parcels": []},
-        {"form": FORM, "via": b"v" * 32, "parcels": [{}]},
-        {"form": FORM, "via": b"v" * 32, "parcels": [{"instance": b"i", "recipients": [], "entries": [[b"e"]]}]},
-        {"form": FORM, "via": b"v" * 32, "parcels": [{"instance": b"i", "recipients": [b"r" * 32], "entries": [[]]}]},
-        {"form": FORM, "via": b"v" * 32, "parcels": [{"instance": 1, "recipients": [b"r" * 32], "entries": [[b"e"]]}]},
+        {"form": DELIVERY_FORMAT, "via": b"v" * 31, "parcels": [{}]},
+        {"form": DELIVERY_FORMAT, "via": b"v" * 32, "parcels": []},
+        {"form": DELIVERY_FORMAT, "via": b"v" * 32, "parcels": [{}]},
+        {
+            "form": DELIVERY_FORMAT,
+            "via": b"v" * 32,
+            "parcels": [{"instance": b"i", "recipients": [], "entries": [[b"e"]]}],
+        },
+        {
+            "form": DELIVERY_FORMAT,
+            "via": b"v" * 32,
+            "parcels": [{"instance": b"i", "recipients": [b"r" * 32], "entries": [[]]}],
+        },
+        {
+            "form": DELIVERY_FORMAT,
+            "via": b"v" * 32,
+            "parcels": [{"instance": 1, "recipients": [b"r" * 32], "entries": [[b"e"]]}],
+        },
     ],
 )
 def test_delivery_of_another_form_is_refused(value: cbor.Value) -> None:

@@ -1,15 +1,20 @@
 """Writes small logs of messages for the tests of the oracle, with keys made from fixed seeds."""
 
-from inkgrove.core.entry import Entry, decode_entry, hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.lipmaa import has_lipmaa_link, lipmaa
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages import cbor
+from inkgrove.core import (
+    Entry,
+    Hash,
+    HeldEntry,
+    SecretKey,
+    decode_entry,
+    has_lipmaa_link,
+    hash_entry,
+    lipmaa,
+    sign_entry,
+    verify_signed,
+)
+from inkgrove.messages import SchemaId, cbor
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.reference import ReferenceRow, ReferenceView, fold
+from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
 
 Map = dict[str, Value]
 
@@ -119,7 +124,7 @@ def schema_log(*messages: Map | bytes, log_id: int = 12) -> Writer:
 def view_of(schema: Writer, *logs: Writer, registered: list[SchemaId] | None = None) -> ReferenceView:
     """The view of one schema, all schemas being registered."""
     held = [item for log in (schema, *logs) for item in log.held()]
-    [view] = [view for view in fold(held, registered) if view.schema == schema.schema]
+    [view] = [view for view in fold_views(held, registered) if view.schema == schema.schema]
     return view
 
 

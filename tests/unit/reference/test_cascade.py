@@ -1,6 +1,6 @@
 """Cascade: deletions that take other rows and elements with them (docs/protocol.md section 6 rule 4)."""
 
-from inkgrove.reference import fold
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     REMOVE,
     Writer,
@@ -122,12 +122,12 @@ def test_view_waits_below_a_version_whose_relation_schema_is_not_registered() ->
     log.write(create(schema.at(2), {"a": "x"}))
     log.write(create(schema.at(3), {"a": "y"}))
     held = [*targets.held(), *schema.held(), *log.held()]
-    [view] = fold(held, [schema.schema])
+    [view] = fold_views(held, [schema.schema])
     assert (view.version, view.waits_for, view.stopped) == (2, [targets.schema], None)
     assert fields(view) == [{"a": "x"}]
     assert codes(view) == ["applied", "schema.version-unknown"]
 
     schema.write(migration(to=REMOVE))
-    [view] = fold([*held, *schema.held()], [schema.schema])
+    [view] = fold_views([*held, *schema.held()], [schema.schema])
     assert (view.version, view.waits_for) == (4, [])
     assert fields(view) == [{"a": "x"}, {"a": "y"}]

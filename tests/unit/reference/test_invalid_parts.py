@@ -1,9 +1,8 @@
 """Forks and lies about sizes: what they take back and what not (docs/protocol.md section 2)."""
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.reference import fold
+from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.messages import Outcome
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     Writer,
     codes,
@@ -108,11 +107,11 @@ def test_entry_without_a_path_is_not_there_but_its_claims_count() -> None:
     branch.write(create(schema.at(2), {"a": "third"}))
     # Entry 3 of the branch claims another entry 2, which is not held itself.
     held = schema.held() + log.held() + branch.held()[2:]
-    [view] = fold(held)
+    [view] = fold_views(held)
     assert fields(view) == [{"a": "one"}]
     assert codes(view) == ["applied", "log.forked", "log.forked"]
     # Without the contradicted entry there is no fork, and entry 3 stands alone.
-    [view] = fold(schema.held() + log.held()[:1] + branch.held()[2:])
+    [view] = fold_views(schema.held() + log.held()[:1] + branch.held()[2:])
     assert codes(view) == ["applied"]
 
 
@@ -120,7 +119,7 @@ def test_rubbish_payload_is_as_good_as_none() -> None:
     schema = notes()
     log = two_creates(schema)
     held = [*schema.held(), HeldEntry(verify_signed(log.entries[0]), b"rubbish"), *log.held()[1:]]
-    [view] = fold(held)
+    [view] = fold_views(held)
     assert fields(view) == [{"a": "two"}]
     assert (codes(view), view.absent) == (["applied"], 1)
 
@@ -145,7 +144,7 @@ def test_schema_that_is_forked_at_entry_1_is_no_schema() -> None:
     branch = schema.branch_at(1)
     branch.write(migration(a=make("text")))
     log = two_creates(schema)
-    with_schema, without = fold([*schema.held(), *branch.held(), *log.held()])
+    with_schema, without = fold_views([*schema.held(), *branch.held(), *log.held()])
     assert (with_schema.schema, with_schema.version) == (schema.schema, None)
     assert codes(with_schema) == ["schema.version-invalid", "schema.version-invalid"]
     assert without.schema is None
@@ -161,6 +160,6 @@ def test_order_and_repetition_of_entries_change_nothing() -> None:
     held = [*schema.held(), *log.held(), *branch.held()]
     bare = [HeldEntry(item.signed) for item in held]
     rubbish = [HeldEntry(item.signed, b"rubbish") for item in held]
-    expected = fold(held)
-    assert fold(reversed(held)) == expected
-    assert fold([*bare, *held, *rubbish, *held[::-1], *bare]) == expected
+    expected = fold_views(held)
+    assert fold_views(reversed(held)) == expected
+    assert fold_views([*bare, *held, *rubbish, *held[::-1], *bare]) == expected

@@ -2,13 +2,10 @@
 
 import pytest
 
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
+from inkgrove.messages import Access, Outcome, SchemaId, parse_timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.messages.timestamp import parse_timestamp
-from inkgrove.reference import fold
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     REMOVE,
     Map,
@@ -91,9 +88,9 @@ def test_schema_is_unknown_until_its_first_payload_is_held() -> None:
     schema = notes()
     log = Writer(2, 1)
     log.write(create(schema.at(2), {"x": "?"}))
-    [view] = fold(log.held())
+    [view] = fold_views(log.held())
     assert (view.schema, view.version, codes(view)) == (schema.schema, None, ["schema.unknown"])
-    with_schema, without = fold([*schema.held(without_payloads=(1,)), *log.held()])
+    with_schema, without = fold_views([*schema.held(without_payloads=(1,)), *log.held()])
     assert codes(with_schema) == ["schema.unknown"]
     # For want of entry 1 nobody knows whether this is a schema log: nothing is said of its migration.
     assert (without.schema, without.outcomes, without.absent) == (None, [], 1)
@@ -103,7 +100,7 @@ def test_log_that_does_not_start_with_meta_is_no_schema() -> None:
     log, other = Writer(2, 1), Writer(3, 1)
     log.write(migration(a=make("text")))
     other.write(create(log.at(5)))
-    named, without = fold([*log.held(), *other.held()])
+    named, without = fold_views([*log.held(), *other.held()])
     assert named.stopped == "Entry 1 of the schema's log is not a schema-meta, with which every schema starts."
     assert codes(named) == ["schema.version-invalid"]
     assert codes(without) == ["instance.wrong-log"]
@@ -137,7 +134,7 @@ def test_what_an_update_is_about_decides_after_its_own_faults() -> None:
     for instance, _ in cases:
         log.write(update(schema.at(2), instance, {"n": 2}))
     held = [*schema.held(), *other.held(), *foreign.held(), *log.held(without_payloads=(6,))]
-    view = fold(held)[0]
+    view = fold_views(held)[0]
     assert view.schema == schema.schema
     assert view.absent == 1
     own = [outcome for outcome in view.outcomes if outcome.author == log.key.public and outcome.seq_num > 6]
@@ -182,7 +179,7 @@ def test_delete_that_names_another_schema_does_not_count() -> None:
     log.write(create(schema.at(2), {"n": 1}))
     log.write(delete(1, schema=[bytes(NOBODY), 1, 1]))
     log.write(delete(1))
-    mine, theirs = sorted(fold([*schema.held(), *log.held()]), key=lambda view: len(view.outcomes), reverse=True)
+    mine, theirs = sorted(fold_views([*schema.held(), *log.held()]), key=lambda view: len(view.outcomes), reverse=True)
     assert (mine.rows, codes(mine)) == ([], ["applied", "applied"])
     assert (theirs.schema, codes(theirs)) == (SchemaId(NOBODY, 1), ["instance.other-schema"])
 
@@ -242,11 +239,11 @@ def test_outcomes_without_a_schema_of_their_own_belong_to_that_of_the_log() -> N
     log = Writer(2, 1)
     log.write(b"\xa0")
     log.write(delete(b"\x01" * 32))
-    [_, without] = fold([*schema.held(), *log.held()])
+    [_, without] = fold_views([*schema.held(), *log.held()])
     assert (without.schema, codes(without)) == (None, ["message.unknown-kind", "instance.create-not-held"])
     log.write(create(schema.at(2)))
     log.write(b"\xa0")
-    [view] = fold([*schema.held(), *log.held(without_payloads=(4,))])
+    [view] = fold_views([*schema.held(), *log.held(without_payloads=(4,))])
     assert codes(view) == ["message.unknown-kind", "instance.create-not-held", "applied"]
     assert view.absent == 1
 
@@ -259,7 +256,7 @@ def test_messages_of_schemas_that_are_not_registered_have_no_outcome() -> None:
     log.write(b"\xa0")
     log.write(create(schema.at(2)))
     other = SchemaId(NOBODY, 4)
-    [view] = fold([*schema.held(), *log.held(without_payloads=(4,))], [other])
+    [view] = fold_views([*schema.held(), *log.held(without_payloads=(4,))], [other])
     assert (view.schema, view.version, view.rows, view.outcomes, view.absent) == (other, None, [], [], 0)
 
 
@@ -269,5 +266,5 @@ def test_views_come_in_the_order_of_their_schemas() -> None:
     for schema in schemas:
         schema.write(meta())
         held += schema.held()
-    ids = [view.schema for view in fold(held)]
+    ids = [view.schema for view in fold_views(held)]
     assert ids == sorted(schema.schema for schema in schemas)

@@ -6,10 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.reference import fold
+from inkgrove.core import SecretKey
+from inkgrove.messages import OutcomeCode, SchemaId
+from inkgrove.reference import fold_views
 from tests.support.generated import Generator, World
 from tests.support.logs import LogBuilder
 from tests.support.tiers import amount
@@ -31,7 +30,7 @@ def exact(views: Comparable) -> dict[str, list[str]]:
 
 
 def oracle(world: World) -> dict[str, list[str]]:
-    return exact(comparable(fold(world.held, world.registered)))
+    return exact(comparable(fold_views(world.held, world.registered)))
 
 
 @settings(max_examples=amount(100, 400), deadline=None)

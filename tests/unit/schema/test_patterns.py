@@ -10,11 +10,8 @@ from pyspark import cloudpickle
 
 from inkgrove.core.errors import BadPattern, TooManyPatterns
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_UNICODE_CLASSES
-from inkgrove.reference.values import is_large_pattern
-from inkgrove.schema import validation
-from inkgrove.schema.kept import Kept
-from inkgrove.schema.schema import patterns_of
-from inkgrove.schema.validation import check_patterns, sieve, validator
+from inkgrove.reference import is_large_pattern
+from inkgrove.schema import BoundedCache, check_patterns, make_quick_validator, make_validator, patterns_of, validation
 from tests.unit.schema.test_schema import META, migration, schema_of
 
 SMALL = [f"word[0-9]{{2}}-{number}" for number in range(2 * MAX_FIELDS)]
@@ -55,7 +52,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         ("_matchers", validation._make_matcher, validation._KEPT_BYTES),
         ("_sets", validation._make_sieve, validation._KEPT_SET_BYTES),
     ):
-        monkeypatch.setattr(validation, name, Kept(make, most_bytes, Random(7)))
+        monkeypatch.setattr(validation, name, BoundedCache(make, most_bytes, Random(7)))
     return counted
 
 
@@ -64,7 +61,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_patterns_of_several_schemas_in_turns_are_compiled_once(compiled: Counter[str]) -> None:
     """As many as two schemas of 256 fields have: more than 256 patterns, which used to be the most that were kept."""
-    checks = [validator(pattern, "text") for pattern in SMALL]
+    checks = [make_validator(pattern, "text") for pattern in SMALL]
     for _ in range(20):
         for number, matches in enumerate(checks):
             assert matches(f"word12-{number}")
@@ -74,7 +71,7 @@ def test_patterns_of_several_schemas_in_turns_are_compiled_once(compiled: Counte
 
 
 def test_turns_of_more_large_patterns_than_there_is_room_for_still_find_most(compiled: Counter[str]) -> None:
-    checks = [validator(pattern, "text") for pattern in LARGE]
+    checks = [make_validator(pattern, "text") for pattern in LARGE]
     room = validation._KEPT_BYTES // (2 * 128 * 1024)
     used = checks[: room * 6 // 5]
     for _ in range(3):
@@ -91,7 +88,7 @@ def test_turns_of_more_large_patterns_than_there_is_room_for_still_find_most(com
 
 
 def test_sets_of_patterns_in_turns_are_made_once(compiled: Counter[str]) -> None:
-    sieves = [sieve([first, second], "text") for first, second in pairwise(SMALL[:300])]
+    sieves = [make_quick_validator([first, second], "text") for first, second in pairwise(SMALL[:300])]
     for _ in range(5):
         for passes in sieves:
             passes("word12-0")
@@ -100,7 +97,7 @@ def test_sets_of_patterns_in_turns_are_made_once(compiled: Counter[str]) -> None
 
 def test_pattern_that_is_matched_now_and_then_gets_no_set(compiled: Counter[str]) -> None:
     check_patterns([SMALL[0]])
-    assert validator(SMALL[0], "text")("word12-0")
+    assert make_validator(SMALL[0], "text")("word12-0")
     assert compiled == {SMALL[0]: 1}
 
 
@@ -111,7 +108,7 @@ def test_kept_things_are_bounded_by_bytes_and_the_next_always_fits() -> None:
         made.append(key)
         return f"value {key}", key
 
-    kept = Kept(make, 100, Random(1))
+    kept = BoundedCache(make, 100, Random(1))
     for key in (10, 20, 30, 40, 50, 60, 10, 100, 5):
         assert kept.find(key) == f"value {key}"
         assert kept.bytes <= 100
@@ -124,7 +121,7 @@ def test_kept_things_are_bounded_by_bytes_and_the_next_always_fits() -> None:
 
 
 def test_predicates_can_be_sent_to_other_processes() -> None:
-    for made in (validator("a+", "text"), sieve(["a+", ".*"], "text")):
+    for made in (make_validator("a+", "text"), make_quick_validator(["a+", ".*"], "text")):
         assert made("aa")
         sent = cloudpickle.loads(cloudpickle.dumps(made))
         assert sent("aa")

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
+from inkgrove.core import Hash, hash_yamf
 from inkgrove.core.errors import BadFilter
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
-from inkgrove.reference.values import Unfit, fit
-from inkgrove.schema.conversion import CONVERSIONS, conversion
-from inkgrove.schema.types import CHECKS, MISFIT
+from inkgrove.messages import Timestamp, parse_timestamp
+from inkgrove.reference import Unfit, fit
+from inkgrove.schema import CHECKS, CONVERSIONS, MISFIT, find_conversion
 from inkgrove.store.filters import cells_of, make_filter
 
 MOMENT = parse_timestamp("2020-05-22T11:58:50Z")
@@ -173,7 +172,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("before", "after", "value", "converted"), ROWS)
 def test_conversion(before: str, after: str, value: Any, converted: Any) -> None:
-    assert repr(conversion(before, after)(value)) == repr(converted)
+    assert repr(find_conversion(before, after)(value)) == repr(converted)
 
 
 def test_every_pair_of_the_table_is_tested_where_it_converts_and_where_it_falls_back() -> None:

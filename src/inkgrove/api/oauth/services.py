@@ -10,7 +10,7 @@ from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDepe
 from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node import accesses, services
 from inkgrove.node.attempts import count_registration
 from inkgrove.node.node import Node

@@ -14,9 +14,7 @@ from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
-from inkgrove.core.keys import parse_public_key
-from inkgrove.core.signature_process import are_signed
-from inkgrove.core.verify import AreSigned
+from inkgrove.core import AreSigned, parse_public_key
 from inkgrove.messages import cbor
 from inkgrove.node.entries import (
     MAX_BATCH,
@@ -33,6 +31,7 @@ from inkgrove.node.errors import RequestError
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
 from inkgrove.node.writer import Job, Reply
+from inkgrove.signature_process import are_signed
 from inkgrove.store.prepare import Item
 
 router = APIRouter(tags=["publishing"])

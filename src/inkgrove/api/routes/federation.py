@@ -16,7 +16,7 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import AddressDependency, NodeDependency, get_address, get_node
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel, from_base64
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation import blobs, fork_proofs, outbox, relations
 from inkgrove.federation.federation import Federation
@@ -25,11 +25,11 @@ from inkgrove.federation.inbox import take_in
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
 from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH, Owner, tell_own_entries, tell_own_heights
 from inkgrove.federation.senders import received_request
-from inkgrove.messages import delivery
-from inkgrove.messages.replication import (
-    MEDIA_TYPE,
+from inkgrove.messages import (
+    REPLICATION_MEDIA_TYPE,
     decode_ask_heights,
     decode_wants,
+    delivery,
     encode_entries,
     encode_heights,
 )
@@ -105,7 +105,7 @@ def _cbor(description: str, media_type: str, *refusals: str) -> dict[str, Any]:
     outbox.PATH,
     **_cbor(
         "Receipts: what became of each parcel for each recipient",
-        delivery.MEDIA_TYPE,
+        delivery.DELIVERY_MEDIA_TYPE,
         "parcel.bad",
         "storage.low-disk",
     ),
@@ -119,7 +119,7 @@ async def take_delivery(request: Request) -> Response:
     receipts = await run_in_threadpool(take_in, get_node(request), sender, body, charge)
     federation_of(request).outbox.wake()  # something may have to be sent on
     federation_of(request).replicator.wake()  # and something may name a schema that is not here
-    return Response(receipts, media_type=delivery.MEDIA_TYPE)
+    return Response(receipts, media_type=delivery.DELIVERY_MEDIA_TYPE)
 
 
 @router.post(
@@ -144,7 +144,10 @@ async def hear_of_relation(request: Request) -> Response:
 # Replication: what anybody may have
 
 
-@router.post(HEIGHTS_PATH, **_cbor("The logs that have news, and their heights", MEDIA_TYPE, "parcel.bad-replication"))
+@router.post(
+    HEIGHTS_PATH,
+    **_cbor("The logs that have news, and their heights", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
 async def tell_of_heights(request: Request) -> Response:
     """List schema logs, identities and logs with public instances that have news since a position, page by page."""
     body = await request.body()
@@ -153,11 +156,12 @@ async def tell_of_heights(request: Request) -> Response:
 
 
 def _heights(node: Node, body: bytes) -> Response:
-    return Response(encode_heights(tell_heights(node, decode_ask_heights(body))), media_type=MEDIA_TYPE)
+    return Response(encode_heights(tell_heights(node, decode_ask_heights(body))), media_type=REPLICATION_MEDIA_TYPE)
 
 
 @router.post(
-    ENTRIES_PATH, **_cbor("Entries with payloads, and the pools that prove them", MEDIA_TYPE, "parcel.bad-replication")
+    ENTRIES_PATH,
+    **_cbor("Entries with payloads, and the pools that prove them", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
 )
 async def send_entries(request: Request) -> Response:
     """Send entries that another node lacks, as far as anybody may have them; bounded, and it says where to go on."""
@@ -168,7 +172,7 @@ async def send_entries(request: Request) -> Response:
 
 def _entries(node: Node, body: bytes, fqdn: str) -> Response:
     node.readers.note(fqdn)
-    return Response(encode_entries(tell_entries(node, decode_wants(body))), media_type=MEDIA_TYPE)
+    return Response(encode_entries(tell_entries(node, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE)
 
 
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -207,7 +211,8 @@ def _part(node: Node, identity: IdentityId, text: str, first: int) -> tuple[byte
 
 
 @router.post(
-    OWN_HEIGHTS_PATH, **_cbor("The logs of who asks, and their heights here", MEDIA_TYPE, "parcel.bad-replication")
+    OWN_HEIGHTS_PATH,
+    **_cbor("The logs of who asks, and their heights here", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
 )
 async def tell_owner_of_heights(request: Request) -> Response:
     """List what is held here of the logs of an author, to who proves to be that author or to serve them."""
@@ -218,10 +223,13 @@ async def tell_owner_of_heights(request: Request) -> Response:
 
 def _own_heights(node: Node, owner: Owner, body: bytes) -> Response:
     told = tell_own_heights(node, owner, decode_ask_heights(body))
-    return Response(encode_heights(told), media_type=MEDIA_TYPE)
+    return Response(encode_heights(told), media_type=REPLICATION_MEDIA_TYPE)
 
 
-@router.post(OWN_ENTRIES_PATH, **_cbor("Entries with all payloads that are held", MEDIA_TYPE, "parcel.bad-replication"))
+@router.post(
+    OWN_ENTRIES_PATH,
+    **_cbor("Entries with all payloads that are held", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
 async def give_entries_back(request: Request) -> Response:
     """Send entries of an author, private ones too, to who proves to be that author or to serve them."""
     body = await request.body()
@@ -230,7 +238,9 @@ async def give_entries_back(request: Request) -> Response:
 
 
 def _own_entries(node: Node, owner: Owner, body: bytes) -> Response:
-    return Response(encode_entries(tell_own_entries(node, owner, decode_wants(body))), media_type=MEDIA_TYPE)
+    return Response(
+        encode_entries(tell_own_entries(node, owner, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE
+    )
 
 
 # Fork proofs

@@ -12,10 +12,9 @@ from inkgrove.api.http.limits import read_in_thread
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.changes import catch_up
 from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocument
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.instance import Delete
-from inkgrove.messages.proof import MEDIA_TYPE, encode_proof, render_proof
+from inkgrove.messages import PROOF_MEDIA_TYPE, Delete, encode_proof, render_proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import access_document, plain, row_document
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
@@ -119,7 +118,7 @@ def _event(event: Event) -> dict[str, Any]:
         200: {
             "description": "A file for `inkgrove proof verify`",
             "content": {
-                MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+                PROOF_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
                 "application/json": {"schema": {"type": "object"}},
             },
         },
@@ -142,4 +141,4 @@ def _proof(node: Node, caller: Caller, name: Hash, is_json: bool) -> Response:
         "Vary": "Accept, Authorization, Cookie",
     }
     data = render_proof(proof) if is_json else encode_proof(proof)
-    return Response(data, 200, headers, "application/json" if is_json else MEDIA_TYPE)
+    return Response(data, 200, headers, "application/json" if is_json else PROOF_MEDIA_TYPE)

@@ -12,14 +12,13 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import StrictModel
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.relating import found_nowhere
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
-from inkgrove.messages.reading import UNSET, Unset
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import UNSET, Timestamp, Unset
 from inkgrove.node import errors, relations
 from inkgrove.node.accesses import record
 from inkgrove.node.caller import RELATIONS_READ, Caller

@@ -11,14 +11,11 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.relations import find_other
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.receiving import Receipt
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
-from inkgrove.messages.instance import Create, Delete, InstanceMessage
-from inkgrove.messages.reading import Unset
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Create, Delete, InstanceMessage, Timestamp, Unset
 from inkgrove.node import errors
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.names import name_of_identity

@@ -13,9 +13,9 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
 from inkgrove.api.routes.instance_reads import InstancePath
 from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
-from inkgrove.messages.delivery import MEDIA_TYPE
+from inkgrove.messages import DELIVERY_MEDIA_TYPE
 from inkgrove.node.caller import Caller
 from inkgrove.node.keeping import keep, let_go
 from inkgrove.node.node import Node
@@ -167,7 +167,7 @@ async def fetch_copy(
     PATH + "/{instance}",
     response_class=Response,
     responses={
-        200: {"description": "A delivery with one parcel", "content": {MEDIA_TYPE: BINARY}},
+        200: {"description": "A delivery with one parcel", "content": {DELIVERY_MEDIA_TYPE: BINARY}},
         **responses(*SIGNED, "view.unknown-instance", "request.too-much-at-once"),
     },
 )
@@ -178,4 +178,4 @@ async def give_copy(request: Request, node: NodeDependency, instance: InstancePa
 
 
 def _copy(node: Node, sender: KnownIdentity, instance: Hash) -> Response:
-    return Response(offer(node, sender, instance), media_type=MEDIA_TYPE)
+    return Response(offer(node, sender, instance), media_type=DELIVERY_MEDIA_TYPE)

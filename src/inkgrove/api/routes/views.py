@@ -23,8 +23,7 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages import Outcome, SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
 from inkgrove.node.errors import UnknownView

@@ -16,11 +16,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark import Accumulator
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import KEY_BYTES, Hash, PublicKey, SignedEntry, decode_entry
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import KEY_BYTES, PublicKey
-from inkgrove.core.verify import SignedEntry
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED

@@ -24,12 +24,7 @@ from inkgrove.core.errors import StoreUnavailable
 from inkgrove.pipeline.archive.existing import held_of
 from inkgrove.pipeline.archive.files import Archive, open_archive, read_slice
 from inkgrove.pipeline.archive.load import CHUNK, FAILED, REJECTED, Row, load_task
-from inkgrove.pipeline.archive.verify import (
-    check_batch,
-    judge_logs,
-    keep_without_path,
-    with_links,
-)
+from inkgrove.pipeline.archive.verify import check_batch, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES
 from inkgrove.pipeline.runtime.failures import raised_by_a_task
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched

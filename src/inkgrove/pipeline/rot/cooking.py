@@ -19,13 +19,12 @@ from pyspark.sql import functions as f
 from sqlalchemy import Connection, select
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import Access, Create, Update, decode_message
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.schema.log_fold import LogFacts, LogMessage, fold_log
+from inkgrove.schema import LogContext, LogMessage, fold_log
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.database import in_lists
 from inkgrove.store.log_store import LogStore
@@ -81,7 +80,7 @@ def _fields(
     log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes
 ) -> list[tuple[str, float | None, str | None]] | None:
     """The values of an instance that are not null, as a number or as a text; None if it has no row in its view."""
-    folded = fold_log(log_id, messages, snapshot.definition, lambda _: False, LogFacts(None, None))
+    folded = fold_log(log_id, messages, snapshot.definition, lambda _: False, LogContext(None, None))
     fold = next((fold for fold in folded.instances if fold.instance == instance), None)
     definition = None if fold is None else snapshot.definition(fold.schema_id)
     if fold is None or definition is None:

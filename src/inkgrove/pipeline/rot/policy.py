@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from inkgrove.core import IdentityId, parse_public_key
 from inkgrove.core.errors import InkgroveError, RotError
-from inkgrove.core.keys import IdentityId, parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.store.rot_selection import SOFT_GUARDS
 

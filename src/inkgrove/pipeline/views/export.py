@@ -11,11 +11,11 @@ from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import InputError
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.pipeline.runtime.batches import cut
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import spark_schema
-from inkgrove.schema.types import element_of, is_array
+from inkgrove.schema import element_of, is_array
 from inkgrove.store.query import ViewRow, count_rows, read_all
 from inkgrove.store.view_store import View, open_views
 

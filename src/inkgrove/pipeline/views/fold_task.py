@@ -16,19 +16,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark import Accumulator
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import MEANINGS, Outcome
+from inkgrove.messages import MEANINGS, Access, Message, Outcome, SchemaId, decode_message
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import FOLDED
 from inkgrove.pipeline.views.plan import in_runs
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import Row
-from inkgrove.schema.log_fold import LogFacts, LogFold, LogMessage, fold_log
-from inkgrove.schema.schema import fold_schema
+from inkgrove.schema import FoldedRow, LogContext, LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
 from inkgrove.store.cells import cell_encoder
 from inkgrove.store.ingests import Offset
 from inkgrove.store.log_store import LogStore
@@ -280,7 +274,7 @@ class _Worker:
             self.buffers["ends"].append((log, state.standing.last_counted))
         self._flush(_CHUNK)
 
-    def _facts(self, log: int) -> LogFacts:
+    def _facts(self, log: int) -> LogContext:
         first: Message | InkgroveError | None = None
         for item in self.store.messages_between(log, 1, 1):
             if item.invalid_code is None and item.payload is not None:
@@ -288,7 +282,7 @@ class _Worker:
                     first = decode_message(item.payload)
                 except InkgroveError as error:
                     first = error
-        return LogFacts(first, self.store.schema_of_log(log))
+        return LogContext(first, self.store.schema_of_log(log))
 
     def _is_elsewhere(self, instance: Hash) -> bool:
         """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
@@ -310,7 +304,7 @@ class _Worker:
         if len(fold.rulings) > shown:
             self._stage_rest(fold, {item.hash: item.seq_num for item in messages}, log, author, log_id)
 
-    def _stage_row(self, writer: _ViewWriter, row: Row, log: int, author: bytes, log_id: int) -> None:
+    def _stage_row(self, writer: _ViewWriter, row: FoldedRow, log: int, author: bytes, log_id: int) -> None:
         values, seq_num = row.values, row.seq_num
         instance = bytes(row.instance)
         if writer.cascades:
@@ -336,7 +330,7 @@ class _Worker:
             )
         )
 
-    def _stage_edges(self, writer: _ViewWriter, row: Row, log: int) -> None:
+    def _stage_edges(self, writer: _ViewWriter, row: FoldedRow, log: int) -> None:
         instance = bytes(row.instance)
         for column, target_view, is_list in writer.cascades:
             value = row.values[column]

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import PipelineError
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import FOLDED, spark_schema
 from inkgrove.pipeline.views.cascade import Relations, gone_stages
 from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
 from inkgrove.pipeline.views.plan import render_offset
-from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema import ViewDefinition
 from inkgrove.store.builds import (
     KEEP_SECONDS,
     ViewState,

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from inkgrove.core.keys import parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import parse_public_key
+from inkgrove.messages import SchemaId
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.ingests import Ingest, Offset, What

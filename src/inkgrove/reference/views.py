@@ -3,31 +3,78 @@
 docs/protocol.md section 6. Each module beside this one keeps a part of the rules; here they are put together.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.schema import SchemaMigration
-from inkgrove.reference.cascade import cascade
-from inkgrove.reference.instances import Instance, judge_log
-from inkgrove.reference.live_path import live_schema
+from inkgrove.core import Hash, HeldEntry
+from inkgrove.messages import SchemaId, SchemaMigration
+from inkgrove.messages.cbor import Value
+from inkgrove.reference.instances import ReferenceInstance, judge_log
+from inkgrove.reference.live_path import LiveSchema, live_schema
 from inkgrove.reference.logs import (
     HeldMessage,
     Log,
     LogKey,
+    find_log_schema,
     gather_logs,
     schema_named_by,
-    schema_of_log,
     schema_of_message,
     verified_by_hash,
+    without_revoked,
 )
-from inkgrove.reference.revocations import without_revoked
-from inkgrove.reference.schemas import know_schema
-from inkgrove.reference.verdict import Verdict
-from inkgrove.reference.view import ReferenceOutcome, ReferenceRow, ReferenceView
+from inkgrove.reference.results import ReferenceOutcome, ReferenceRow, ReferenceView, Verdict
+from inkgrove.reference.schemas import ReferenceField, know_schema
+
+# Cascade: rows that go because what they point to was deleted (docs/protocol.md section 6 rule 4).
 
 
-def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = None) -> list[ReferenceView]:
+Target = tuple[SchemaId, Hash]
+
+
+def apply_cascade(
+    instances: list[ReferenceInstance], schemas: Mapping[SchemaId, LiveSchema]
+) -> list[tuple[SchemaId, ReferenceRow]]:
+    """The rows that stay when every deletion has taken what depends on it, with their schemas."""
+    deleted = {(instance.schema, instance.row.instance) for instance in instances if instance.is_deleted}
+    while True:
+        falling = {
+            (instance.schema, instance.row.instance)
+            for instance in instances
+            if any(_falls(instance.row, field, deleted) for field in _cascading(schemas[instance.schema]))
+        }
+        if falling <= deleted:
+            break
+        deleted |= falling
+    return [
+        (instance.schema, _without_elements(instance.row, _cascading(schemas[instance.schema]), deleted))
+        for instance in instances
+        if (instance.schema, instance.row.instance) not in deleted
+    ]
+
+
+def _cascading(schema: LiveSchema) -> list[ReferenceField]:
+    return [field for field in schema.path[-1].fields if field.cascade and field.schema is not None]
+
+
+def _falls(row: ReferenceRow, field: ReferenceField, deleted: set[Target]) -> bool:
+    return field.type == "relation" and _is_deleted(row.fields[field.name], field, deleted)
+
+
+def _without_elements(row: ReferenceRow, cascading: list[ReferenceField], deleted: set[Target]) -> ReferenceRow:
+    """The row with the deleted elements taken out of its cascading `relation[]` fields."""
+    fields = dict(row.fields)
+    for field in cascading:
+        elements = fields[field.name]
+        if isinstance(elements, list):
+            fields[field.name] = [element for element in elements if not _is_deleted(element, field, deleted)]
+    return replace(row, fields=fields)
+
+
+def _is_deleted(value: Value, field: ReferenceField, deleted: set[Target]) -> bool:
+    return isinstance(value, Hash) and field.schema is not None and (field.schema, value) in deleted
+
+
+def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = None) -> list[ReferenceView]:
     """The view of each registered schema in the order of their ids, then that of what belongs to no schema.
 
     None registers every schema that a held schema log defines, or that a well-formed instance message or a relation
@@ -38,7 +85,7 @@ def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = No
     names = _all_schemas(logs) if registered is None else set(registered)
     schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}
 
-    instances: list[Instance] = []
+    instances: list[ReferenceInstance] = []
     outcomes: list[tuple[SchemaId | None, ReferenceOutcome]] = []
     absent: list[SchemaId | None] = []
     for log in logs.values():
@@ -48,8 +95,8 @@ def fold(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = No
             if message.hash in judged.verdicts:
                 outcome = _outcome(message, judged.verdicts[message.hash])
                 outcomes.append((schema_of_message(message, log), outcome))
-        absent.extend([schema_of_log(log)] * _count_absent(log))
-    rows = cascade(instances, schemas)
+        absent.extend([find_log_schema(log)] * _count_absent(log))
+    rows = apply_cascade(instances, schemas)
 
     views = [
         ReferenceView(

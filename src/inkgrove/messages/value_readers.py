@@ -46,14 +46,14 @@ def check_keys(message: Map, required: frozenset[str], allowed: frozenset[str]) 
     raise MessageError("message.missing-key", f"the key {missing!r} is missing", key=missing)
 
 
-def bad(key: str, expected: str) -> BadValue:
+def make_bad_value(key: str, expected: str) -> BadValue:
     """The error for a key that should hold something else."""
     return BadValue(f"{key!r} must be {expected}", key=key)
 
 
 def read_text(value: object, key: str) -> str:
     if type(value) is not str:
-        raise bad(key, "a text")
+        raise make_bad_value(key, "a text")
     return value
 
 
@@ -71,26 +71,26 @@ def read_name(value: object, key: str) -> str:
 def read_host(value: object, key: str) -> str:
     host = read_text(value, key)
     if not _HOST.fullmatch(host):
-        raise bad(key, "a lower-case domain name such as jane.haiku.ink")
+        raise make_bad_value(key, "a lower-case domain name such as jane.haiku.ink")
     return host
 
 
 def read_endpoint(value: object, key: str) -> str:
     endpoint = read_text(value, key)
     if not _ENDPOINT.fullmatch(endpoint):
-        raise bad(key, "a URL such as https://haiku.ink")
+        raise make_bad_value(key, "a URL such as https://haiku.ink")
     return endpoint
 
 
 def read_boolean(value: object, key: str) -> bool:
     if type(value) is not bool:
-        raise bad(key, "true or false")
+        raise make_bad_value(key, "true or false")
     return value
 
 
 def read_integer(value: object, key: str, least: int) -> int:
     if type(value) is not int or not least <= value <= MAX_STORED_INTEGER:
-        raise bad(key, f"an integer from {least} to 2^63 - 1")
+        raise make_bad_value(key, f"an integer from {least} to 2^63 - 1")
     return value
 
 
@@ -100,12 +100,12 @@ def read_bytes_or_hex(value: object, key: str, least: int, most: int) -> bytes:
         try:
             value = unhexlify(value)
         except ValueError:
-            raise bad(key, "a byte string or its hex") from None
+            raise make_bad_value(key, "a byte string or its hex") from None
     if type(value) is not bytes:
         # YAML reads an unquoted all-digit key as a number.
-        raise bad(key, "a byte string or its hex (quoted, in YAML)")
+        raise make_bad_value(key, "a byte string or its hex (quoted, in YAML)")
     if not least <= len(value) <= most:
-        raise bad(key, f"{least} bytes long" if least == most else f"{least} to {most} bytes long")
+        raise make_bad_value(key, f"{least} bytes long" if least == most else f"{least} to {most} bytes long")
     return value
 
 
@@ -114,7 +114,7 @@ def read_timestamp(value: object, key: str) -> Timestamp:
     if type(value) is Timestamp:
         return value
     if type(value) is not str:
-        raise bad(key, "a timestamp")
+        raise make_bad_value(key, "a timestamp")
     try:
         return parse_timestamp(value)
     except BadTimestamp as err:
@@ -123,7 +123,7 @@ def read_timestamp(value: object, key: str) -> Timestamp:
 
 def read_list(value: object, key: str, most: int) -> list[Any]:
     if type(value) is not list:
-        raise bad(key, "a list")
+        raise make_bad_value(key, "a list")
     if len(value) > most:
         raise MessageError(
             "message.over-limit", f"{key!r} has {len(value)} elements; at most {most} are allowed", key=key
@@ -133,20 +133,20 @@ def read_list(value: object, key: str, most: int) -> list[Any]:
 
 def read_map(value: object, key: str) -> Map:
     if type(value) is not dict:
-        raise bad(key, "a map")
+        raise make_bad_value(key, "a map")
     return value
 
 
-def read_fields(value: object) -> Mapping[str, Value]:
+def read_field_list(value: object) -> Mapping[str, Value]:
     """`fields`: a list of one-key maps as it is written, or a plain map as it is read too."""
     if type(value) is dict:
         return value
     if type(value) is not list:
-        raise bad("fields", "a list of one-key maps, or a map")
+        raise make_bad_value("fields", "a list of one-key maps, or a map")
     fields: dict[str, Value] = {}
     for item in value:
         if type(item) is not dict or len(item) != 1:
-            raise bad("fields", "a list of maps with one key each")
+            raise make_bad_value("fields", "a list of maps with one key each")
         for name, content in item.items():
             if name in fields:
                 raise MessageError("message.duplicate-field", f"the field {name[:60]!r} is named twice", field=name)

@@ -1,4 +1,4 @@
-"""Checks the signatures of many entries in a process of its own: `python -m inkgrove.core.signature_process`.
+"""Checks the signatures of many entries in a process of its own: `python -m inkgrove.signature_process`.
 
 libsodium runs without the interpreter's lock, but gives it up and takes it back for every signature; beside threads
 that read and write these handovers cost more than they win. The process gets the entries of a batch as bytes and
@@ -12,8 +12,8 @@ from struct import pack, unpack
 from threading import Lock
 from typing import IO, Final
 
+from inkgrove.core import KEY_BYTES, SIGNATURE_BYTES, PublicKey, verify_signature
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, verify_signature
 
 FEW: Final = 100
 """Batches of fewer entries are checked on the spot."""
@@ -101,7 +101,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
     return bytes(parts)
 
 
-def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
+def serve_signature_checks(asked: IO[bytes], answers: IO[bytes]) -> None:
     """Answer until nobody asks any more."""
     while True:
         try:
@@ -119,4 +119,4 @@ def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve_signature_checks(sys.stdin.buffer, sys.stdout.buffer)
