@@ -13,27 +13,20 @@ from threading import Thread
 from typing import Any
 
 from bench.stores import Writer
-from inkgrove.core import Hash, IdentityId, SecretKey
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, SecretKey
 from inkgrove.federation.fetch import Request
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.well_known import render_well_known
-from inkgrove.messages import (
-    Access,
-    Create,
-    FieldChange,
-    IdentityDocument,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Timestamp,
-    Update,
-    encode_message,
-)
 from inkgrove.messages.cbor import Value
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identities import append_document, create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
@@ -41,8 +34,8 @@ from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.identities import add_session
-from inkgrove.store.view_store import STREAM, write_progress
+from inkgrove.store.node import add_session
+from inkgrove.store.views import STREAM, write_progress
 
 HOST, PASSWORD = "jane.haiku.ink", "correct horse battery"
 STRANGER = "mallory.evil.ink"

@@ -25,29 +25,26 @@ from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
 from inkgrove.api.http.serving import tune_garbage_collection
 from inkgrove.api.http.telemetry import configure_logs
-from inkgrove.core import Hash, SecretKey, has_lipmaa_link, hash_entry, lipmaa, sign_entry
+from inkgrove.core.entry import hash_entry, sign_entry
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import SecretKey
+from inkgrove.core.links import has_lipmaa_link, lipmaa
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicator import Replicator, Synced
-from inkgrove.messages import (
-    Access,
-    Create,
-    FieldChange,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Timestamp,
-    encode_message,
-)
 from inkgrove.messages.cbor import Value
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import add_session
-from inkgrove.store.peer_list import add_peer
-from inkgrove.store.relations import put_state
+from inkgrove.store.federation import add_peer
+from inkgrove.store.node import add_session, put_relation_state
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_REPLICATED", "100000"))
 LOG = 1_000
@@ -212,7 +209,7 @@ def set_up_delivery(folder: Path, ports: Mapping[str, int]) -> None:
         for number in range(RECIPIENTS // NODES):
             other = create_identity(node, f"r{number}.{letter}.ink", None)
             for some in (node, sender):
-                some.database.write(lambda c, of=other.id: put_state(c, of, jane.id, "accepted", 0))  # type: ignore[misc]
+                some.database.write(lambda c, of=other.id: put_relation_state(c, of, jane.id, "accepted", 0))  # type: ignore[misc]
         node.close()
     sender.close()
 

@@ -25,17 +25,20 @@ from bench.harness import Row
 from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
 from examples.demo.ports import free_port
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.federation.offering import catch_up
-from inkgrove.messages import Access, Create, SchemaVersion, Timestamp, encode_message
 from inkgrove.messages.cbor import Value
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.node import Node
 from inkgrove.node.query import Question, ask, show_instance
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.view_store import STREAM, write_progress
+from inkgrove.store.logs import LogStore
+from inkgrove.store.views import STREAM, write_progress
 
 ROUNDS, WARM = 2_200, 200
 TURN = 50

@@ -20,7 +20,7 @@ from inkgrove.client import errors as _client_errors  # noqa: F401
 from inkgrove.core import errors
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation import errors as _federation_errors  # noqa: F401
-from inkgrove.messages import Outcome, OutcomeCode
+from inkgrove.messages.outcomes import Outcome, OutcomeCode
 from inkgrove.node import errors as _node_errors  # noqa: F401
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings

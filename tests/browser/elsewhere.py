@@ -6,19 +6,30 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, certificate_pool, identity_of, parse_hash
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import PeerTimeout
 from inkgrove.federation.inbox import receive
-from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, encode_message
+from inkgrove.messages.delivery import Delivery, Parcel
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.node import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.copies import find_copy, note_copies
-from inkgrove.store.deliveries import due_to, settle
-from inkgrove.store.identities import put_key
-from inkgrove.store.peers import KnownIdentity, put_known
-from inkgrove.store.rot_runs import apply_some, begin_run, commit_plan, count_steps, finish_run
-from inkgrove.store.staging import drop_stages, merging, open_stage, stage_place
+from inkgrove.store.federation import RemoteIdentity, list_due_deliveries, put_remote_identity, record_delivery
+from inkgrove.store.node import put_key
+from inkgrove.store.rot import (
+    apply_moves,
+    begin_rot_run,
+    commit_plan,
+    count_steps,
+    find_copy,
+    finish_rot_run,
+    note_copies,
+)
+from inkgrove.store.views import drop_stages, find_stage_url, open_merge_transaction, open_stage
 from tests.support.logs import LogBuilder, key
 
 DAY = 86_400_000_000
@@ -39,9 +50,9 @@ def get_to_know(node: Node) -> None:
             identity = identity_of(secret.public)
             put_key(connection, secret.public, identity)
             where = f"https://{name}"
-            put_known(
+            put_remote_identity(
                 connection,
-                KnownIdentity(identity, name, where, secret.public, 1, key(39).public, fetched=now, expires=now + DAY),
+                RemoteIdentity(identity, name, where, secret.public, 1, key(39).public, fetched=now, expires=now + DAY),
             )
 
     node.database.write(work)
@@ -92,13 +103,13 @@ class Copies:
     def _run(self, tick: int, now: int) -> None:
         """A run as Spark's would be: begun, staged, committed, worked off, finished."""
         database = self.node.database
-        run = database.write(lambda c: begin_run(c, POLICY.seed, now, POLICY.render()))
+        run = database.write(lambda c: begin_rot_run(c, POLICY.seed, now, POLICY.render()))
         fresh = sorted((self.freshness(instance, tick), instance) for instance in self.shown)
         newest = {log.hash(len(log.entries)) for log in self.logs.values()}
         victims = [pair for pair in fresh if pair[1] not in newest][: max(0, len(fresh) - KEPT)]
         self.shown = [instance for instance in self.shown if instance not in {name for _, name in victims}]
         moves = list(self._moves(victims, tick))
-        stage = open_stage(stage_place(database.url), "0", {})
+        stage = open_stage(find_stage_url(database.url), "0", {})
         stage.write("rot_fresh", [(instance, place, 0.0, None, 0) for place, instance in fresh])
         stage.write("rot_moves", [(*move[:5], int(move[3] == "cooked")) for move in moves])
         stage.finish()
@@ -116,13 +127,13 @@ class Copies:
             "freshness": bins,
         }
         try:
-            with merging(database, [stage.name]) as (connection, names):
+            with open_merge_transaction(database, [stage.name]) as (connection, names):
                 commit_plan(connection, names, tick, {**report, "before": count_steps(connection)})
         finally:
             drop_stages(database, [stage.name])
-        while database.write(lambda c: apply_some(c, run, POLICY.guards)).moves:
+        while database.write(lambda c: apply_moves(c, run, POLICY.guards)).moves:
             continue
-        database.write(lambda c: finish_run(c, tick, now, {"after": count_steps(c)}))
+        database.write(lambda c: finish_rot_run(c, tick, now, {"after": count_steps(c)}))
 
     def _moves(self, victims: list[tuple[float, Hash]], tick: int) -> Iterator[tuple[Hash, int, int, str, str, int]]:
         """The least fresh are cooked; what was cooked two days before becomes a stub."""
@@ -165,9 +176,12 @@ def settle_deliveries(node: Node, delivered: str, given_up: str) -> None:
     now = node.clock()
 
     def work(connection: Connection) -> None:
-        dues = {due.instance: due for due in due_to(connection, [identity_of(secret.public) for secret in NAMES])}
+        dues = {
+            due.instance: due
+            for due in list_due_deliveries(connection, [identity_of(secret.public) for secret in NAMES])
+        }
         arrived = dues[parse_hash(delivered)]
-        settle(connection, arrived, "delivered", delivered=arrived.wanted, now=now - DAY)
-        settle(connection, dues[parse_hash(given_up)], "given-up", code=PeerTimeout.code, now=now - 2 * DAY)
+        record_delivery(connection, arrived, "delivered", delivered=arrived.wanted, now=now - DAY)
+        record_delivery(connection, dues[parse_hash(given_up)], "given-up", code=PeerTimeout.code, now=now - 2 * DAY)
 
     node.database.write(work)

@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.name_rules import bind_administrators
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.relations import put_state
+from inkgrove.store.node import put_relation_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.support.federated import Federation, federation, until
 from tests.support.nodes import PASSWORD
@@ -42,7 +42,7 @@ class Post:
             database = self.nodes.nodes[letter].node.database
             for follower, followee in ((JANE, JOHN), (JOHN, JANE)):
                 pair = self.ids[follower], self.ids[followee]
-                database.write(lambda c, pair=pair: put_state(c, *pair, "accepted", 0))
+                database.write(lambda c, pair=pair: put_relation_state(c, *pair, "accepted", 0))
         first, second = self.nodes.nodes["a"], self.nodes.nodes["b"]
         first.node.settings = replace(first.node.settings, administrators=(JANE,))
         bind_administrators(first.node)
@@ -193,7 +193,7 @@ def test_mail_is_from_who_signed_it_whatever_it_says(post: Post) -> None:
     mary, john = post.nodes.nodes["a"].sign_in("mary.a.ink"), post.sign_in(JOHN)
     fields = {"sender": JANE, "recipients": [JOHN], "subject": "Send leaves", "body": "To me, at once."}
     pair = post.ids["mary.a.ink"], post.ids[JOHN]
-    post.nodes.nodes["b"].node.database.write(lambda c: put_state(c, *pair, "accepted", 0))
+    post.nodes.nodes["b"].node.database.write(lambda c: put_relation_state(c, *pair, "accepted", 0))
     body = {"schema": post.schema, "fields": fields, "access": {"mode": "listed"}, "recipients": [JOHN]}
     instance = mary.post("/instances", json=body).json()["instance"]
     until(lambda: post.nodes.payloads("b", instance) == 1)

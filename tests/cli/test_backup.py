@@ -17,11 +17,8 @@ from inkgrove.node.identities import change_identity, create_identity, show_iden
 from inkgrove.node.node import Node
 from inkgrove.node.restore import RestoredHome, restore_backup
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import add_session
-from inkgrove.store.ingests import newest_offset
-from inkgrove.store.opening import NEWEST, open_store
-from inkgrove.store.relations import put_state
-from inkgrove.store.snapshot import count_rows
+from inkgrove.store.logs import NEWEST, count_table_rows, newest_offset, open_store
+from inkgrove.store.node import add_session, put_relation_state
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.command import inkgrove
 from tests.support.errors import raises
@@ -66,7 +63,7 @@ def home(place: Path | str, tmp_path: Path) -> Home:  # noqa: F811
     with Upload(node, Caller(jane.id)) as upload:
         upload.write(PICTURE)
         upload.finish("image/png")
-    node.database.write(lambda c: put_state(c, jane.id, jane.id, "blocked", 0))
+    node.database.write(lambda c: put_relation_state(c, jane.id, jane.id, "blocked", 0))
     node.database.write(lambda c: add_session(c, b"token", jane.id, node.clock() + 10**12))
     node.receivers.note("john.b.ink")
     node.close()
@@ -76,7 +73,7 @@ def home(place: Path | str, tmp_path: Path) -> Home:  # noqa: F811
 
 def rows_of(home: Home) -> dict[str, int]:
     with open_store(home.place) as store:
-        return store.database.read(count_rows)
+        return store.database.read(count_table_rows)
 
 
 def test_restored_home_holds_what_was_backed_up_and_signs_nothing(home: Home, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.checks import nearest, parse_size
-from inkgrove.messages import SchemaId, SchemaMeta, encode_message
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.opening import open_store
+from inkgrove.store.logs import open_store
 from tests.support.command import inkgrove
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder

@@ -6,19 +6,11 @@ from pathlib import Path
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages import (
-    Create,
-    Delete,
-    FieldChange,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    encode_message,
-)
-from inkgrove.store.opening import open_store
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.logs import open_store
 from tests.support.logs import LogBuilder, key
 
 NOTES, PEOPLE, ELSEWHERE = (SchemaId(key(number).public, 10) for number in (50, 51, 52))

@@ -6,13 +6,17 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.identities import create_identity, register_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sending_here import Sent, deliver_here
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.peers import KnownIdentity, put_known
+from inkgrove.store.federation import RemoteIdentity, put_remote_identity
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 
@@ -54,8 +58,8 @@ def test_sender_is_who_is_meant_by_a_name(tmp_path: Path) -> None:
     register_identity(node, "joan.own.example", None, leads_here=True)
     now[0] += 86_400_000_000
     other, public = IdentityId(b"\7" * 32), key(7).public
-    known = KnownIdentity(other, "joan.own.example", "https://joan.own.example", public, 1, public, 0, 1)
-    node.database.write(lambda connection: put_known(connection, known))
+    known = RemoteIdentity(other, "joan.own.example", "https://joan.own.example", public, 1, public, 0, 1)
+    node.database.write(lambda connection: put_remote_identity(connection, known))
     node.close()
 
     def accept(name: str, *arguments: str) -> Any:

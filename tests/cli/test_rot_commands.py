@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import insert
 
 from inkgrove.cli.main import main
-from inkgrove.core import parse_hash
-from inkgrove.messages import Create, SchemaVersion, encode_message
-from inkgrove.store.copies import find_copy, note_copies
-from inkgrove.store.opening import open_store
-from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, put_report
-from inkgrove.store.rot_tables import rot_victims
+from inkgrove.core.hashing import parse_hash
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
+from inkgrove.store.db import rot_victims
+from inkgrove.store.logs import open_store
+from inkgrove.store.rot import apply_moves, begin_rot_run, find_copy, finish_rot_run, note_copies, put_report
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 1, 2)
@@ -30,14 +31,14 @@ def names(tmp_path: Path) -> list[str]:
 
         def work(connection: Any) -> None:
             note_copies(connection, 1, 1000)
-            run = begin_run(connection, 0, 1000, "{}")
+            run = begin_rot_run(connection, 0, 1000, "{}")
             put_report(connection, 1, {"freshness": [0, 2], "moves": [{"copies": 1, "bytes": 7}]})
             copy = find_copy(connection, log.hash(1))
             assert copy is not None
             place = {"instance": log.hash(1), "log": copy.log, "create_seq": copy.create_seq}
             connection.execute(insert(rot_victims), {**place, "step": "cooked", "why": "node rows: it was the oldest"})
-            apply_some(connection, run, ())
-            finish_run(connection, 1, 2000, {})
+            apply_moves(connection, run, ())
+            finish_rot_run(connection, 1, 2000, {})
 
         store.database.write(work)
     return [log.hash(1).hex(), log.hash(2).hex()]

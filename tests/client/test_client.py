@@ -32,8 +32,8 @@ from inkgrove.client.errors import (
 from inkgrove.client.events import ChangeReader, LineSplitter
 from inkgrove.client.operations import Operation, Operations
 from inkgrove.client.values import to_json, to_message
-from inkgrove.core import SecretKey
-from inkgrove.messages import parse_timestamp
+from inkgrove.core.keys import SecretKey
+from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.node.settings import NodeSettings
 from tests.client.conftest import Person
 from tests.support.nodes import PASSWORD, RunningNode
@@ -190,8 +190,8 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
     one = jane.create(schema, {**fields, "answers": None})
     other = jane.create(schema, {**fields, "answers": one}, key=key)
     assert jane.download(blob) == b"a sloth"
-    from inkgrove.core import parse_hash
-    from inkgrove.messages import decode_message
+    from inkgrove.core.hashing import parse_hash
+    from inkgrove.messages.message import decode_message
     from inkgrove.node.held import find_held
 
     found = []

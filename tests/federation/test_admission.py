@@ -4,17 +4,22 @@ from functools import partial
 
 import pytest
 
-from inkgrove.core import Hash, IdentityId, identity_of
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.federation.admission import STRANGER_ENTRIES
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.inbox import receive, take_in
 from inkgrove.federation.quotas import SenderQuotas
-from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, cbor, encode_delivery, encode_message
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import put_state
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.node import put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -55,7 +60,7 @@ def test_parcel_is_verified_for_those_who_are_here(node: Node, john: IdentityId)
 
 
 def test_parcel_of_somebody_who_is_blocked_is_refused_unverified(node: Node, john: IdentityId) -> None:
-    node.database.write(lambda c: put_state(c, JANE, john, "blocked", 0))
+    node.database.write(lambda c: put_relation_state(c, JANE, john, "blocked", 0))
     assert codes(node, forged(john)) == [(john, "federation.blocked")]
 
 
@@ -65,7 +70,7 @@ def test_of_a_stranger_only_so_many_entries_are_verified_at_once(node: Node, joh
     told = [code for _, code in codes(node, few, few, few)]
     assert told == ["entry.bad-signature", "entry.bad-signature", "federation.stranger-sends-too-much"]
     # Who is known to one of the recipients may send more.
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     assert codes(node, many) == [(john, "entry.bad-signature")]
 
 
@@ -75,7 +80,7 @@ def test_entries_of_several_authors_are_refused_unverified(node: Node, john: Ide
 
 
 def test_what_a_delivery_costs_is_charged_before_it_is_verified(node: Node, john: IdentityId, clock: Clock) -> None:
-    sender = KnownIdentity(
+    sender = RemoteIdentity(
         JANE, "jane.haiku.ink", "https://jane.haiku.ink", key(1).public, 1, key(8).public, clock(), clock() + 10**9
     )
     body = encode_delivery(Delivery(JANE, [forged(john, count=100)]))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from inkgrove.core import SecretKey, identity_of
+from inkgrove.core.keys import SecretKey, identity_of
 from inkgrove.federation.bulk_import import ArchiveImporter, BulkIntake, ImportedArchive
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
@@ -15,26 +15,16 @@ from inkgrove.federation.offering import HEIGHTS_PATH
 from inkgrove.federation.replicating import Taken
 from inkgrove.federation.replicator import Replicator, Synced
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
-from inkgrove.messages import (
-    Access,
-    Create,
-    Entries,
-    FurtherKey,
-    Heights,
-    IdentityDocument,
-    KeyOf,
-    LogHeight,
-    SchemaVersion,
-    decode_wants,
-    encode_entries,
-    encode_heights,
-    encode_message,
-)
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.replication import Entries, Heights, LogHeight, decode_wants, encode_entries, encode_heights
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import key_standing
-from inkgrove.store.peer_list import add_peer
+from inkgrove.store.federation import add_peer
+from inkgrove.store.node import find_key_status
 from tests.support.errors import raises
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key
@@ -90,7 +80,7 @@ def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
             places = sorted((author, place) for author, log_id, place in held(node) if log_id == 1)
             assert [place for author, place in places if author == key(52).public.hex()] == list(range(1, 21))
             assert [place for author, place in places if author == key(53).public.hex()] == [1, 2, 3, 4, 5]
-            standing = node.database.read(lambda connection: key_standing(connection, key(53).public))
+            standing = node.database.read(lambda connection: find_key_status(connection, key(53).public))
             assert standing == (identity_of(key(52).public), {1: 5})
         assert list((b.home / "replication").rglob("*.parquet")) == []
 

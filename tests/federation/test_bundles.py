@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core import parse_hash
+from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.bundles import read_bundle, write_bundle
 from inkgrove.federation.receiving import NOBODY
-from inkgrove.messages import Bundle, BundledInstance, decode_bundle, encode_bundle
+from inkgrove.messages.delivery import Bundle, BundledInstance, decode_bundle, encode_bundle
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.publishing import shares_of
+from inkgrove.store.node import shares_of
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, schema_id

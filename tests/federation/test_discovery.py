@@ -11,29 +11,36 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, insert
 
-from inkgrove.core import IdentityId, hash_yamf, sign_entry
+from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyRevoked
+from inkgrove.core.hashing import hash_yamf
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer, ForkedIdentity, NoIdentityThere, Unreachable, WrongIdentity, WrongName
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.serving import serves_authority, well_known_of
 from inkgrove.federation.well_known import MAX_BYTES, OfferedEntry, WellKnown, parse_well_known, render_well_known
-from inkgrove.messages import FurtherKey, SchemaId, cbor, encode_message
+from inkgrove.messages import cbor
+from inkgrove.messages.identity import FurtherKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identities import append_document, change_identity, create_identity
 from inkgrove.node.identity_log import check_author, newest_document
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.deliveries import queue
-from inkgrove.store.federation_tables import request_box
-from inkgrove.store.identities import keys_of
-from inkgrove.store.notices import queue_notice
-from inkgrove.store.peer_list import add_peer
-from inkgrove.store.peers import KnownIdentity, find_known, forget_strangers
-from inkgrove.store.publishing import add_shares
-from inkgrove.store.relations import put_state
-from inkgrove.store.wanted import want_schemas
+from inkgrove.store.db import request_box
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_peer,
+    find_remote_identity,
+    forget_strangers,
+    queue_deliveries,
+    queue_move,
+    want_schemas,
+)
+from inkgrove.store.node import add_shares, keys_of, put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -52,16 +59,16 @@ def john(network: VirtualNetwork) -> Elsewhere:
     return elsewhere
 
 
-def find(node: Node, network: VirtualNetwork, fqdn: str = JOHN, **options: Any) -> KnownIdentity:
+def find(node: Node, network: VirtualNetwork, fqdn: str = JOHN, **options: Any) -> RemoteIdentity:
     return run(_find(node, network, fqdn, **options))
 
 
-async def _find(node: Node, network: VirtualNetwork, fqdn: str, **options: Any) -> KnownIdentity:
+async def _find(node: Node, network: VirtualNetwork, fqdn: str, **options: Any) -> RemoteIdentity:
     return await Discovery(node, network).find(fqdn, **options)
 
 
-def find_by_id(node: Node, network: VirtualNetwork, identity: IdentityId) -> KnownIdentity:
-    async def work() -> KnownIdentity:
+def find_by_id(node: Node, network: VirtualNetwork, identity: IdentityId) -> RemoteIdentity:
+    async def work() -> RemoteIdentity:
         return await Discovery(node, network).find_by_id(identity)
 
     return run(work())
@@ -75,7 +82,7 @@ def test_identity_is_found_with_its_endpoint_and_the_key_of_its_node(
 ) -> None:
     author = john.log.secret.public
     now = clock.now
-    expected = KnownIdentity(
+    expected = RemoteIdentity(
         john.id, JOHN, "https://john.haiku.ink", author, 1, john.node_key.public, now, now + HOUR * 1_000_000
     )
     assert find(node, network) == expected
@@ -507,13 +514,13 @@ def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network:
     instance = naming.hash(1)
 
     def mention(connection: Connection) -> None:
-        put_state(connection, them["follower"].id, jane.id, "refused", 0)
-        put_state(connection, jane.id, them["followee"].id, "requested", 0)
+        put_relation_state(connection, them["follower"].id, jane.id, "refused", 0)
+        put_relation_state(connection, jane.id, them["followee"].id, "requested", 0)
         add_shares(connection, [(instance, them["share"].id)], 0)
-        queue(connection, instance, jane.id, [them["delivery"].id], wanted=1, now=0)
+        queue_deliveries(connection, instance, jane.id, [them["delivery"].id], wanted=1, now=0)
         row = {"recipient": jane.id, "via": them["box"].id, "instance": instance, "parcel": b"", "arrived": 0}
         connection.execute(insert(request_box), row)
-        queue_notice(connection, jane.id, them["notice"].id, "end", as_follower=True, now=0)
+        queue_move(connection, jane.id, them["notice"].id, "end", as_follower=True, now=0)
         want_schemas(connection, {wanted: 2}, 0, them["want"].id)
         add_peer(connection, "peer.haiku.ink", 0)
 
@@ -521,7 +528,9 @@ def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network:
     expiry = clock.now + HOUR * 1_000_000
     assert node.database.write(lambda c: forget_strangers(c, expiry)) == 0
     assert node.database.write(lambda c: forget_strangers(c, expiry + 1)) == 1
-    left = [reason for reason, item in them.items() if node.database.read(lambda c, of=item.id: find_known(c, of))]  # type: ignore[misc]
+    left = [
+        reason for reason, item in them.items() if node.database.read(lambda c, of=item.id: find_remote_identity(c, of))
+    ]  # type: ignore[misc]
     assert left == list(reasons[1:])
     held = node.store.log_state(them["nothing"].log.secret.public, 0)
     assert held is not None, "entries are never dropped"
@@ -553,7 +562,7 @@ def test_many_who_ask_at_once_cause_one_request(node: Node, network: VirtualNetw
         await asyncio.sleep(0)
         asking[0].cancel()
         found = await asyncio.gather(*asking, return_exceptions=True)
-        assert {item.id for item in found[1:] if isinstance(item, KnownIdentity)} == {john.id}
+        assert {item.id for item in found[1:] if isinstance(item, RemoteIdentity)} == {john.id}
 
     run(work())
     assert network.asked == [JOHN]
@@ -606,7 +615,7 @@ def test_two_nodes_find_each_other_over_the_network(node: Node, tmp_path: Path) 
     created = create_identity(other, JOHN, None, name="John")
     changed = change_identity(other, created.id, profile={"city": "Bern"})
 
-    async def work() -> KnownIdentity:
+    async def work() -> RemoteIdentity:
         page = json.dumps(render_well_known(well_known_of(other, JOHN))).encode()
         async with (
             serving(answering(page)) as port,

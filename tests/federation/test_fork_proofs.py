@@ -10,10 +10,13 @@ from httpx import Response
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.fork_proofs import PATH, take_fork_proof
-from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold_views
+from inkgrove.reference.views import fold_views
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.replication import held

@@ -12,30 +12,25 @@ import httpx
 from sqlalchemy import inspect, text
 
 from examples.demo.ports import free_port
-from inkgrove.core import Hash, SecretKey, identity_of, parse_hash
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import SecretKey, identity_of
 from inkgrove.federation.fetch import HttpTransport, Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.signatures import sign_request
-from inkgrove.messages import (
-    DELIVERY_FORMAT,
-    DELIVERY_MEDIA_TYPE,
-    Create,
-    IdentityDocument,
-    Parcel,
-    SchemaVersion,
-    Update,
-    cbor,
-    encode_message,
-)
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, Parcel
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import encode_message
 from inkgrove.node.caller import Caller, parse_scope
 from inkgrove.node.deliveries import read_deliveries
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold_views
-from inkgrove.store.deliveries import count_waiting
-from inkgrove.store.identities import keys_of
-from inkgrove.store.node_tables import nonces
-from inkgrove.store.peers import find_known
+from inkgrove.reference.views import fold_views
+from inkgrove.store.db import nonces
+from inkgrove.store.federation import count_waiting_deliveries, find_remote_identity
+from inkgrove.store.node import keys_of
 from tests.federation.conftest import World
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder, key
@@ -226,7 +221,7 @@ def received(world: World) -> int:
 
 
 def waiting(world: World) -> int:
-    return sum(node.node.database.read(count_waiting) for node in world.them.nodes.values())
+    return sum(node.node.database.read(count_waiting_deliveries) for node in world.them.nodes.values())
 
 
 # 5 Anybody could list what a node had.
@@ -266,12 +261,12 @@ def test_key_is_not_substituted_by_posting_an_identity(world: World) -> None:
     mail = world.mail(recipients=["john.b.ink"])
     wait_for(world.jane, mail, john_b="delivered")
     node = world.them.nodes["b"].node
-    before = node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id)))
+    before = node.database.read(lambda c: (find_remote_identity(c, world.jane.id), keys_of(c, world.jane.id)))
     log = LogBuilder(secret_of(world, "d", world.bob.key), log_id=0)
     log.append(encode_message(IdentityDocument("jane.a.ink", "https://bob.d.ink")))
     parcel = Parcel(log.hash(1), (), [(log.entry(1).encoded, log.payloads[0])])
     assert world.them.fate(world.bob, world.john, parcel) == ("refused", "parcel.bad")
-    assert node.database.read(lambda c: (find_known(c, world.jane.id), keys_of(c, world.jane.id))) == before
+    assert node.database.read(lambda c: (find_remote_identity(c, world.jane.id), keys_of(c, world.jane.id))) == before
     assert node.store.entry(log.hash(1)) is None
 
 

@@ -10,42 +10,41 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core import Hash, IdentityId, certificate_pool, decode_entry, hash_entry, identity_of
+from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
 from inkgrove.federation.inbox import receive_parcel
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.signatures import sign_request
-from inkgrove.messages import (
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import (
     DELIVERY_FORMAT,
     DELIVERY_MEDIA_TYPE,
     MAX_DELIVERY_ENTRIES,
     MAX_PARCEL_RECIPIENTS,
     MAX_PARCELS,
-    Create,
-    Delete,
     Delivery,
-    FieldChange,
-    Message,
     Parcel,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    cbor,
     decode_delivery,
     encode_delivery,
-    encode_message,
 )
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Delete
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference import fold_views
-from inkgrove.store.relations import put_state
+from inkgrove.reference.views import fold_views
+from inkgrove.store.node import put_relation_state
 from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
 from tests.support.logs import LogBuilder, key, resign
@@ -96,8 +95,8 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         john = create_identity(node, "john.b.ink", None).id
         alice = create_identity(away, "alice.c.ink", None).id
         for place, who in ((node, john), (away, alice)):
-            place.database.write(lambda c, who=who: put_state(c, who, JANE, "accepted", 0))  # type: ignore[misc]
-        node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+            place.database.write(lambda c, who=who: put_relation_state(c, who, JANE, "accepted", 0))  # type: ignore[misc]
+        node.database.write(lambda c: put_relation_state(c, john, alice, "accepted", 0))
         for place, log, who in ((node, one, john), (away, other, alice)):
             for seq_num in (1, 2):
                 (receipt,) = receive_parcel(place, JANE, parcel(log, seq_num, who))
@@ -146,7 +145,7 @@ def test_delete_in_any_branch_counts_whatever_came_first(
     node: Node, other: str, is_delete_first: bool, is_fork_known: bool
 ) -> None:
     john = create_identity(node, "john.b.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     one, ending = branches()["goes on"], branches()[other]
     delete = parcel(ending, len(ending.entries), john)
     parcels = [parcel(one, 2, john), Parcel(one.hash(1), delete.recipients, delete.entries)]
@@ -169,7 +168,7 @@ def test_delete_in_any_branch_counts_whatever_came_first(
 
 def test_one_delete_behind_a_fork_is_kept_of_an_instance(node: Node) -> None:
     john = create_identity(node, "john.b.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     one, ending = branches()["goes on"], branches()["deletes"]
     for seq_num in (1, 2):
         receive_parcel(node, JANE, parcel(one, seq_num, john))
@@ -197,7 +196,7 @@ def lie_in(log: LogBuilder, payload: bytes, *, via: IdentityId, to: IdentityId, 
 
 def test_lies_of_strangers_and_lies_to_nobody_leave_nothing(node: Node) -> None:
     john, friend = create_identity(node, "john.b.ink", None).id, identity_of(key(30).public)
-    node.database.write(lambda c: put_state(c, john, friend, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, friend, "accepted", 0))
     known = LogBuilder(key(31))
     known.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
     node.store.ingest([(known.entry(1).encoded, known.payloads[0])])
@@ -221,7 +220,7 @@ def test_lies_of_strangers_and_lies_to_nobody_leave_nothing(node: Node) -> None:
 
 def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> None:
     john = create_identity(node, "john.b.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
     assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is Fate.ACCEPTED

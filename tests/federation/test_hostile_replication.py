@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core import PublicKey
+from inkgrove.core.keys import PublicKey
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.federation.well_known import PATH
-from inkgrove.messages import (
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.replication import (
     AskHeights,
     Entries,
     Heights,
     LogHeight,
-    SchemaId,
     Want,
     decode_ask_heights,
     decode_wants,
@@ -27,8 +27,7 @@ from inkgrove.messages import (
     encode_heights,
 )
 from inkgrove.node.node import Node
-from inkgrove.store.peer_list import add_peer, list_peers
-from inkgrove.store.wanted import is_any_due, want_schemas
+from inkgrove.store.federation import add_peer, is_any_schema_due, list_peers, want_schemas
 from tests.support.federated import federation, until
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, answering, run, serving
@@ -167,7 +166,7 @@ def test_author_who_never_answers_for_schemas_does_not_hold_up_those_of_others(t
             start = time.monotonic()
             until(lambda: sorted(node.store.payloads_of_schema(schema).payloads) == [1, 2])
             assert time.monotonic() - start < 30
-            assert node.database.read(lambda c: is_any_due(c, 0))
+            assert node.database.read(lambda c: is_any_schema_due(c, 0))
 
 
 def find(node: Node, *names: str) -> None:

@@ -8,35 +8,22 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core import (
-    Entry,
-    Hash,
-    IdentityId,
-    SignedEntry,
-    certificate_pool,
-    identity_of,
-    union_of_pools,
-    verify_signed,
-)
+from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core.links import certificate_pool, union_of_pools
+from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Answer
 from inkgrove.federation.inbox import receive, receive_parcel, take_in
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.requests import release_held
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    Delivery,
-    Parcel,
-    SchemaVersion,
-    Update,
-    decode_delivery,
-    delivery,
-    encode_delivery,
-    encode_message,
-)
+from inkgrove.messages import delivery
+from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import encode_message
 from inkgrove.node import requests
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held
@@ -44,11 +31,17 @@ from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.requests import MAX_REQUESTS_OF_SENDER
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import put_key
-from inkgrove.store.peers import KnownIdentity, find_known, put_known
-from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import put_state
-from inkgrove.store.requests import add_request, count_requests, find_request, lock_box, remove_requests
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_request,
+    count_requests,
+    find_remote_identity,
+    find_request,
+    lock_box,
+    put_remote_identity,
+    remove_requests,
+)
+from inkgrove.store.node import put_key, put_relation_state, shares_of
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.races import Meanwhile, begin_before_commit
@@ -76,7 +69,7 @@ def part(log: LogBuilder, to: IdentityId, *seq_nums: int) -> Parcel:
 
 def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
     log.append(encode_message(Create(SCHEMA, {"subject": "two"})))
@@ -97,7 +90,7 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
 
 def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: Node) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "never sent"})))
     log.append(encode_message(Delete(1)))
@@ -154,7 +147,7 @@ def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
     node = Node(tmp_path, NodeSettings(), home=tmp_path)
     try:
         john = create_identity(node, "john.haiku.ink", None).id
-        node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+        node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
         log = LogBuilder()
         log.append(encode_message(Create(SCHEMA, {"subject": "x" * 100_000})))
         with node.database.reading() as connection:
@@ -174,7 +167,7 @@ def john_who_knows_alice(node: Node) -> tuple[IdentityId, IdentityId, LogBuilder
     """Somebody hosted here, somebody whom they know, and jane's log with an instance that changes twice."""
     john = create_identity(node, "john.haiku.ink", None).id
     alice = identity_of(key(2).public)
-    node.database.write(lambda c: put_state(c, john, alice, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, alice, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
@@ -197,7 +190,7 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
     john, alice, log = john_who_knows_alice(node)
     assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.HELD
     assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
 
     def put_newer(connection: Connection) -> None:
         """What another process does that took jane for a stranger a moment ago."""
@@ -215,14 +208,14 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
 
 def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(node: Node) -> None:
     alice, john = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("alice", "john"))
-    node.database.write(lambda c: put_state(c, alice, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, alice, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "one"}, Access("closed", (alice,)))))
     log.append(encode_message(Update(SCHEMA, 1, access=Access("closed", (alice, john)))))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
     assert receive_parcel(node, JANE, part(log, alice, 1))[0].fate is Fate.ACCEPTED
     assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     # What is held for alice is from before john was addressed: not a word that he is not.
     (refused,) = receive_parcel(node, JANE, part(log, john, 3))
     assert (refused.fate, refused.code) == (Fate.REFUSED, LacksCreate.code)
@@ -234,7 +227,7 @@ def test_change_for_one_who_has_nothing_of_it_asks_for_all_of_it(node: Node) -> 
     """Others on the node may have less than what the sender believes this recipient to have."""
     john, alice = (create_identity(node, f"{name}.haiku.ink", None).id for name in ("john", "alice"))
     for me in (john, alice):
-        node.database.write(lambda c, me=me: put_state(c, me, JANE, "accepted", 0))  # type: ignore[misc]
+        node.database.write(lambda c, me=me: put_relation_state(c, me, JANE, "accepted", 0))  # type: ignore[misc]
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
     for text in ("two", "three"):
@@ -310,7 +303,7 @@ def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeyp
 @pytest.mark.both_databases
 def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clock: Clock) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "one"})))
     log.append(encode_message(Delete(1)))
@@ -335,7 +328,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
     for subject in ("one", "two"):
         log.append(encode_message(Create(SCHEMA, {"subject": subject})))
     assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [Fate.HELD]
-    node.database.write(lambda c: put_state(c, JANE, john, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, JANE, john, "accepted", 0))
     # Another process took jane for a stranger a moment ago.
     put = partial(add_request, recipient=john, via=JANE, instance=log.hash(2), parcel=b"late", schema="", now=0)
     late = Meanwhile(lambda: node.database.write(put))
@@ -363,7 +356,7 @@ def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     for number in range(9):
         log.append(encode_message(Create(SCHEMA, {"subject": f"number {number}"})))
@@ -391,11 +384,11 @@ def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monke
 
 def test_sender_is_looked_up_once_for_a_key_that_is_nobodys(node: Node, clock: Clock) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     names = JANE, "jane.haiku.ink", "https://jane.haiku.ink"
 
-    def known() -> KnownIdentity:
-        return KnownIdentity(*names, key(1).public, 1, key(8).public, clock(), clock() + 3_600_000_000)
+    def known() -> RemoteIdentity:
+        return RemoteIdentity(*names, key(1).public, 1, key(8).public, clock(), clock() + 3_600_000_000)
 
     def send(number: int) -> str:
         log = LogBuilder(key(number))
@@ -410,14 +403,14 @@ def test_sender_is_looked_up_once_for_a_key_that_is_nobodys(node: Node, clock: C
         return str(receipt.get("code"))
 
     def is_to_be_asked() -> bool:
-        found = node.database.read(lambda c: find_known(c, JANE))
+        found = node.database.read(lambda c: find_remote_identity(c, JANE))
         return found is not None and found.expires <= clock()
 
-    node.database.write(lambda c: put_known(c, known()))
+    node.database.write(lambda c: put_remote_identity(c, known()))
     assert send(2) == "again after 1 s"
     assert is_to_be_asked()
     # It was asked, and the key is not among those that it names; the next one has to wait for its turn.
-    node.database.write(lambda c: put_known(c, known()))
+    node.database.write(lambda c: put_remote_identity(c, known()))
     assert send(2) == "federation.not-to-be-passed-on"
     assert [send(number) for number in (3, 4)] == ["again after 10 s"] * 2
     assert not is_to_be_asked()

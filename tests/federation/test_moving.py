@@ -17,20 +17,21 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.client.client import Client
-from inkgrove.core import IdentityId, SecretKey, identity_of, parse_hash
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.letters import write_letter
 from inkgrove.federation.serving import host_document, well_known_of
 from inkgrove.federation.well_known import PATH, render_well_known
-from inkgrove.messages import FurtherKey, IdentityDocument
+from inkgrove.messages.identity import FurtherKey, IdentityDocument
 from inkgrove.node.identities import SignedMessage, adopt_proved, read_adoption, register_identity, show_identity
 from inkgrove.node.name_rules import find_own
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.deliveries import queue, states_of
-from inkgrove.store.identities import lives_here
+from inkgrove.store.federation import queue_deliveries, states_of
+from inkgrove.store.node import lives_here
 from tests.support.adopting import bring, prove, signed
 from tests.support.federated import until
 from tests.support.logs import LogBuilder, key
@@ -161,7 +162,9 @@ def test_old_node_lets_who_moved_sign_in_and_read_and_nothing_else(world: World)
         # What it was still to send for them is theirs to send from there.
         waiting = parse_hash(create(writer, make_schema(writer, "notes"))["instance"])
         other = identity_of(key(8).public)
-        world.a.node.database.write(lambda c: queue(c, waiting, moved.id, [other], wanted=1, now=world.a.node.clock()))
+        world.a.node.database.write(
+            lambda c: queue_deliveries(c, waiting, moved.id, [other], wanted=1, now=world.a.node.clock())
+        )
         letter = write_letter(world.a.node, [other])
         assert letter is None or not letter.body
         (state,) = world.a.node.database.read(lambda c: states_of(c, waiting))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.store.notices import find_notices
-from inkgrove.store.relations import find_state
+from inkgrove.store.federation import find_queued_moves
+from inkgrove.store.node import find_relation_state
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema
@@ -23,12 +23,14 @@ class World:
 
     def state(self, letter: str, follower: Person, followee: Person) -> str | None:
         node = self.them.nodes[letter].node
-        return node.database.write(lambda connection: find_state(connection, follower.id, followee.id))
+        return node.database.write(lambda connection: find_relation_state(connection, follower.id, followee.id))
 
     def waiting(self) -> list[str]:
         """What jane's node has not told carol yet."""
         node = self.them.nodes["a"].node
-        return [notice.move for notice in node.database.read(lambda c: find_notices(c, self.jane.id, self.carol.id))]
+        return [
+            notice.move for notice in node.database.read(lambda c: find_queued_moves(c, self.jane.id, self.carol.id))
+        ]
 
 
 @pytest.fixture

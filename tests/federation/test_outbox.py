@@ -11,24 +11,33 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import IdentityId, parse_hash
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.requests import forget_waiting, release_held, take_waiting
-from inkgrove.messages import DELIVERY_FORMAT, FieldChange, SchemaMeta, SchemaMigration, cbor, encode_message
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import DELIVERY_FORMAT
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
 from inkgrove.node.relations import move_relation
-from inkgrove.store.accepted_senders import add_sender
-from inkgrove.store.deliveries import Trouble, count_waiting, note_failure, states_of, troubles
-from inkgrove.store.notices import waiting_others
-from inkgrove.store.pending_recipients import pending_of
-from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import State, find_state, put_state
-from inkgrove.store.requests import list_requests
+from inkgrove.store.federation import (
+    QueueBackoff,
+    add_sender,
+    count_waiting_deliveries,
+    list_move_recipients,
+    list_requests,
+    pending_of,
+    put_backoff,
+    read_backoffs,
+    states_of,
+)
+from inkgrove.store.node import RelationState, find_relation_state, put_relation_state, shares_of
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Handler, Network, VirtualLoop
 from tests.simulation.world import SCHEMA
@@ -70,7 +79,7 @@ class Nodes:
         for letter, person in self.people.items():
             if letter != "a":
                 node = self.nodes[letter].node
-                node.database.write(lambda c, me=person.id: put_state(c, me, jane.id, "accepted", 0))  # type: ignore[misc]
+                node.database.write(lambda c, me=person.id: put_relation_state(c, me, jane.id, "accepted", 0))  # type: ignore[misc]
                 await self.nodes[letter].discovery.find(jane.fqdn)
                 await self.nodes["a"].discovery.find(person.fqdn)
 
@@ -91,11 +100,11 @@ class Nodes:
         self.publish(ShareInstance(parse_hash(instance), [self.people[letter].fqdn]))
         await self.settled()
 
-    def estrange(self, letter: str, state: State) -> None:
+    def estrange(self, letter: str, state: RelationState) -> None:
         """Let somebody be no friend of jane's any more: she has asked to follow them, and this is how that stands."""
         jane, other = self.people["a"].id, self.people[letter].id
         for pair in ((other, jane), (jane, other)):
-            self.nodes[letter].node.database.write(lambda c, pair=pair: put_state(c, *pair, state, 0))  # type: ignore[misc]
+            self.nodes[letter].node.database.write(lambda c, pair=pair: put_relation_state(c, *pair, state, 0))  # type: ignore[misc]
 
     def boxed(self, letter: str) -> list[str]:
         """The instances of jane's that wait in somebody's box."""
@@ -117,10 +126,10 @@ class Nodes:
             for node in self.nodes.values():
                 if not node.is_up:
                     node.start()
-            if not self.nodes["a"].node.database.read(count_waiting):
+            if not self.nodes["a"].node.database.read(count_waiting_deliveries):
                 return
             await asyncio.sleep(5)
-        raise AssertionError(self.nodes["a"].node.database.read(troubles))
+        raise AssertionError(self.nodes["a"].node.database.read(read_backoffs))
 
     def stop(self) -> None:
         for node in self.nodes.values():
@@ -325,8 +334,8 @@ def test_queue_that_failed_by_a_wrong_clock_does_not_wait_for_that_time(template
         sender, year = nodes.nodes["a"].node, 365 * 86_400_000_000
         there = node_key(nodes.nodes["z"].node).public
         target = f"node {there.hex()}"
-        ahead = Trouble(1, sender.clock() + year, sender.clock() + year, "the clock was wrong")
-        sender.database.write(lambda connection: note_failure(connection, target, ahead))
+        ahead = QueueBackoff(1, sender.clock() + year, sender.clock() + year, "the clock was wrong")
+        sender.database.write(lambda connection: put_backoff(connection, target, ahead))
         mail = play(nodes.deliver("Hello", "z"))
         assert nodes.states(mail) == {"z": "delivered"}
 
@@ -415,20 +424,20 @@ def test_node_that_is_dead_for_months_is_still_tried_and_given_up(template: Path
         async def deliver() -> None:
             mail = nodes.send("Hello", "z")
             await asyncio.sleep(60)
-            for target, trouble in sender.database.read(troubles).items():
+            for target, trouble in sender.database.read(read_backoffs).items():
                 old = replace(trouble, failures=5000, next_try=0)
-                sender.database.write(lambda c, target=target, old=old: note_failure(c, target, old))  # type: ignore[misc]
+                sender.database.write(lambda c, target=target, old=old: put_backoff(c, target, old))  # type: ignore[misc]
             before = nodes.network.tried
             await asyncio.sleep(20_000)
-            failures = [trouble.failures for trouble in sender.database.read(troubles).values()]
+            failures = [trouble.failures for trouble in sender.database.read(read_backoffs).values()]
             assert 5000 < max(failures) < 5020
             assert nodes.network.tried - before < 40
             sender.settings = replace(sender.settings, give_up_seconds=1000)
             await asyncio.sleep(6_000)
             assert nodes.states(mail) == {"z": "given-up"}
-            assert sender.database.read(troubles)
+            assert sender.database.read(read_backoffs)
             await asyncio.sleep(2 * 86_400)
-            assert not sender.database.read(troubles), "nothing waits for it any more"
+            assert not sender.database.read(read_backoffs), "nothing waits for it any more"
 
         play(deliver())
 
@@ -488,7 +497,7 @@ def test_move_is_not_lost_when_a_proxy_fails_for_a_moment(template: Path, tmp_pa
     with playing(template, tmp_path, "ab") as (nodes, play):
         here, there = nodes.nodes["a"], nodes.nodes["b"]
         jane, john = nodes.people["a"], nodes.people["b"]
-        here.node.database.write(lambda c: put_state(c, john.id, jane.id, "accepted", 0))
+        here.node.database.write(lambda c: put_relation_state(c, john.id, jane.id, "accepted", 0))
         handle = nodes.network.handlers["a.ink"]
 
         async def fail(request: Request) -> Answer:
@@ -500,13 +509,13 @@ def test_move_is_not_lost_when_a_proxy_fails_for_a_moment(template: Path, tmp_pa
             move_relation(here.node, john.id, jane.id, "remove", tells=True)
             here.outbox.wake()
             await asyncio.sleep(20)
-            assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) == "accepted"
+            assert there.node.database.read(lambda c: find_relation_state(c, john.id, jane.id)) == "accepted"
             nodes.network.handlers["a.ink"] = handle
             await asyncio.sleep(600)
 
         play(move())
-        assert there.node.database.read(lambda c: find_state(c, john.id, jane.id)) is None
-        assert here.node.database.read(waiting_others) == []
+        assert there.node.database.read(lambda c: find_relation_state(c, john.id, jane.id)) is None
+        assert here.node.database.read(list_move_recipients) == []
 
 
 # Sent again
@@ -546,8 +555,8 @@ def test_change_brings_what_was_refused_before_even_if_others_there_have_a_part(
         jane, john, there = nodes.people["a"], nodes.people["b"], nodes.nodes["b"]
         nodes.people["ann"] = ann = there.add_person("ann")
 
-        def put(me: IdentityId, state: State) -> None:
-            there.node.database.write(lambda c: put_state(c, jane.id, me, state, 0))
+        def put(me: IdentityId, state: RelationState) -> None:
+            there.node.database.write(lambda c: put_relation_state(c, jane.id, me, state, 0))
 
         async def change(text: str) -> None:
             nodes.publish(ChangeInstance(parse_hash(mail), lambda old: {**old, "fields": {"text": text}}))

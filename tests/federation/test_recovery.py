@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.core import PublicKey, SecretKey, lipmaa, parse_hash
 from inkgrove.core.errors import BadSignature
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core.links import lipmaa
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadRequestSignature
 from inkgrove.federation.fetch import HttpTransport, Request
@@ -22,7 +24,7 @@ from inkgrove.federation.recovery import NO_NAME, Patience, Recovery
 from inkgrove.federation.returning import OWN_HEIGHTS_PATH
 from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.well_known import PATH
-from inkgrove.messages import (
+from inkgrove.messages.replication import (
     REPLICATION_MEDIA_TYPE,
     AskHeights,
     Heights,
@@ -36,8 +38,7 @@ from inkgrove.messages import (
 )
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
-from inkgrove.store.opening import open_store
-from inkgrove.store.reading import find_log
+from inkgrove.store.logs import find_log, open_store
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import key

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core import hash_yamf, parse_hash
+from inkgrove.core.hashing import hash_yamf, parse_hash
 from inkgrove.federation.refetch import offer, take_back
-from inkgrove.messages import decode_delivery
-from inkgrove.store.copies import find_copy
-from inkgrove.store.peers import find_known
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.store.federation import find_remote_identity
+from inkgrove.store.rot import find_copy
 from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
@@ -107,7 +107,7 @@ def test_what_has_expired_does_not_come_back(world: World) -> None:
     mail = create(world.jane, world.schema, recipients=["john.b.ink"], **public)["instance"]
     wait_for(world.jane, mail, john_b="delivered")
     take_down(b, mail, "cooked")
-    sender = a.database.read(lambda connection: find_known(connection, "john.b.ink"))
+    sender = a.database.read(lambda connection: find_remote_identity(connection, "john.b.ink"))
     copy = b.database.read(lambda connection: find_copy(connection, parse_hash(mail)))
     assert sender is not None
     assert copy is not None
@@ -126,7 +126,7 @@ def test_what_its_owner_has_deleted_is_given_to_nobody(world: World) -> None:
     a = world.them.nodes["a"].node
     public = create(world.jane, world.schema, access={"mode": "public"})["instance"]
     mail = world.mail()
-    sender = a.database.read(lambda connection: find_known(connection, "john.b.ink"))
+    sender = a.database.read(lambda connection: find_remote_identity(connection, "john.b.ink"))
     assert sender is not None
     for instance in (mail, public):
         name = parse_hash(instance)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import identity_of
+from inkgrove.core.keys import identity_of
 from inkgrove.federation import relations
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer, BadMove
@@ -17,11 +17,14 @@ from inkgrove.messages import cbor
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.relations import move_relation
-from inkgrove.store.backlogs import first_backlog
-from inkgrove.store.deliveries import count_waiting
-from inkgrove.store.notices import find_notices, queue_notice
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import find_state, put_state, remove
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    count_waiting_deliveries,
+    find_queued_moves,
+    first_backlog,
+    queue_move,
+)
+from inkgrove.store.node import find_relation_state, put_relation_state, remove_relation
 from tests.federation.conftest import Clock
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
@@ -43,7 +46,7 @@ class World:
     def states(self) -> list[str | None]:
         """How carol's following of jane stands on the nodes of both."""
         nodes = [self.them.nodes[letter].node for letter in "ab"]
-        return [n.database.write(lambda c: find_state(c, self.carol.id, self.jane.id)) for n in nodes]
+        return [n.database.write(lambda c: find_relation_state(c, self.carol.id, self.jane.id)) for n in nodes]
 
 
 @pytest.fixture
@@ -130,13 +133,15 @@ def test_nobody_is_buried_under_requests(world: World, monkeypatch: pytest.Monke
     assert world.carol.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}, "she asked before"
     assert dave.put("/me/following/jane.a.ink", json={}).json() == {"state": "requested"}
     at_a = world.them.nodes["a"].node
-    assert at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) is None
+    assert at_a.database.write(lambda c: find_relation_state(c, dave.id, world.jane.id)) is None
     # It is told again when there is room.
     world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"})
-    until(lambda: at_a.database.write(lambda c: find_state(c, dave.id, world.jane.id)) == "requested")
+    until(lambda: at_a.database.write(lambda c: find_relation_state(c, dave.id, world.jane.id)) == "requested")
 
 
-CAROL = KnownIdentity(identity_of(key(2).public), "carol.b.ink", "https://b.ink", key(2).public, 1, key(3).public, 0, 1)
+CAROL = RemoteIdentity(
+    identity_of(key(2).public), "carol.b.ink", "https://b.ink", key(2).public, 1, key(3).public, 0, 1
+)
 
 
 @pytest.mark.both_databases
@@ -144,7 +149,7 @@ def test_request_is_heard_on_either_database(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     answer = cbor.decode(hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
     assert answer == {"form": FORM, "state": "requested"}
-    assert node.database.read(lambda c: find_state(c, CAROL.id, jane)) == "requested"
+    assert node.database.read(lambda c: find_relation_state(c, CAROL.id, jane)) == "requested"
 
 
 @pytest.mark.parametrize("move", [[], {}, None, 7, b"request", "block", ""])
@@ -169,7 +174,7 @@ def test_block_outlasts_a_request_of_the_same_moment(node: Node, clock: Clock) -
     node.clock = now
     move_relation(node, CAROL.id, jane, "request")
     assert block.result() == "blocked"
-    assert node.database.read(lambda c: find_state(c, CAROL.id, jane)) == "blocked"
+    assert node.database.read(lambda c: find_relation_state(c, CAROL.id, jane)) == "blocked"
 
 
 @pytest.mark.both_databases
@@ -177,10 +182,10 @@ def test_only_the_later_of_two_moves_of_the_same_moment_is_told(node: Node) -> N
     jane = create_identity(node, "jane.haiku.ink", None).id
     begin_before_commit(
         node.database,
-        lambda c: queue_notice(c, jane, CAROL.id, "request", as_follower=True, now=1),
-        lambda: node.database.write(lambda c: queue_notice(c, jane, CAROL.id, "end", as_follower=True, now=2)),
+        lambda c: queue_move(c, jane, CAROL.id, "request", as_follower=True, now=1),
+        lambda: node.database.write(lambda c: queue_move(c, jane, CAROL.id, "end", as_follower=True, now=2)),
     )
-    assert [notice.move for notice in node.database.read(lambda c: find_notices(c, jane, CAROL.id))] == ["end"]
+    assert [notice.move for notice in node.database.read(lambda c: find_queued_moves(c, jane, CAROL.id))] == ["end"]
 
 
 class Accepting:
@@ -196,10 +201,10 @@ def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node)
     move_relation(node, jane, CAROL.id, "request", tells=True)
     begin_before_commit(
         node.database,
-        lambda connection: remove(connection, jane, CAROL.id),
+        lambda connection: remove_relation(connection, jane, CAROL.id),
         lambda: run(tell_waiting(node, Accepting(), jane, CAROL)),
     )
-    assert node.database.read(lambda c: find_state(c, jane, CAROL.id)) is None
+    assert node.database.read(lambda c: find_relation_state(c, jane, CAROL.id)) is None
 
 
 @pytest.mark.both_databases
@@ -229,7 +234,7 @@ def test_new_follower_gets_the_newest_of_what_was_published_before(
         assert [them.payloads("b", post) for post in posts] == [None, None, 1, 1, None, 1]
         node = them.nodes["a"].node
         until(lambda: node.database.read(first_backlog) is None)
-        until(lambda: node.database.read(count_waiting) == 0)
+        until(lambda: node.database.read(count_waiting_deliveries) == 0)
         # What comes next goes on as ever.
         later = create(jane, schemas[1], **followers)["instance"]
         wait_for(jane, later, carol_b="delivered")
@@ -240,7 +245,7 @@ def test_what_was_refused_before_the_follower_was_known_there_is_sent_again(worl
     node = world.them.nodes["a"].node
     world.carol.put("/me/following/jane.a.ink", json={})
     pair = world.carol.id, world.jane.id
-    node.database.write(lambda c: put_state(c, *pair, "accepted", 0))  # accepted, and not told yet
+    node.database.write(lambda c: put_relation_state(c, *pair, "accepted", 0))  # accepted, and not told yet
     post = create(world.jane, make_schema(world.jane), access={"mode": "relations"})["instance"]
     wait_for(world.jane, post, carol_b="refused")
     assert world.jane.put("/me/followers/carol.b.ink", json={"state": "accepted"}).status_code == 200

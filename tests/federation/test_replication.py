@@ -7,26 +7,18 @@ from pathlib import Path
 import pytest
 from httpx import Response
 
-from inkgrove.core import certificate_pool, parse_hash
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.offering import catch_up, tell_entries, tell_heights
 from inkgrove.federation.replicator import next_turn
-from inkgrove.messages import (
-    Access,
-    AskHeights,
-    Create,
-    FieldChange,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    Want,
-    encode_message,
-)
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.replication import AskHeights, Want
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.node_key import node_key
-from inkgrove.store.deliveries import Trouble, note_failure, states_of
-from inkgrove.store.peer_list import list_peers
+from inkgrove.store.federation import QueueBackoff, list_peers, put_backoff, states_of
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import LogBuilder, key
@@ -230,8 +222,8 @@ def test_news_that_replication_brings_before_the_push_are_forwarded_too(world: W
     wait_for(world.jane, opened, carol_b="delivered")
     world.pass_on(opened)
     # The push has to wait, so that it is no news when it comes.
-    late = Trouble(1, a.clock() + 4_000_000, a.clock(), "late")
-    a.database.write(lambda c: note_failure(c, f"node {node_key(b.node).public.hex()}", late))
+    late = QueueBackoff(1, a.clock() + 4_000_000, a.clock(), "late")
+    a.database.write(lambda c: put_backoff(c, f"node {node_key(b.node).public.hex()}", late))
     assert world.jane.delete(f"/instances/{opened}").status_code == 200
     sync(b, "jane.a.ink")
     assert world.them.is_deleted("b", opened)

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import PublicKey
+from inkgrove.core.keys import PublicKey
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer
 from inkgrove.federation.replicating import check
 from inkgrove.federation.sources import fetch, in_questions
-from inkgrove.messages import (
+from inkgrove.messages import cbor
+from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_RANGES,
     REPLICATION_FORMAT,
@@ -18,7 +19,6 @@ from inkgrove.messages import (
     Heights,
     LogHeight,
     Want,
-    cbor,
     decode_ask_heights,
     decode_entries,
     decode_heights,
@@ -28,7 +28,7 @@ from inkgrove.messages import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.store.prepare import LogKey
+from inkgrove.store.logs import LogKey
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import run

@@ -23,14 +23,12 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core import PublicKey
+from inkgrove.core.keys import PublicKey
 from inkgrove.node.identities import Identity, create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.epoch import read_epoch
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
-from inkgrove.store.relations import put_state
+from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.node import put_relation_state, read_epoch
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import until
 from tests.support.node_processes import Serving
@@ -143,8 +141,8 @@ def make_pair(place: Path | str, folder: Path, stack: ExitStack) -> Pair:  # noq
     b = Node(other, NodeSettings(), home=other)
     jane, john = create_identity(a, "jane.a.ink", PASSWORD), create_identity(b, "john.b.ink", None)
     for node in (a, b):
-        node.database.write(lambda c: put_state(c, jane.id, john.id, "accepted", 0))
-        node.database.write(lambda c: put_state(c, john.id, jane.id, "accepted", 0))
+        node.database.write(lambda c: put_relation_state(c, jane.id, john.id, "accepted", 0))
+        node.database.write(lambda c: put_relation_state(c, john.id, jane.id, "accepted", 0))
         node.close()
     return Pair(store, home, other, {"resolve": names}, ports, jane, stack)
 

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from inkgrove.core import identity_of
-from inkgrove.messages import Access, AccessMode
+from inkgrove.core.keys import identity_of
+from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
 from inkgrove.node.audience import may_pass_on, may_receive
 from tests.support.logs import key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import parse_hash
+from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.blobs import PART_BYTES, BlobFetcher
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Answer, HttpTransport, Request

@@ -5,23 +5,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core import parse_hash
+from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.outbox import PATH
-from inkgrove.messages import (
-    DELIVERY_MEDIA_TYPE,
-    Access,
-    Create,
-    Delivery,
-    KeyOf,
-    Parcel,
-    SchemaVersion,
-    Update,
-    encode_delivery,
-    encode_message,
-    with_salt,
-)
-from inkgrove.store.deliveries import count_waiting, troubles
-from inkgrove.store.relations import put_state
+from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages.identity import KeyOf
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import encode_message, with_salt
+from inkgrove.store.federation import count_waiting_deliveries, read_backoffs
+from inkgrove.store.node import put_relation_state
 from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
 from tests.support.federated import federation, states, until, wait_for
@@ -461,7 +453,7 @@ def test_rubbish_is_refused_with_a_code(world: World) -> None:
 
 def test_blocked_sender_is_refused(world: World) -> None:
     node = world.them.nodes["b"].node
-    node.database.write(lambda c: put_state(c, world.jane.id, world.john.id, "blocked", 0))
+    node.database.write(lambda c: put_relation_state(c, world.jane.id, world.john.id, "blocked", 0))
     mail = world.mail(recipients=["john.b.ink"])
     wait_for(world.jane, mail, john_b="refused")
     assert world.held(mail)[1] is None
@@ -477,7 +469,7 @@ def test_what_waits_for_a_node_that_is_away_is_delivered_when_it_is_back(tmp_pat
         away = them.nodes["b"]
         away.__exit__()
         second = create(jane, schema, recipients=["john.b.ink"])["instance"]
-        until(lambda: them.nodes["a"].node.database.read(troubles))
+        until(lambda: them.nodes["a"].node.database.read(read_backoffs))
         assert states(jane, second) == {"john.b.ink": "waiting"}
         them.nodes["b"] = them.stack.enter_context(RunningNode(away.place, away.home, away.settings, away.port))
         wait_for(jane, second, john_b="delivered")
@@ -485,4 +477,4 @@ def test_what_waits_for_a_node_that_is_away_is_delivered_when_it_is_back(tmp_pat
 
 
 def count(world: World, letter: str) -> int:
-    return world.them.nodes[letter].node.database.read(count_waiting)
+    return world.them.nodes[letter].node.database.read(count_waiting_deliveries)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, MappingKeyResolver
 
-from inkgrove.core import PublicKey, SecretKey
+from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.federation.calls import call, signed_call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
@@ -38,9 +38,8 @@ from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import find_identity
-from inkgrove.store.peers import KnownIdentity, find_known
-from inkgrove.store.relations import put_state
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import find_identity, put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import key
@@ -367,8 +366,8 @@ class Receiver:
         nonce = self.node.random_bytes(16).hex()
         return sign_request(request, secret or self.john.node_key, sender=JOHN, now=self.node.clock(), nonce=nonce)
 
-    def admit(self, *requests: Request) -> list[KnownIdentity]:
-        async def work() -> list[KnownIdentity]:
+    def admit(self, *requests: Request) -> list[RemoteIdentity]:
+        async def work() -> list[RemoteIdentity]:
             senders = Senders(self.node, Discovery(self.node, self.network))
             return [await senders.admit(request) for request in requests]
 
@@ -418,12 +417,12 @@ def test_same_request_is_admitted_once_also_after_a_restart(
 def test_many_copies_of_one_request_at_once_are_admitted_once(receiver: Receiver) -> None:
     request = receiver.sign()
 
-    async def work() -> list[KnownIdentity | BaseException]:
+    async def work() -> list[RemoteIdentity | BaseException]:
         senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
         return await asyncio.gather(*(senders.admit(request) for _ in range(8)), return_exceptions=True)
 
     results = run(work())
-    assert sum(isinstance(item, KnownIdentity) for item in results) == 1
+    assert sum(isinstance(item, RemoteIdentity) for item in results) == 1
     assert sum(getattr(item, "code", None) == "federation.replayed-request" for item in results) == 7
 
 
@@ -549,7 +548,7 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
         # Much later all is to be found out again. Somebody here follows the last one that was found.
         clock.go_on(2 * 3600)
         friend = crowd[63]
-        receiver.node.database.write(lambda c: put_state(c, jane, friend.id, "accepted", 0))
+        receiver.node.database.write(lambda c: put_relation_state(c, jane, friend.id, "accepted", 0))
         crowd.remove(friend)
         crowd.append(friend)
         assert await send_all(senders) == ["admitted"] * 64 + ["after 61 s"] * 5 + ["admitted"]
@@ -574,7 +573,7 @@ def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock
         discovery = Discovery(node, network, strangers=tarpits)
         senders = Senders(node, discovery)
         known = await discovery.find(JOHN)
-        node.database.write(lambda c: put_state(c, known.id, jane, "accepted", 0))
+        node.database.write(lambda c: put_relation_state(c, known.id, jane, "accepted", 0))
         clock.go_on(2 * 3600)  # all is to be found out again
         tarpits.gate.clear()
         names = [JOHN, *(f"x{number}.evil{domain}.ink" for number in range(10) for domain in range(40))]
@@ -623,7 +622,7 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
         item.publish(profile={"about": "x" * 67_000})
         receiver.network.pages[item.fqdn] = item.page()
 
-    async def work() -> list[KnownIdentity | BaseException]:
+    async def work() -> list[RemoteIdentity | BaseException]:
         senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
         requests = [
             sign_request(REQUEST, item.node_key, sender=item.fqdn, now=clock.now, nonce=f"{number:032}")
@@ -632,7 +631,7 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
         return await asyncio.gather(*map(senders.admit, requests), return_exceptions=True)
 
     results = run(work())
-    assert sum(isinstance(item, KnownIdentity) for item in results) == 2
+    assert sum(isinstance(item, RemoteIdentity) for item in results) == 2
     # What is too large now may not be so later.
     assert (
         sum(
@@ -651,11 +650,11 @@ def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: R
                 await senders.admit(receiver.sign(secret=key(9)))
         assert receiver.network.asked == [JOHN], "what was found is not asked for again at once"
         assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is None
-        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) is None
+        assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) is None
         sender = await senders.admit(receiver.sign())
         assert receiver.network.asked == [JOHN]
         assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is not None
-        assert receiver.node.database.read(lambda c: find_known(c, JOHN)) == sender
+        assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) == sender
 
     run(work())
 
@@ -696,7 +695,7 @@ def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Recei
     assert receiver.node.store.fork_proof(john.log.secret.public, 0) is not None
 
 
-HERE = KnownIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)
+HERE = RemoteIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)
 
 
 def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: Clock) -> None:

@@ -8,25 +8,20 @@ from random import Random
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, certificate_pool, decode_entry, hash_yamf, identity_of
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.hashing import Hash, hash_yamf
+from inkgrove.core.keys import identity_of
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.inbox import receive_parcel
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    Message,
-    Parcel,
-    SchemaVersion,
-    Update,
-    decode_message,
-    encode_message,
-    encode_salted,
-)
+from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, decode_message, encode_message, encode_salted
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
-from inkgrove.store.relations import put_state
+from inkgrove.store.node import put_relation_state
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -94,7 +89,7 @@ def test_no_entry_of_a_log_with_10_000_needs_more_than_32() -> None:
 
 def test_what_travels_is_just_enough_for_a_node_that_has_nothing(node: Node) -> None:
     john = create_identity(node, "john.haiku.ink", None).id
-    node.database.write(lambda c: put_state(c, john, JANE, "accepted", 0))
+    node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     pool = certificate_pool(200, 300)
     needed = [seq_num for seq_num in pool if seq_num < 200]  # the path to the first entry
     for number, missing in enumerate([*needed, None]):

@@ -16,13 +16,15 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core import IdentityId, SecretKey, decode_entry, identity_of, parse_public_key
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import EntryError, InkgroveError
+from inkgrove.core.keys import IdentityId, SecretKey, identity_of, parse_public_key
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import HttpTransport
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.sources import sender_of
-from inkgrove.messages import IdentityDocument, adoption_claim, encode_message
+from inkgrove.messages.identity import IdentityDocument, adoption_claim
+from inkgrove.messages.message import encode_message
 from inkgrove.node.adoption import KeyProof, check_key_proof, new_challenge
 from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
 from inkgrove.node.identities import (
@@ -41,8 +43,8 @@ from inkgrove.node.node import Node
 from inkgrove.node.sessions import sign_in
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.values import find_recipients
-from inkgrove.store.names import check_name, find_bound
-from inkgrove.store.peers import KnownIdentity, find_known, put_known
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.node import check_name, find_bound
 from tests.support.adopting import bring, prove, signed
 from tests.support.command import inkgrove
 from tests.support.errors import raises
@@ -83,15 +85,15 @@ class World:
     def person(self, fqdn: str) -> Person:
         return self.stack.enter_context(Person(self.a, fqdn))
 
-    def find(self, fqdn: str) -> KnownIdentity:
+    def find(self, fqdn: str) -> RemoteIdentity:
         """Who node a finds under a name."""
 
         return self.find_with(self.a.settings, fqdn)
 
-    def find_with(self, settings: NodeSettings, fqdn: str) -> KnownIdentity:
+    def find_with(self, settings: NodeSettings, fqdn: str) -> RemoteIdentity:
         """The same with other settings of the network."""
 
-        async def work() -> KnownIdentity:
+        async def work() -> RemoteIdentity:
             async with HttpTransport(settings) as transport:
                 return await Discovery(self.a.node, transport).find(fqdn)
 
@@ -514,11 +516,11 @@ def test_sign_ins_that_a_wrong_clock_counted_lock_nobody_out(restored: Restored)
 def test_what_a_wrong_clock_found_elsewhere_is_asked_for_again(world: World) -> None:
     fqdn = known_elsewhere(world)
     node = world.a.node
-    known = node.database.read(lambda connection: find_known(connection, fqdn))
+    known = node.database.read(lambda connection: find_remote_identity(connection, fqdn))
     assert known is not None
     year = 365 * DAY
     ahead = replace(known, node_key=key(3).public, fetched=known.fetched + year, expires=known.expires + year)
-    node.database.write(lambda connection: put_known(connection, ahead))
+    node.database.write(lambda connection: put_remote_identity(connection, ahead))
     assert world.find(fqdn).node_key == known.node_key
 
 

@@ -6,16 +6,19 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from inkgrove.core import IdentityId, parse_hash
-from inkgrove.messages import Access, Create, Delete, Timestamp, Update, encode_message
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.blob_collection import find_references
 from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.node import Node
-from inkgrove.store.node_tables import shares
-from inkgrove.store.relations import put_state
-from inkgrove.store.revocations import set_key_ends
-from inkgrove.store.view_tables import gone
+from inkgrove.store.db import shares
+from inkgrove.store.logs import set_key_ends
+from inkgrove.store.node import put_relation_state
+from inkgrove.store.views import gone
 from tests.support.albums import Album
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
@@ -202,7 +205,7 @@ def test_those_whom_one_follows_are_asked_first_for_a_blob_that_many_name(
     name_publicly(album, strangers=20, posts=10)
     true = album.create(people["jane"], {"picture": ELSEWHERE}, Access("public")).hex()
     john = identity(people["john"])
-    album.node.database.write(lambda c: put_state(c, john, identity(people["jane"]), "accepted", 0))
+    album.node.database.write(lambda c: put_relation_state(c, john, identity(people["jane"]), "accepted", 0))
     found = asked_for(album.node, Caller(john))
     assert found[0] == true
     assert 1 < len(found) == len(set(found)) <= 12

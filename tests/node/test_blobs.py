@@ -16,8 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Access, Timestamp
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.blob_collection import collect_blobs, find_references
 from inkgrove.node.blobs import Upload, find_blob, uploader
 from inkgrove.node.caller import Caller, SchemaScope

@@ -8,9 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from inkgrove.node.quotas import change_limits
-from inkgrove.store.federation_tables import deliveries, pending_recipients
-from inkgrove.store.node_tables import accesses, idempotency, shares
-from inkgrove.store.tables import entries, ingests, logs
+from inkgrove.store.db import accesses, deliveries, entries, idempotency, ingests, logs, pending_recipients, shares
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, refusal, schema_id
 

@@ -8,29 +8,21 @@ import cbor2
 import httpx
 import pytest
 
-from inkgrove.core import Flavour, IdentityId, SecretKey, decode_entry, hash_entry, parse_hash
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    FieldChange,
-    FurtherKey,
-    IdentityDocument,
-    KeyOf,
-    Message,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Timestamp,
-    Update,
-    encode_message,
-)
+from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core.hashing import Flavour, parse_hash
+from inkgrove.core.keys import IdentityId, SecretKey
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.entries import PublishEntries, check_offer
 from inkgrove.node.settled import Settled
-from inkgrove.store.prepare import Item
-from inkgrove.store.publishing import lock_keys, shares_of
+from inkgrove.store.logs import IngestItem
+from inkgrove.store.node import lock_keys, shares_of
 from tests.support.logs import resign
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, count_entries, create, mail, make_schema, refusal, schema_id
@@ -490,7 +482,7 @@ def test_document_names_no_other_node_than_the_one_that_serves_it(shared: Runnin
 # Services
 
 
-def plan_as(shared: RunningNode, caller: Caller, items: list[Item]) -> list[str | None]:
+def plan_as(shared: RunningNode, caller: Caller, items: list[IngestItem]) -> list[str | None]:
     """The codes that a caller gets for entries; nothing is written."""
     offer = check_offer(items)
     with shared.node.database.reading() as connection:
@@ -508,7 +500,7 @@ def test_service_publishes_only_what_its_scopes_say(shared: RunningNode, signer:
     person: Any = signer.client
     instance = parse_hash(create(signer.client, schema, fields={"subject": "a"})["instance"])
     place = signer.place(schema=schema)
-    offers: dict[str, Item] = {
+    offers: dict[str, IngestItem] = {
         "create": signer.sign(mail(schema), place),
         "update": signer.sign(Update(version(schema), instance, {"stars": 1}), place),
         "delete": signer.sign(Delete(instance), place),

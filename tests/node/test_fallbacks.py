@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from inkgrove.messages import Access, Create, SchemaVersion, encode_message
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create
+from inkgrove.messages.message import encode_message
 from inkgrove.node.caller import Caller
 from inkgrove.node.fallbacks import MAX_ROWS, count_fallbacks
 from tests.support.logs import LogBuilder, key

@@ -12,24 +12,14 @@ import pytest
 from httpx import Response
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.core.errors import KeyRevoked
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.federation.well_known import claim_of
-from inkgrove.messages import (
-    Access,
-    Create,
-    FieldChange,
-    FurtherKey,
-    IdentityDocument,
-    IdentityMessage,
-    KeyOf,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    decode_message,
-    encode_message,
-)
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.caller import ANYBODY
 from inkgrove.node.errors import BadPassword
 from inkgrove.node.identities import append_document, change_identity, create_identity, show_identity
@@ -40,9 +30,16 @@ from inkgrove.node.passwords import hash_password
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.sessions import sign_in
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.identities import HostedIdentity, add_identity, end_sessions, find_identity, keys_of, set_password
-from inkgrove.store.names import find_name
-from inkgrove.store.peers import add_node_key
+from inkgrove.store.federation import add_node_key
+from inkgrove.store.node import (
+    HostedIdentity,
+    add_identity,
+    end_sessions,
+    find_identity,
+    find_name,
+    keys_of,
+    set_password,
+)
 from tests.support.adopting import bring, prove, signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key

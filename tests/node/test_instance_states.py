@@ -5,13 +5,14 @@ from random import Random
 import pytest
 from sqlalchemy import update
 
-from inkgrove.core import Hash, parse_hash
-from inkgrove.messages import SchemaVersion, Update
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Update
 from inkgrove.node.appending import Appender
 from inkgrove.node.instance_states import COSTLY, InstanceState
 from inkgrove.node.settled import Settled
-from inkgrove.store.publishing import lock_keys
-from inkgrove.store.tables import entries
+from inkgrove.store.db import entries
+from inkgrove.store.node import lock_keys
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, create, mail, make_schema, schema_id
 from tests.support.tiers import amount

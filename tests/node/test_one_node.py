@@ -11,7 +11,7 @@ import pytest
 from examples.demo.ports import free_port
 from inkgrove.node import requests
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.deliveries import waiting_recipients
+from inkgrove.store.federation import waiting_recipients
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id

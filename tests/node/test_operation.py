@@ -28,10 +28,10 @@ from inkgrove.node.errors import VaultLocked
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
-from inkgrove.store.opening import open_store
-from inkgrove.store.rot_runs import list_runs
-from inkgrove.store.runs import Work, is_being_done
-from inkgrove.store.view_store import open_views
+from inkgrove.store.db import ExclusiveWork, is_work_running
+from inkgrove.store.logs import open_store
+from inkgrove.store.rot import list_rot_runs
+from inkgrove.store.views import open_views
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode
@@ -175,7 +175,7 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
         go.touch()
         wait_until(lambda: "pipeline: running" in serving.log(), 300)
         with open_views(tmp_path / "home") as views:
-            assert is_being_done(views.database, Work.STREAM)
+            assert is_work_running(views.database, ExclusiveWork.STREAM)
         # The identity's document passes through the pipeline.
         wait_until(lambda: serving.client.get("/readyz").json()["view_lag"] == 0, 300)
         children = subprocess.run(["pgrep", "-P", str(serving.pid)], capture_output=True, text=True, check=True)
@@ -197,7 +197,7 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
 def has_rotted(home: Path) -> bool:
     """Whether a run that the schedule began is done."""
     with open_store(home) as store:
-        return any(run.state == "done" for run in store.database.read(list_runs))
+        return any(run.state == "done" for run in store.database.read(list_rot_runs))
 
 
 def test_up_is_not_deceived_by_another_node_at_its_port(tmp_path: Path) -> None:

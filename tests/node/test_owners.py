@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from inkgrove.core import SecretKey, identity_of
-from inkgrove.messages import Access, Create, SchemaVersion, encode_message
-from inkgrove.store.identities import put_key
-from inkgrove.store.peers import KnownIdentity, put_known
+from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create
+from inkgrove.messages.message import encode_message
+from inkgrove.store.federation import RemoteIdentity, put_remote_identity
+from inkgrove.store.node import put_key
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
@@ -20,10 +22,10 @@ def test_rows_and_instances_name_their_owner(shared: RunningNode, jane: Person) 
     there, by_further, unknown = (_write(shared, schema, secret) for secret in (alice, further, nobody))
 
     def get_to_know(connection: Any) -> None:
-        known = KnownIdentity(
+        known = RemoteIdentity(
             identity_of(alice.public), "alice.c.ink", "https://c.ink", alice.public, 1, further.public, 0, 0
         )
-        put_known(connection, known)
+        put_remote_identity(connection, known)
         for secret in (alice, further):
             put_key(connection, secret.public, identity_of(alice.public))
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from inkgrove.messages import SchemaId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.schemas import Schemas
 from inkgrove.pages import instances
 from inkgrove.pages.schemas import ROWS

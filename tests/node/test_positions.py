@@ -7,8 +7,8 @@ import pytest
 
 from inkgrove.node.position import MAX_TOKEN, parse_position, render_position
 from inkgrove.node.vault import Vault
-from inkgrove.store.following import Place, parse_place
-from inkgrove.store.ingests import Offset
+from inkgrove.store.logs import Offset
+from inkgrove.store.views import ChangeCursor, parse_change_cursor
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema
@@ -46,9 +46,12 @@ def test_what_is_hidden_for_another_purpose_or_by_another_node_is_no_position(va
 
 
 def test_place_of_a_stream_is_as_long_for_few_changes_as_for_many() -> None:
-    few, many = Place(1, 1, 2, 3, b"", Offset(0, 4), 5), Place(1, 99, 2**60, 2**60, b"", Offset(-5, 2**62), 2**62)
+    few, many = (
+        ChangeCursor(1, 1, 2, 3, b"", Offset(0, 4), 5),
+        ChangeCursor(1, 99, 2**60, 2**60, b"", Offset(-5, 2**62), 2**62),
+    )
     assert len(str(few)) == len(str(many))
-    assert (parse_place(str(few)), parse_place(str(many))) == (few, many)
+    assert (parse_change_cursor(str(few)), parse_change_cursor(str(many))) == (few, many)
 
 
 def test_answers_tell_nobody_how_much_others_write(running: RunningNode) -> None:

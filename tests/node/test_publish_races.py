@@ -10,8 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.core import PublicKey, parse_hash
-from inkgrove.messages import Update, decode_message
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.instance import Update
+from inkgrove.messages.message import decode_message
 from inkgrove.node.node import Node
 from tests.node.publishers import NodeProcess
 from tests.support.nodes import Person, RunningNode

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core import IdentityId, PublicKey
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.node.query import Question, ask
-from inkgrove.store.compiled import Compiled
-from inkgrove.store.filters import MAX_CONDITIONS_OF_FIELD, MAX_VALUES, is_among, list_parameter
-from inkgrove.store.indexes import index_fields
-from inkgrove.store.query import page_queries
-from inkgrove.store.view_store import views_called
-from inkgrove.store.view_tables import row_indexes
-from inkgrove.store.visibility import Reader
+from inkgrove.store.db import Compiled
+from inkgrove.store.views import (
+    MAX_CONDITIONS_OF_FIELD,
+    MAX_VALUES,
+    Reader,
+    index_fields,
+    is_among,
+    list_parameter,
+    page_queries,
+    row_indexes,
+    views_called,
+)
 from tests.node.test_reading_bounds import PUBLIC, show
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal

@@ -11,13 +11,12 @@ import httpx
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import QueryTooExpensive, TooManyQueries
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.database import Database, parse_place
-from inkgrove.store.query_limit import NETWORK, LimitOf, QueryLimit
-from inkgrove.store.view_store import views_called
+from inkgrove.store.db import NETWORK, Database, LimitOf, QueryLimit, parse_store_url
+from inkgrove.store.views import views_called
 from tests.node.test_reading_bounds import PUBLIC, show
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal
@@ -120,7 +119,7 @@ def test_queries_that_are_not_cheap_wait_for_a_place_and_are_refused_if_many_do(
     many = text(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900000) SELECT count(*) FROM n"
     )
-    database = Database(parse_place(tmp_path))
+    database = Database(parse_store_url(tmp_path))
     limit = QueryLimit(60, running=1, waiting=1)
     assert limit.enter()  # somebody is at it
     found: list[Any] = []

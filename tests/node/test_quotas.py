@@ -9,14 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, identity_of
-from inkgrove.messages import IdentityDocument
+from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.messages.identity import IdentityDocument
 from inkgrove.node.blob_collection import collect_blobs
 from inkgrove.node.disk import SMALL_DELIVERY, DiskReserve
 from inkgrove.node.quotas import BEYOND, change_limits, show_quota
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.publishing import lock_keys
-from inkgrove.store.usage import Amounts, add_usage
+from inkgrove.store.node import StoredAmounts, add_usage, lock_keys
 from tests.support.adopting import bring, signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -126,7 +125,7 @@ def test_what_another_process_is_about_to_store_counts(quotas: RunningNode, sign
 
     def fill(connection: Connection) -> None:
         lock_keys(connection, [identity])
-        add_usage(connection, identity, Amounts(entries=12 + BEYOND.entries))
+        add_usage(connection, identity, StoredAmounts(entries=12 + BEYOND.entries))
 
     def publish() -> httpx.Response:
         if signs == "client":

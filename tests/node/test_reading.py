@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
-from inkgrove.core import Hash
-from inkgrove.messages import Access
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.instance import Access
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.changes import follow
 from inkgrove.node.cursor import render_cursor
@@ -20,8 +20,8 @@ from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
 from inkgrove.node.query import Question, ask, list_views, show_instance
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.change_tables import change_counts
-from inkgrove.store.ingests import Offset
+from inkgrove.store.logs import Offset
+from inkgrove.store.views import change_counts
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.errors import raises
 from tests.support.reading import MAILS, PEOPLE, World, running_node

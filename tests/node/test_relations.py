@@ -3,7 +3,7 @@
 import pytest
 
 from inkgrove.node.relations import Move, decide
-from inkgrove.store.relations import State
+from inkgrove.store.node import RelationState
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 
@@ -26,12 +26,12 @@ from tests.support.nodes import RunningNode
         ("accepted", "remove", None),
     ],
 )
-def test_moves(before: State | None, move: Move, after: State | None) -> None:
+def test_moves(before: RelationState | None, move: Move, after: RelationState | None) -> None:
     assert decide(before, move) == after
 
 
 @pytest.mark.parametrize(("before", "move"), [(None, "accept"), ("blocked", "accept"), (None, "refuse")])
-def test_only_who_asked_is_accepted_or_refused(before: State | None, move: Move) -> None:
+def test_only_who_asked_is_accepted_or_refused(before: RelationState | None, move: Move) -> None:
     with raises("relation.not-requested"):
         decide(before, move)
 

@@ -7,9 +7,9 @@ from secrets import token_hex
 
 import pytest
 
-from inkgrove.core import Flavour, Hash
 from inkgrove.core.errors import NoStore
-from inkgrove.messages import SchemaId
+from inkgrove.core.hashing import Flavour, Hash
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import Restored
 from inkgrove.node.identities import change_identity, create_identity, show_identity
 from inkgrove.node.mark import SLOTS, all_marks, make_mark

@@ -9,7 +9,7 @@ import httpx
 from sqlalchemy import Connection
 
 from inkgrove.pages.rot import draw_freshness
-from inkgrove.store.rot_runs import RotRun, begin_run, finish_run
+from inkgrove.store.rot import RotRun, begin_rot_run, finish_rot_run
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving
@@ -30,7 +30,7 @@ POLICY = {
 
 
 def test_administrator_sees_the_ladder_and_why_a_copy_went(running: RunningNode) -> None:
-    from inkgrove.messages import encode_message
+    from inkgrove.messages.message import encode_message
 
     with Person(running, "admin.haiku.ink") as admin, Person(running, "jane.haiku.ink") as jane:
         schema = make_schema(jane)
@@ -74,8 +74,8 @@ def test_budgets_of_the_settings_are_shown_before_any_run_and_the_plan_of_the_la
 
         def run(policy: Any, now: int, report: dict[str, Any]) -> None:
             def work(connection: Connection) -> None:
-                begun = begin_run(connection, 0, now, json.dumps(policy))
-                finish_run(connection, begun.tick, now, report)
+                begun = begin_rot_run(connection, 0, now, json.dumps(policy))
+                finish_rot_run(connection, begun.tick, now, report)
 
             running.node.database.write(work)
 

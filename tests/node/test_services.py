@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages import SchemaId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.accesses import record
 from inkgrove.node.settings import NodeSettings
 from tests.support.logs import key

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from inkgrove.node.attempts import succeed
-from inkgrove.store.node_tables import accesses
+from inkgrove.store.db import accesses
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import Signer, as_json, create, mail, make_schema, schema_id, signer_of

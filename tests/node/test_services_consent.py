@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages import SchemaMeta, encode_message
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.logs import LogBuilder, key
@@ -105,13 +106,13 @@ def schema_log(number: int, fqdn: str | None = None) -> LogBuilder:
 
 
 def register_schema(node: Node, log: LogBuilder) -> str:
-    from inkgrove.messages import SchemaId
+    from inkgrove.messages.ids import SchemaId
 
     node.store.ingest(zip(log.entries, log.payloads, strict=True))
     schema_id = SchemaId(log.secret.public, log.log_id)
     node.store.register(schema_id)
     with node.views.database.writing() as connection:
-        from inkgrove.store.view_tables import views
+        from inkgrove.store.views import views
 
         connection.execute(
             views.insert(), {"author": schema_id.author, "log_id": schema_id.log_id, "name": "slothmail"}

@@ -6,9 +6,8 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from inkgrove.core import Hash, parse_hash
-from inkgrove.store.rot_tables import EVERYTHING, PUBLIC, copies, summaries
-from inkgrove.store.tables import entries, logs, schemas
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.store.db import EVERYTHING, PUBLIC, copies, entries, logs, schemas, summaries
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from inkgrove.core import Hash, HeldEntry, IdentityId, SignedEntry, verify_signed
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import decode_delivery, open_parcel
-from inkgrove.reference import ReferenceRow, fold_views
-from inkgrove.schema import ViewDefinition, fold_log, fold_schema
-from inkgrove.store.deliveries import HERE, count_waiting, troubles
-from inkgrove.store.federation_tables import deliveries, request_box
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.node_tables import shares
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import SignedEntry, verify_signed
+from inkgrove.messages.delivery import decode_delivery, open_parcel
+from inkgrove.reference.results import ReferenceRow
+from inkgrove.reference.views import fold_views
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.log_fold import fold_log
+from inkgrove.schema.schema import fold_schema
+from inkgrove.store.db import deliveries, request_box, shares
+from inkgrove.store.federation import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
+from inkgrove.store.logs import LogStore
 from tests.simulation.world import SCHEMA, World
 
 
@@ -92,9 +97,9 @@ class Check:
 
     def _undelivered(self) -> Iterator[str]:
         for domain, node in self.world.nodes.items():
-            left = node.node.database.read(count_waiting)
+            left = node.node.database.read(count_waiting_deliveries)
             if left:
-                why = [trouble.error for trouble in node.node.database.read(troubles).values()]
+                why = [trouble.error for trouble in node.node.database.read(read_backoffs).values()]
                 yield f"{domain} still has {left} deliveries to make: {why}"
 
     def _reached_too_far(self) -> Iterator[str]:
@@ -176,7 +181,7 @@ class Check:
     def _receipts(self) -> Iterator[str]:
         for domain, node in self.world.nodes.items():
             with node.node.database.reading() as connection:
-                is_told = deliveries.c.state == "delivered", deliveries.c.wanted < HERE
+                is_told = deliveries.c.state == "delivered", deliveries.c.wanted < LOCAL_DELIVERY
                 rows = connection.execute(select(deliveries).where(*is_told)).all()
             for row in rows:
                 instance, to = Hash(row.instance), IdentityId(row.recipient)

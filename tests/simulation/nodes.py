@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from sqlalchemy import event, select
 
 from inkgrove.api.http.problems import status_of
-from inkgrove.core import IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError, Unreachable
 from inkgrove.federation.fetch import Answer, Request, parse_url
@@ -27,16 +27,16 @@ from inkgrove.federation.senders import Senders
 from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
 from inkgrove.federation.well_known import render_well_known
-from inkgrove.messages import decode_ask_heights, decode_wants, encode_entries, encode_heights
+from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
 from inkgrove.node.identities import create_identity
 from inkgrove.node.node import Node
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault
 from inkgrove.node.writer import Job, Reply, Work, Writer
-from inkgrove.store.identities import add_session
-from inkgrove.store.node_tables import relations
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.db import relations
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.node import add_session
 from tests.simulation.virtual import Network, VirtualLoop
 
 _Result = TypeVar("_Result")
@@ -142,7 +142,7 @@ class SimulatedNode:
         self.outbox.wake()
         return reply
 
-    async def tell(self, me: IdentityId, other: KnownIdentity) -> None:
+    async def tell(self, me: IdentityId, other: RemoteIdentity) -> None:
         """Tell somebody what waits for them, as the routes do: what they do not hear now the outbox tells later."""
         try:
             await tell_waiting(self.node, self.transport, me, other, run_blocking=self._run_blocking)
@@ -197,7 +197,7 @@ class SimulatedNode:
             headers = (("Retry-After", str(retry)),) if isinstance(retry, int) else ()
             return Answer(status_of(error), headers, error.code.encode())
 
-    def _answer_signed(self, path: str, sender: KnownIdentity, body: bytes) -> bytes:
+    def _answer_signed(self, path: str, sender: RemoteIdentity, body: bytes) -> bytes:
         match path:
             case _ if path == HEIGHTS_PATH:
                 return encode_heights(tell_heights(self.node, decode_ask_heights(body)))

@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Access
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access
 
 Time = int
 

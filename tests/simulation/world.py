@@ -11,30 +11,30 @@ from typing import Any
 
 from sqlalchemy import select
 
-from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Request
 from inkgrove.federation.outbox import PATH
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, release_held, take_waiting
-from inkgrove.messages import (
-    Access,
-    FieldChange,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    decode_delivery,
-    encode_message,
-)
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
 from inkgrove.node.relations import Move, move_relation
-from inkgrove.store.deliveries import count_waiting
-from inkgrove.store.node_tables import shares
-from inkgrove.store.notices import waiting_others
-from inkgrove.store.peer_list import add_peer
-from inkgrove.store.peers import KnownIdentity, find_known
-from inkgrove.store.relations import put_state
-from inkgrove.store.requests import list_requests
+from inkgrove.store.db import shares
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_peer,
+    count_waiting_deliveries,
+    find_remote_identity,
+    list_move_recipients,
+    list_requests,
+)
+from inkgrove.store.node import put_relation_state
 from tests.simulation.nodes import Person, SimulatedNode, copy_store
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual import FAIR, FOUL, Network, VirtualLoop
@@ -156,7 +156,7 @@ class World:
     async def _wait_for_deliveries(self) -> None:
         until = self.loop.time() + 6 * 3600
         while self.loop.time() < until and any(
-            node.node.database.read(count_waiting) or node.node.database.read(waiting_others)
+            node.node.database.read(count_waiting_deliveries) or node.node.database.read(list_move_recipients)
             for node in self.nodes.values()
         ):
             await asyncio.sleep(60)
@@ -179,7 +179,7 @@ class World:
                     for me, they in ((one, other), (other, one)):
                         node = self.nodes[me.domain]
                         await node.discovery.find(they.fqdn)
-                        node.node.database.write(lambda c: put_state(c, one.id, other.id, "accepted", 0))  # noqa: B023
+                        node.node.database.write(lambda c: put_relation_state(c, one.id, other.id, "accepted", 0))  # noqa: B023
                         node.notice_relations()
 
     def _choose_peers(self) -> None:
@@ -353,11 +353,11 @@ class World:
             release_held(node.node, person.id, other.id)
             node.outbox.wake()
 
-    async def _find(self, node: SimulatedNode, other: Person) -> KnownIdentity:
+    async def _find(self, node: SimulatedNode, other: Person) -> RemoteIdentity:
         try:
             return await node.discovery.find(other.fqdn)
         except FederationError:
-            known = node.node.database.read(lambda c: find_known(c, other.id))
+            known = node.node.database.read(lambda c: find_remote_identity(c, other.id))
             if known is None:
                 raise
             return known

@@ -12,18 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages import (
-    Create,
-    FieldChange,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    encode_message,
-)
-from inkgrove.store.opening import open_store
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.logs import open_store
 from tests.spark.test_archive import lines_in, write_archive
 from tests.support.logs import LogBuilder, key
 

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.runs import Work
+from inkgrove.store.db import ExclusiveWork
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator
 from tests.support.processes import kill, running, wait_until
@@ -95,7 +95,7 @@ def test_killed_pipeline_goes_on_where_it_was(spark: SparkSession, place: Path |
     shop = Shop(materialiser)
     # The view is there before the entries are, so every row has to come from a batch.
     materialiser.catch_up()
-    materialiser.run.end(Work.STREAM)
+    materialiser.run.end(ExclusiveWork.STREAM)
     rng = random.Random(SEED)
     instances = publish_notes(shop, rng)
     whole, newest = expected(materialiser), materialiser.store.newest_offset()
@@ -134,7 +134,7 @@ def test_killed_rebuild_leaves_the_old_view_or_the_new_one(
     shop = Shop(materialiser)
     publish_notes(shop, random.Random(SEED))
     materialiser.catch_up()
-    materialiser.run.end(Work.STREAM)
+    materialiser.run.end(ExclusiveWork.STREAM)
     old = exact(materialised(materialiser))
     # A new version: the view is built anew, beside the old one, as soon as the pipeline starts.
     shop.migrate({"b": {"action": "create", "type": "text", "default": "none"}})

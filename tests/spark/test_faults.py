@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages import SchemaId
-from inkgrove.store.opening import open_store
-from inkgrove.store.view_store import open_views
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.logs import open_store
+from inkgrove.store.views import open_views
 from tests.spark.conftest import Ended
 from tests.spark.test_archive import write_archive
 from tests.store.postgres import PostgresServer

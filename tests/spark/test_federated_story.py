@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference import fold_views
+from inkgrove.reference.views import fold_views
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD

@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.core import decode_entry, hash_entry
-from inkgrove.messages import Create, SchemaVersion, Update, encode_message
+from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import encode_message
 from inkgrove.pipeline.archive.files import open_archive, read_slice
 from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
 from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, verify_archive
 from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
-from inkgrove.store.decide import Status
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
+from inkgrove.store.logs import IngestStatus, LogStore, open_store
 from tests.spark.test_archive import write_archive
 from tests.store.test_verdicts import make_offers
 from tests.support.errors import raises
@@ -55,7 +55,7 @@ def one_by_one(store: LogStore, lines: Lines) -> ImportReport:
         (receipt,) = store.ingest([line])
         if receipt.error is not None:
             report.rejected[receipt.error.code] += 1
-        elif receipt.status is Status.KNOWN:
+        elif receipt.status is IngestStatus.KNOWN:
             report.known += 1
         else:
             report.appended += 1
@@ -161,7 +161,7 @@ def test_late_entry_gets_the_messages_that_waited_for_it(
     # 9 links to 8, 8 to 4 and 4 to 1: entry 5 is not needed for a path.
     partial = [(log.entry(n).encoded, log.payloads[n - 1]) for n in (1, 4, 8, 9)]
     with open_store(place) as store:
-        assert [receipt.status for receipt in store.ingest(partial)] == [Status.STORED] * 4
+        assert [receipt.status for receipt in store.ingest(partial)] == [IngestStatus.STORED] * 4
         (number,) = store.logs()
         assert store.owners_of(number, [9]) == {log.hash(9): 9}
         rest: Lines = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
@@ -307,7 +307,7 @@ import sys
 from pathlib import Path
 from inkgrove.pipeline.archive import import_archive
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.store.opening import open_store
+from inkgrove.store.logs.log_store import open_store
 
 home, archive = Path(sys.argv[1]), Path(sys.argv[2])
 spark = start_session(home / "spark-logs")

@@ -14,11 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import inspect
 
-from inkgrove.messages import SchemaId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.builds import begin_build
-from inkgrove.store.query import count_rows
-from inkgrove.store.view_store import open_views, read_views
+from inkgrove.store.views import begin_build, count_rows, open_views, read_views
 from tests.spark.test_views import Shop
 from tests.support.views import expected, materialised
 from tests.unit.schema.test_oracle import exact

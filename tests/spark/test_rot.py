@@ -11,14 +11,13 @@ from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 from sqlalchemy import insert
 
-from inkgrove.core import Hash
-from inkgrove.messages import Access, Timestamp, Update
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.instance import Access, Update
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.copies import find_copy, put_pin, revive
-from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.rot_runs import apply_some
-from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.db import EVERYTHING, PUBLIC, deliveries
+from inkgrove.store.rot import apply_moves, find_copy, put_pin, revive
 from tests.support.logs import key
 from tests.support.rotting import DAY, NOTES, VERSION, Grove
 from tests.support.tiers import IS_THOROUGH, amount
@@ -323,7 +322,7 @@ def half(grove: Grove, run: Any, *, commits: bool) -> None:
     """Three moves, and the end: after their transaction and before anything else, or within it."""
 
     def work(connection: Any) -> None:
-        apply_some(connection, run, (), 3)
+        apply_moves(connection, run, (), 3)
         if not commits:
             raise Crash
 

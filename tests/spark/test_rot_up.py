@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages import Create, FieldChange, SchemaId, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
-from inkgrove.store.opening import open_store
-from inkgrove.store.rot_runs import list_runs
-from inkgrove.store.view_store import open_views
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.logs import open_store
+from inkgrove.store.rot import list_rot_runs
+from inkgrove.store.views import open_views
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving
 from tests.support.processes import wait_until
@@ -50,7 +53,7 @@ def test_copies_rot_on_schedule_and_are_summed_up(capsys: pytest.CaptureFixture[
     stores, size = take_in(tmp_path)
 
     def is_done() -> bool:
-        return any(run.state == "done" for run in stores.store.database.read(list_runs))
+        return any(run.state == "done" for run in stores.store.database.read(list_rot_runs))
 
     def count_shown() -> int | None:
         view = stores.views.views().get(NOTES)

@@ -5,24 +5,16 @@ from pathlib import Path
 import pyarrow as pa
 from sqlalchemy import insert
 
-from inkgrove.core import identity_of
-from inkgrove.messages import (
-    Access,
-    Create,
-    FieldChange,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    encode_message,
-)
+from inkgrove.core.keys import identity_of
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.pipeline.rot.cooking import TO_COOK, readers_of, value_task
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.identities import HostedIdentity, add_identity
-from inkgrove.store.node_tables import shares
-from inkgrove.store.opening import open_store
-from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.db import EVERYTHING, PUBLIC, shares
+from inkgrove.store.logs import open_store
+from inkgrove.store.node import HostedIdentity, add_identity
 from tests.support.logs import LogBuilder, key
 
 NOTES = SchemaId(key(90).public, 3)

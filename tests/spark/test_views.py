@@ -12,15 +12,16 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from inkgrove.core import HeldEntry
-from inkgrove.messages import Outcome, SchemaId
+from inkgrove.core.log import HeldEntry
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.tables import FOLDED, RELATIONS, spark_schema
 from inkgrove.pipeline.views.cascade import Relations, cascade, effective, falling
 from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.pipeline.views.relation_source import RelationSource
-from inkgrove.store.all_outcomes import read_outcomes
+from inkgrove.store.views import read_all_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
@@ -368,7 +369,7 @@ def test_late_revocation_of_a_key_takes_away_what_it_signed_since(materialiser: 
 def _outcomes(materialiser: Materialiser) -> list[Any]:
     (view,) = materialiser.views.views().values()
     with materialiser.views.database.reading() as connection:
-        return read_outcomes(connection, view.id, 1_000)
+        return read_all_outcomes(connection, view.id, 1_000)
 
 
 def test_position_is_written_with_the_rows_and_a_second_run_does_nothing(materialiser: Materialiser) -> None:

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, bindparam
 from sqlalchemy.exc import DBAPIError
 
 import inkgrove
-from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.view_store import open_views
+from inkgrove.store.db import Compiled, CompiledList
+from inkgrove.store.logs import LogStore
+from inkgrove.store.views import open_views
 
 
 def kept() -> Iterator[tuple[str, Compiled | CompiledList]]:

@@ -7,22 +7,34 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from inkgrove.core import Hash, PublicKey, identity_of
-from inkgrove.messages import Create, Delete, Message, SchemaVersion, Timestamp, Update, encode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey, identity_of
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import read_counter
 from inkgrove.node.read_counter import ReadCounter
-from inkgrove.store.copies import add_reads, find_copy, hold, note_copies, put_pin, revive
-from inkgrove.store.decide import Status
-from inkgrove.store.deliveries import queue
-from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.identities import HostedIdentity, add_identity
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.rot_runs import apply_some, begin_run, commit_plan, count_steps, finish_run, next_tick
-from inkgrove.store.rot_selection import SOFT_GUARDS, read_copy
-from inkgrove.store.rot_tables import copy_reads, rot_victims
+from inkgrove.store.db import copy_reads, deliveries, rot_victims
+from inkgrove.store.federation import queue_deliveries
+from inkgrove.store.logs import IngestStatus, LogStore, by_log, ingest_batch, open_store, prepare_items
+from inkgrove.store.node import HostedIdentity, add_identity
+from inkgrove.store.rot import (
+    SOFT_GUARDS,
+    add_reads,
+    apply_moves,
+    begin_rot_run,
+    commit_plan,
+    count_steps,
+    find_copy,
+    finish_rot_run,
+    lock_instance,
+    next_tick,
+    note_copies,
+    put_pin,
+    read_copy,
+    revive,
+)
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit
 
@@ -68,10 +80,10 @@ class Notes:
         place = {"instance": instance, "log": copy.log, "create_seq": copy.create_seq}
 
         def work(connection: Any) -> None:
-            run = begin_run(connection, 0, NOW, "{}")
+            run = begin_rot_run(connection, 0, NOW, "{}")
             connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
-            apply_some(connection, run, guards)
-            finish_run(connection, run.tick, NOW, {})
+            apply_moves(connection, run, guards)
+            finish_rot_run(connection, run.tick, NOW, {})
 
         self.store.database.write(work)
 
@@ -117,7 +129,7 @@ def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
     notes.note()
     notes.take_down(note, "cooked")
     old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
-    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.KNOWN]
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [IngestStatus.KNOWN]
     stored = notes.store.entry(note)
     assert stored is not None
     assert stored.payload is None
@@ -128,7 +140,7 @@ def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
     notes.note(2)
     assert (notes.copy(note).step, notes.copy(note).bytes) == ("cooked", len(notes.theirs.payloads[2]))
     assert notes.store.database.write(lambda connection: revive(connection, note, NOW))
-    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.COMPLETED]
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [IngestStatus.COMPLETED]
     assert (notes.copy(note).step, notes.copy(note).fetched) == ("full", 1)
 
 
@@ -214,7 +226,7 @@ def test_what_comes_of_a_copy_while_it_is_taken_down_goes_with_it(notes: Notes) 
     note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
     notes.note()
     notes.theirs.append(encode_message(Update(SCHEMA, note, {"a": 2})))
-    news = prepare([(notes.theirs.entries[1].encoded, notes.theirs.payloads[1])])[0]
+    news = prepare_items([(notes.theirs.entries[1].encoded, notes.theirs.payloads[1])])[0]
     begin_before_commit(
         notes.store.database,
         lambda connection: ingest_batch(connection, by_log(news), must_be_next=False),
@@ -234,8 +246,8 @@ def test_copy_that_is_wanted_while_it_is_taken_down_stays(notes: Notes, way: str
         if way == "pinned":
             put_pin(connection, note, jane, NOW)
         else:
-            hold(connection, note)
-            queue(connection, note, jane, [john], wanted=1, now=NOW)
+            lock_instance(connection, note)
+            queue_deliveries(connection, note, jane, [john], wanted=1, now=NOW)
 
     begin_before_commit(notes.store.database, want, lambda: notes.take_down(note, "cooked"))
     assert notes.copy(note).step == "full"
@@ -247,7 +259,7 @@ def test_gone_copy_begins_anew(notes: Notes) -> None:
     arrival = notes.copy(note).arrival
     notes.take_down(note, "gone", guards=())
     old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
-    assert [receipt.status for receipt in notes.store.ingest([old])] == [Status.COMPLETED]
+    assert [receipt.status for receipt in notes.store.ingest([old])] == [IngestStatus.COMPLETED]
     notes.note(2)
     copy = notes.copy(note)
     assert (copy.step, copy.born, copy.bytes) == ("full", 2, len(notes.theirs.payloads[0]))
@@ -299,7 +311,7 @@ def test_reads_of_what_is_no_copy_go_with_the_next_plan(notes: Notes) -> None:
 
     def work(connection: Any) -> None:
         add_reads(connection, {note: 1, Hash(b"\x00\x40" + b"o" * 64): 1})
-        commit_plan(connection, [], begin_run(connection, 0, NOW, "{}").tick, {})
+        commit_plan(connection, [], begin_rot_run(connection, 0, NOW, "{}").tick, {})
 
     notes.store.database.write(work)
     names = notes.store.database.read(lambda connection: list(connection.scalars(select(copy_reads.c.instance))))

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from inkgrove.core import SecretKey
-from inkgrove.messages import SchemaMeta, cbor, encode_message
-from inkgrove.store.database import Database, parse_place
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.messages import InstanceKey
-from inkgrove.store.offers import offered_logs
-from inkgrove.store.opening import open_store
-from inkgrove.store.public_index import follow_logs
+from inkgrove.core.keys import SecretKey
+from inkgrove.messages import cbor
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMeta
+from inkgrove.store.db import Database, parse_store_url
+from inkgrove.store.federation import offered_logs, update_public_index
+from inkgrove.store.logs import InstanceKey, LogStore, open_store
 from tests.support.logs import LogBuilder, key
 
 _FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")
@@ -54,7 +53,7 @@ def count(statements: list[str]) -> int:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     open_store(tmp_path).close()
-    opened = Database(parse_place(tmp_path))
+    opened = Database(parse_store_url(tmp_path))
     yield opened
     opened.close()
 
@@ -133,7 +132,7 @@ def test_following_a_page_of_one_log_costs_each_entry_the_same(tmp_path: Path) -
 
     def steps_for(creates: int) -> int:
         open_store(tmp_path / str(creates)).close()
-        database = Database(parse_place(tmp_path / str(creates)))
+        database = Database(parse_store_url(tmp_path / str(creates)))
         log = LogBuilder(key(1))
         for _ in range(creates):
             log.append(cbor.encode({"kind": "create", "schema": [bytes(key(9).public), 1, 2], "fields": []}))
@@ -146,7 +145,7 @@ def test_following_a_page_of_one_log_costs_each_entry_the_same(tmp_path: Path) -
 
         with database.writing() as connection:
             connection.connection.driver_connection.set_progress_handler(step, 100)  # type: ignore[union-attr]
-            assert follow_logs(connection, 0) is not None
+            assert update_public_index(connection, 0) is not None
         database.close()
         return steps
 

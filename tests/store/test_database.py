@@ -11,13 +11,13 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from inkgrove.core.errors import InstanceError, StoreUnavailable
-from inkgrove.store.database import Database, parse_place
+from inkgrove.store.db import Database, parse_store_url
 from tests.support.errors import raises
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
-    opened = Database(parse_place(tmp_path))
+    opened = Database(parse_store_url(tmp_path))
     opened.write(lambda connection: connection.execute(text("CREATE TABLE numbers (number INTEGER)")))
     return opened
 

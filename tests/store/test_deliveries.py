@@ -3,9 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.store.deliveries import Trouble, note_failure, queue, states_of, troubles
-from inkgrove.store.log_store import LogStore
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.federation import QueueBackoff, put_backoff, queue_deliveries, read_backoffs, states_of
+from inkgrove.store.logs import LogStore
 from tests.support.races import begin_before_commit
 
 INSTANCE, JANE = Hash(b"\x00\x40" + bytes(64)), IdentityId(bytes(32))
@@ -19,7 +20,7 @@ def test_same_delivery_is_queued_once_by_many(store: LogStore) -> None:
         start.wait()
         for some in range(0, 20, 2):
             to = RECIPIENTS[some : some + 2]
-            store.database.write(lambda c: queue(c, INSTANCE, JANE, to, wanted=wanted, now=wanted))  # noqa: B023
+            store.database.write(lambda c: queue_deliveries(c, INSTANCE, JANE, to, wanted=wanted, now=wanted))  # noqa: B023
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(send, range(1, 5)))
@@ -29,10 +30,10 @@ def test_same_delivery_is_queued_once_by_many(store: LogStore) -> None:
 
 
 def test_queue_that_fails_in_two_processes_at_once_waits(store: LogStore) -> None:
-    first, second = Trouble(1, 10, 5, "first"), Trouble(2, 20, 5, "second")
+    first, second = QueueBackoff(1, 10, 5, "first"), QueueBackoff(2, 20, 5, "second")
     begin_before_commit(
         store.database,
-        lambda connection: note_failure(connection, "node 1", first),
-        lambda: store.database.write(lambda connection: note_failure(connection, "node 1", second)),
+        lambda connection: put_backoff(connection, "node 1", first),
+        lambda: store.database.write(lambda connection: put_backoff(connection, "node 1", second)),
     )
-    assert store.database.read(troubles) == {"node 1": second}
+    assert store.database.read(read_backoffs) == {"node 1": second}

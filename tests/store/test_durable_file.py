@@ -10,8 +10,7 @@ import pytest
 
 from inkgrove.cli.files import write_new
 from inkgrove.node.vault import open_vault
-from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.durable_file import replace_file, write_new_file
+from inkgrove.store.db import BlobFiles, replace_file, write_new_file
 from tests.support.errors import raises
 
 NAMING = (os.link, os.rename, os.replace)

@@ -1,10 +1,17 @@
 """What has run out is forgotten, and nothing that somebody begins to use."""
 
-from inkgrove.core import identity_of
-from inkgrove.store.housekeeping import UNUSED_CLIENT, forget_expired
-from inkgrove.store.identities import HostedIdentity, add_identity
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.services import Client, add_client, add_grant, find_client
+from inkgrove.core.keys import identity_of
+from inkgrove.store.logs import LogStore
+from inkgrove.store.node import (
+    UNUSED_CLIENT,
+    HostedIdentity,
+    OAuthClient,
+    add_client,
+    add_grant,
+    add_identity,
+    find_client,
+    forget_expired,
+)
 from tests.support.logs import key
 from tests.support.races import begin_before_commit
 
@@ -14,7 +21,7 @@ JANE = HostedIdentity(identity_of(key(1).public), "jane.haiku.ink", key(1).publi
 def test_service_that_is_granted_something_at_the_same_moment_stays(store: LogStore) -> None:
     store.database.write(lambda connection: add_identity(connection, JANE, None))
     for name in ("used", "unused"):
-        client = Client(name, name, ("https://service.example/",), 0)
+        client = OAuthClient(name, name, ("https://service.example/",), 0)
         store.database.write(lambda connection: add_client(connection, client))  # noqa: B023
     begin_before_commit(
         store.database,

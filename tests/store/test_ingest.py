@@ -1,11 +1,12 @@
 """Taking entries in: what is stored, refused or kept as evidence (docs/protocol.md section 2)."""
 
-from inkgrove.core import Entry, Flavour, NextEntry, certificate_pool, decode_entry, hash_entry, verify_signed
+from inkgrove.core.entry import Entry, decode_entry, hash_entry
 from inkgrove.core.errors import InkgroveError
-from inkgrove.store.decide import Standing, Status
-from inkgrove.store.ingest import Receipt
-from inkgrove.store.ingests import What
-from inkgrove.store.log_store import LogStore
+from inkgrove.core.hashing import Flavour
+from inkgrove.core.links import certificate_pool
+from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.logs import IngestKind, IngestReceipt, IngestStatus, LogStore, LogValidity
 from tests.support.logs import LogBuilder, key, resign, sparse_log
 
 
@@ -23,7 +24,7 @@ def with_wrong_size(log: LogBuilder, seq_num: int) -> Entry:
     return decode_entry(resign(log.secret, bytes(wrong)))
 
 
-def said(receipts: list[Receipt]) -> list[str]:
+def said(receipts: list[IngestReceipt]) -> list[str]:
     """Status or error code of each receipt."""
     return [receipt.error.code if receipt.error else receipt.status.value for receipt in receipts]
 
@@ -33,7 +34,7 @@ def happened(store: LogStore) -> list[tuple[str, int | None]]:
     return list({row.offset: (row.what.value, row.seq_num) for row in rows}.values())
 
 
-def standing(store: LogStore, log: LogBuilder) -> Standing:
+def standing(store: LogStore, log: LogBuilder) -> LogValidity:
     state = store.log_state(log.secret.public, log.log_id)
     assert state is not None
     return state.standing
@@ -115,10 +116,10 @@ def test_late_payload_is_added_once(store: LogStore) -> None:
 def test_rubbish_payload_is_dropped_and_the_entry_kept(store: LogStore) -> None:
     log = LogBuilder().grow(1)
     (receipt,) = store.ingest([(log.entry(1), b"something else")])
-    assert (receipt.status, said([receipt])) == (Status.STORED, ["payload.hash-mismatch"])
+    assert (receipt.status, said([receipt])) == (IngestStatus.STORED, ["payload.hash-mismatch"])
     assert store.entries_of(log.secret.public, 1)[0].payload is None
     (receipt,) = store.ingest([(log.entry(1), b"something else")])
-    assert (receipt.status, said([receipt])) == (Status.KNOWN, ["payload.hash-mismatch"])
+    assert (receipt.status, said([receipt])) == (IngestStatus.KNOWN, ["payload.hash-mismatch"])
 
 
 def test_bad_items_do_not_keep_the_others_out(store: LogStore) -> None:
@@ -165,9 +166,9 @@ def test_branch_is_kept_as_evidence_and_ends_the_log(store: LogStore) -> None:
     branch = log.fork_at(4).grow(3)
     store.ingest(items(log))
     receipts = store.ingest(items(branch, 4, 5))
-    assert [receipt.status for receipt in receipts] == [Status.EVIDENCE, Status.REFUSED]
+    assert [receipt.status for receipt in receipts] == [IngestStatus.EVIDENCE, IngestStatus.REFUSED]
     assert said(receipts) == ["log.forked", "log.forked"]
-    assert standing(store, log) == Standing(forked_at=4)
+    assert standing(store, log) == LogValidity(forked_at=4)
     assert happened(store)[-2:] == [("entry", 4), ("fork", 4)]
     found = store.entries_of(log.secret.public, 1)
     assert [(item.entry.seq_num, item.refusal) for item in found] == [
@@ -184,11 +185,11 @@ def test_earlier_fork_lowers_a_known_one(store: LogStore) -> None:
     store.ingest(items(log))
     store.ingest(items(log.fork_at(6), 6))
     late = log.fork_at(3).grow(5)
-    assert store.ingest(items(late, 7))[0].status is Status.REFUSED  # it links to 6, where the fork is known
-    assert store.ingest(items(late, 6))[0].status is Status.EVIDENCE  # it links to 5
-    assert standing(store, log) == Standing(forked_at=5)
-    assert store.ingest(items(late, 4))[0].status is Status.EVIDENCE
-    assert standing(store, log) == Standing(forked_at=3)
+    assert store.ingest(items(late, 7))[0].status is IngestStatus.REFUSED  # it links to 6, where the fork is known
+    assert store.ingest(items(late, 6))[0].status is IngestStatus.EVIDENCE  # it links to 5
+    assert standing(store, log) == LogValidity(forked_at=5)
+    assert store.ingest(items(late, 4))[0].status is IngestStatus.EVIDENCE
+    assert standing(store, log) == LogValidity(forked_at=3)
     proof = store.fork_proof(log.secret.public, 1)
     assert proof is not None
     assert proof.seq_num == 3
@@ -200,8 +201,8 @@ def test_claims_about_entries_that_are_not_held_show_a_fork(store: LogStore) -> 
     store.ingest(items(log, 1, 2, 3, 4, 8))
     # Entry 8 claims a hash for entry 7, which nobody has sent.
     assert said(store.ingest(items(branch, 5, 6))) == ["stored", "stored"]
-    assert store.ingest(items(branch, 7))[0].status is Status.EVIDENCE
-    assert standing(store, log) == Standing(forked_at=7)
+    assert store.ingest(items(branch, 7))[0].status is IngestStatus.EVIDENCE
+    assert standing(store, log) == LogValidity(forked_at=7)
 
 
 def test_lie_about_the_size_invalidates_from_there(store: LogStore) -> None:
@@ -212,8 +213,8 @@ def test_lie_about_the_size_invalidates_from_there(store: LogStore) -> None:
     store.ingest(items(log, 3, payloads=False))
     assert said(store.ingest(items(log, 4))) == ["stored"]
     (receipt,) = store.ingest(items(log, 3))
-    assert (receipt.status, said([receipt])) == (Status.EVIDENCE, ["payload.size-mismatch"])
-    assert standing(store, log) == Standing(lied_at=3)
+    assert (receipt.status, said([receipt])) == (IngestStatus.EVIDENCE, ["payload.size-mismatch"])
+    assert standing(store, log) == LogValidity(lied_at=3)
     assert happened(store)[-2:] == [("payload", 3), ("lie", 3)]
     assert [item.refusal for item in store.entries_of(log.secret.public, 1)] == [
         None, None, "log.invalid-since", "log.invalid-since",
@@ -231,7 +232,7 @@ def test_earlier_lie_lowers_a_known_one(store: LogStore) -> None:
     store.ingest(items(log, payloads=False))
     for seq_num, lied_at in ((4, 4), (2, 2)):
         store.ingest(items(log, seq_num))
-        assert standing(store, log) == Standing(lied_at=lied_at)
+        assert standing(store, log) == LogValidity(lied_at=lied_at)
 
 
 def test_nothing_follows_the_end(store: LogStore) -> None:
@@ -239,7 +240,7 @@ def test_nothing_follows_the_end(store: LogStore) -> None:
     log.append(is_end_of_log=True)
     store.ingest(items(log))
     assert said(store.ingest(items(log.grow(1), 4))) == ["entry.after-end-of-log"]
-    assert standing(store, log) == Standing(ended_at=3)
+    assert standing(store, log) == LogValidity(ended_at=3)
 
 
 def test_end_that_comes_late_takes_the_entries_behind_it_out(store: LogStore) -> None:
@@ -256,8 +257,8 @@ def test_end_that_comes_late_takes_the_entries_behind_it_out(store: LogStore) ->
     branch = log.fork_at(13)
     branch.entries.pop()
     branch.append(is_end_of_log=True)
-    assert store.ingest([(branch.entry(13), None)])[0].status is Status.EVIDENCE
-    assert standing(store, log) == Standing(forked_at=13, ended_at=6)  # an end in the invalid part ends nothing
+    assert store.ingest([(branch.entry(13), None)])[0].status is IngestStatus.EVIDENCE
+    assert standing(store, log) == LogValidity(forked_at=13, ended_at=6)  # an end in the invalid part ends nothing
 
 
 # publishing
@@ -310,7 +311,7 @@ def test_publisher_that_comes_second_learns_the_next_place_and_forks_nothing(sto
         assert said([receipt]) == ["log.stale"]
         assert receipt.error is not None
         assert receipt.error.data["next"] == store.next_place(log.secret.public, 1)
-    assert standing(store, log) == Standing()
+    assert standing(store, log) == LogValidity()
     assert store.newest_offset().position == 4
 
 
@@ -330,7 +331,7 @@ def test_publishing_refuses_wrong_payloads_and_closed_logs(store: LogStore) -> N
 
 
 def test_what_values_are_those_that_readers_know() -> None:
-    assert {what.value for what in What} == {
+    assert {what.value for what in IngestKind} == {
         "entry", "payload", "payload-dropped", "fork", "lie", "ended", "registered", "unregistered",
     }  # fmt: skip
 

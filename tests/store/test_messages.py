@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import HeldEntry, SecretKey, verify_log, verify_signed
-from inkgrove.messages import Create, Delete, SchemaId, Update, cbor, decode_message
-from inkgrove.schema import LogMessage
-from inkgrove.store.decide import Status
-from inkgrove.store.ingests import START
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.messages import InstanceKey, Waiting
+from inkgrove.core.keys import SecretKey
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages import cbor
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.logs import START, IngestStatus, InstanceKey, LogStore, UnresolvedReference
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 
@@ -34,7 +36,7 @@ def delete(instance: Any) -> bytes:
 def put(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True) -> int:
     numbers = seq_nums or range(1, len(log.entries) + 1)
     receipts = store.ingest([(log.entry(n), log.payloads[n - 1] if payloads else None) for n in numbers])
-    assert all(receipt.error is None or receipt.status is Status.EVIDENCE for receipt in receipts)
+    assert all(receipt.error is None or receipt.status is IngestStatus.EVIDENCE for receipt in receipts)
     state = store.log_state(log.secret.public, log.log_id)
     assert state is not None
     return state.id
@@ -97,7 +99,7 @@ def test_create_that_comes_late_gets_the_messages_that_name_it(store: LogStore) 
     log.append(create())
     number = put(store, log, 1, 4, 8, 9, 10, 11, 12, 13)
     assert groups(store, number, 6, 9, 10, 11, 12) == {6: [8], 9: [9], 10: [10], 11: [11], 12: [12]}
-    assert store.waiting_for([log.hash(6)]) == [Waiting(number, n, log.hash(6)) for n in (9, 11, 12)]
+    assert store.waiting_for([log.hash(6)]) == [UnresolvedReference(number, n, log.hash(6)) for n in (9, 11, 12)]
     put(store, log, 5, 6, payloads=False)
     assert groups(store, number, 6, 5, 9) == {6: [6, 8, 9, 11, 12], 5: [5, 10], 9: [9]}
     assert store.waiting_for([log.hash(6)]) == []
@@ -125,7 +127,7 @@ def test_instance_of_another_log_does_not_own_the_message(store: LogStore) -> No
     assert store.verified_among([theirs.hash(1), ours.hash(1)]) == {ours.hash(1)}
     put(store, theirs)
     assert groups(store, number, 2) == {2: [2]}
-    assert store.waiting_for([theirs.hash(1)]) == [Waiting(number, 2, theirs.hash(1))]
+    assert store.waiting_for([theirs.hash(1)]) == [UnresolvedReference(number, 2, theirs.hash(1))]
     assert store.verified_among([theirs.hash(1)]) == {theirs.hash(1)}
 
 

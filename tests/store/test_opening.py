@@ -20,21 +20,18 @@ from sqlalchemy import column, inspect, table, update
 
 from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
-from inkgrove.store.database import Database, parse_place
-from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.node_tables import identities
-from inkgrove.store.opening import (
+from inkgrove.store.db import Database, deliveries, identities, parse_store_url
+from inkgrove.store.logs import (
     MIGRATIONS,
     NEWEST,
     OLDEST,
+    LogStore,
     bring_up_to_date,
     open_store,
     read_revision,
     require_store,
 )
-from inkgrove.store.staging import open_stage
-from inkgrove.store.view_store import open_views
+from inkgrove.store.views import open_stage, open_views
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
 from tests.support.errors import raises
@@ -138,7 +135,7 @@ def test_directory_given_as_text(tmp_path: Path) -> None:
 
 def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    database = Database(parse_place(tmp_path))
+    database = Database(parse_store_url(tmp_path))
     with database.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -160,7 +157,7 @@ def _is_for(dialect: str) -> Callable[..., bool]:
 
 def test_migrations_make_the_tables_that_the_code_uses(bare: Place) -> None:
     open_store(bare).close()
-    database = Database(parse_place(bare))
+    database = Database(parse_store_url(bare))
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
         assert deliveries.metadata is identities.metadata  # both modules are loaded
@@ -191,7 +188,7 @@ def upgrade() -> None:
 
 
 def revision_and_columns(place: Place) -> tuple[str | None, set[str]]:
-    database = Database(parse_place(place))
+    database = Database(parse_store_url(place))
     with database.reading() as connection:
         columns = {column["name"] for column in inspect(connection).get_columns("logs")}
     database.close()
@@ -226,7 +223,7 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
 def test_store_from_before_the_first_release_is_refused_and_left_alone(place: Place) -> None:
     open_store(place).close()
     versions = table("alembic_version", column("version_num"))
-    database = Database(parse_place(place))
+    database = Database(parse_store_url(place))
     with database.writing() as connection:
         connection.execute(update(versions).values(version_num="0006"))
     database.close()
@@ -240,7 +237,7 @@ def test_store_from_a_newer_version_is_refused_and_left_alone(bare: Place) -> No
     with open_store(bare) as store:
         store.ingest(offers(log))
     versions = table("alembic_version", column("version_num"))
-    database = Database(parse_place(bare))
+    database = Database(parse_store_url(bare))
     with database.writing() as connection:
         connection.execute(update(versions).values(version_num="9999"))
     with raises("store.too-new", match=r"9999.*use the newer version") as caught:
@@ -283,7 +280,7 @@ def test_home_that_is_a_file(tmp_path: Path) -> None:
 def test_store_that_another_process_keeps_locked(tmp_path: Path) -> None:
     log = LogBuilder().grow(2)
     open_store(tmp_path).close()
-    impatient = LogStore(Database(parse_place(tmp_path), busy_seconds=0.05))
+    impatient = LogStore(Database(parse_store_url(tmp_path), busy_seconds=0.05))
     other = sqlite3.connect(tmp_path / "node.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="another process"):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inkgrove.store.places import Places
+from inkgrove.store.db import FairSemaphore
 
 LONG = 30.0
 
@@ -13,7 +13,7 @@ LONG = 30.0
 class Asking:
     """Threads that ask for a place, and what each got."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: FairSemaphore) -> None:
         self.places = places
         self.got: dict[str, list[bool]] = {}
         self.order: list[str] = []
@@ -50,7 +50,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def asking(places: int, waiting: int) -> Iterator[Asking]:
-    found = Asking(Places(places, waiting))
+    found = Asking(FairSemaphore(places, waiting))
     yield found
     while found.places._queue:  # nobody is left behind
         who = next(iter(found.places._taken))
@@ -59,7 +59,7 @@ def asking(places: int, waiting: int) -> Iterator[Asking]:
 
 
 def test_nobody_has_all_places() -> None:
-    places = Places(2, 16)
+    places = FairSemaphore(2, 16)
     assert places.enter("loops", 0)
     assert not places.enter("loops", 0)
     assert places.enter("other", 0)
@@ -109,7 +109,7 @@ def test_full_queue_has_room_for_somebody_new() -> None:
 
 
 def test_who_waits_too_long_leaves_the_queue() -> None:
-    places = Places(1, 4)
+    places = FairSemaphore(1, 4)
     assert places.enter("one", 0)
     assert not places.enter("other", 0.01)
     places.leave("one")

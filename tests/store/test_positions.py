@@ -5,14 +5,9 @@ from threading import Event
 
 from sqlalchemy import update
 
-from inkgrove.core import SecretKey
-from inkgrove.store.database import Database, parse_place
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.ingests import START, Ingest, Offset
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.tables import ingests
+from inkgrove.core.keys import SecretKey
+from inkgrove.store.db import Database, ingests, parse_store_url
+from inkgrove.store.logs import START, Ingest, LogStore, Offset, by_log, ingest_batch, open_store, prepare_items
 from tests.store.postgres import PostgresServer
 from tests.support.logs import LogBuilder, key
 
@@ -54,9 +49,9 @@ def _commit_late(place: str, store: LogStore) -> None:
     early, late = LogBuilder(key(1)).grow(2), LogBuilder(key(2)).grow(2)
     put(store, LogBuilder(key(3)).grow(1))
     _, after = store.read_ingests()
-    other = Database(parse_place(place))
+    other = Database(parse_store_url(place))
     with other.writing() as connection:
-        batch = by_log(prepare(zip(early.entries, early.payloads, strict=True))[0])
+        batch = by_log(prepare_items(zip(early.entries, early.payloads, strict=True))[0])
         ingest_batch(connection, batch, must_be_next=False)
         put(store, late)  # has higher positions, and is committed first
         assert store.heights().keys() == {(key(2).public, 1), (key(3).public, 1)}
@@ -104,7 +99,7 @@ def test_offset_from_before_a_restore_leads_on(postgres: PostgresServer) -> None
             put(store, LogBuilder(key(number)).grow(3))
         (*_, fourth, _, _), end = store.read_ingests()
     # As a dump brings them from a server that had seen many more transactions.
-    database = Database(parse_place(place))
+    database = Database(parse_store_url(place))
     with database.writing() as connection:
         connection.execute(update(ingests).values(xid=ingests.c.xid + 10**12))
     database.close()

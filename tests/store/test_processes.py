@@ -9,10 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from inkgrove.core import HeldEntry, verify_log, verify_signed
-from inkgrove.store.decide import Standing
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.logs import LogStore, LogValidity, open_store
 from tests.store import writers
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount
@@ -48,7 +47,7 @@ def test_publishers_of_one_log_take_turns(store: LogStore, place: writers.Place)
     assert check_everything(store) == 75
     state = store.log_state(key(1).public, 1)
     assert state is not None
-    assert (state.height, state.is_whole, state.standing) == (75, True, Standing())
+    assert (state.height, state.is_whole, state.standing) == (75, True, LogValidity())
     payloads = [item.payload for item in store.entries_of(key(1).public, 1)]
     assert sorted(payloads) == sorted(f"{name}/{number}".encode() for name in (1, 2, 3) for number in range(25))
 
@@ -68,7 +67,7 @@ def test_branches_that_arrive_together_prove_the_fork(store: LogStore, place: wr
     check_everything(store)
     state = store.log_state(key(1).public, 1)
     assert state is not None
-    assert state.standing == Standing(forked_at=4)
+    assert state.standing == LogValidity(forked_at=4)
 
 
 def test_several_processes_create_one_store(bare: writers.Place) -> None:

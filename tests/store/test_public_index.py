@@ -6,28 +6,26 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core import IdentityId, decode_entry, verify_fork_proof, verify_signed
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    FieldChange,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Timestamp,
-    Update,
-    encode_message,
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.keys import IdentityId
+from inkgrove.core.log import verify_fork_proof
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.store.db import public_instances
+from inkgrove.store.federation import (
+    find_missing_ranges,
+    is_index_behind,
+    list_due_schemas,
+    offered_logs,
+    queue_deliveries,
+    read_offered,
+    update_public_index,
 )
-from inkgrove.store.deliveries import queue
-from inkgrove.store.federation_tables import public_instances
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.offers import lacking_ranges, offered_logs, read_offered
-from inkgrove.store.opening import open_store
-from inkgrove.store.public_index import follow_logs, is_behind
-from inkgrove.store.wanted import due_schemas
+from inkgrove.store.logs import LogStore, open_store
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 3, 2)
@@ -52,9 +50,9 @@ def take(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True
     numbers = seq_nums or range(1, len(log.entries) + 1)
     receipts = store.ingest((log.entry(n).encoded, log.payloads[n - 1] if payloads else None) for n in numbers)
     assert all(receipt.error is None or receipt.status == "evidence" for receipt in receipts), receipts
-    while store.database.write(lambda connection: follow_logs(connection, 5)) is not None:
+    while store.database.write(lambda connection: update_public_index(connection, 5)) is not None:
         pass
-    assert not store.database.read(is_behind)
+    assert not store.database.read(is_index_behind)
 
 
 def public(store: LogStore) -> dict[int, bool]:
@@ -180,12 +178,12 @@ def test_news_are_found_of_what_was_sent_to_somebody_and_of_nothing_else(store: 
     take(store, log, 1, 2, 3)
     john, jane = IdentityId(b"j" * 32), IdentityId(b"k" * 32)
     for seq_num, wanted in ((1, 1), (2, 2), (3, 6)):
-        store.database.write(lambda c: queue(c, log.hash(seq_num), john, [jane], wanted=wanted, now=5))  # noqa: B023
+        store.database.write(lambda c: queue_deliveries(c, log.hash(seq_num), john, [jane], wanted=wanted, now=5))  # noqa: B023
     store.ingest((log.entry(n).encoded, log.payloads[n - 1]) for n in (4, 5, 6))
-    found = store.database.write(lambda c: follow_logs(c, 5))
+    found = store.database.write(lambda c: update_public_index(c, 5))
     assert found is not None
     assert set(found) == {log.hash(1), log.hash(2)}
-    assert store.database.write(lambda c: follow_logs(c, 5)) is None
+    assert store.database.write(lambda c: update_public_index(c, 5)) is None
 
 
 def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store: LogStore) -> None:
@@ -195,7 +193,7 @@ def test_unknown_schema_is_wanted_until_it_is_held_up_to_the_version_named(store
     definition.append(encode_message(SchemaMigration((FieldChange("to", "create", "relation", schema=other),))))
 
     def wanted(connection: Connection) -> dict[SchemaId, int]:
-        return {item.schema: item.version for item in due_schemas(connection, 5, 10)}
+        return {item.schema: item.version for item in list_due_schemas(connection, 5, 10)}
 
     take(store, log_of(Create(SCHEMA, {})))
     assert store.database.write(wanted) == {SCHEMA.schema_id: 2}
@@ -210,7 +208,7 @@ def test_lacking_are_places_whose_payloads_never_came(store: LogStore) -> None:
     log = log_of(*(Create(SCHEMA, {}) for _ in range(8)))
 
     def lacking(most: int = 10) -> list[tuple[int, int]]:
-        return store.database.read(lambda c: lacking_ranges(c, key(1).public, 7, 10, most=most))
+        return store.database.read(lambda c: find_missing_ranges(c, key(1).public, 7, 10, most=most))
 
     assert lacking() == [(1, 10)]
     take(store, log, 1, 2, 3, 4, 5, 6, 7, 8, payloads=False)

@@ -3,16 +3,25 @@
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core import PublicKey, verify_signed
-from inkgrove.messages import Access, Create, Delete, SchemaVersion, encode_message
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete
+from inkgrove.messages.message import encode_message
 from inkgrove.node.identity_log import follow_identity_log
-from inkgrove.store.bulk import Line, LogAsSeen, Run, append_clean
-from inkgrove.store.decide import Standing
-from inkgrove.store.federation_tables import public_instances
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.public_index import follow_logs
+from inkgrove.store.db import public_instances
+from inkgrove.store.federation import update_public_index
+from inkgrove.store.logs import (
+    LogAtVerification,
+    LogBatch,
+    LogStore,
+    LogValidity,
+    VerifiedLine,
+    append_verified,
+    by_log,
+    ingest_batch,
+    prepare_items,
+)
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit
@@ -28,13 +37,13 @@ def messages(store: LogStore, log: LogBuilder) -> list[int]:
     return [item.seq_num for item in store.messages_between(state.id)]
 
 
-def whole_run(log: LogBuilder) -> Run:
+def whole_run(log: LogBuilder) -> LogBatch:
     """A log of which nothing is held yet, as it is appended in bulk."""
     lines = [
-        Line(entry.seq_num, verify_signed(entry).hash, entry.encoded, payload, None, is_end=False)
+        VerifiedLine(entry.seq_num, verify_signed(entry).hash, entry.encoded, payload, None, is_end=False)
         for entry, payload in zip(log.entries, log.payloads, strict=True)
     ]
-    return Run(LogAsSeen(PublicKey(log.secret.public), 1, 0, 0), lines)
+    return LogBatch(LogAtVerification(PublicKey(log.secret.public), 1, 0, 0), lines)
 
 
 @pytest.mark.parametrize("comes_first", ["log", "revocation"])
@@ -51,9 +60,9 @@ def test_revocation_holds_in_either_order(store: LogStore, comes_first: str) -> 
         assert happened(store)[-2:] == [("ended", 5), ("ended", 1)]
         assert messages(store, other) == []
     assert messages(store, log) == [1, 2, 3, 4]
-    assert standing(store, log) == Standing(revoked_after=4)
+    assert standing(store, log) == LogValidity(revoked_after=4)
     # The log that says whose key it is stays as it was, and other keys are not touched.
-    assert standing(store, revoking.claim) == Standing()
+    assert standing(store, revoking.claim) == LogValidity()
     untouched = LogBuilder(key(33)).grow(2)
     assert said(store.ingest(items(untouched))) == ["stored", "stored"]
 
@@ -91,7 +100,7 @@ def test_delete_by_a_revoked_key_ends_nothing(store: LogStore, comes_first: str)
         step()
     assert messages(store, log) == [1]
     with store.database.writing() as connection:
-        while follow_logs(connection, 0) is not None:
+        while update_public_index(connection, 0) is not None:
             continue
         assert connection.execute(select(public_instances.c.create_seq, public_instances.c.is_deleted)).all() == [
             (1, 0)
@@ -124,7 +133,7 @@ def test_bulk_appends_nothing_of_a_revoked_key_without_looking(store: LogStore) 
 
 def take_in(connection: Connection, log: LogBuilder) -> None:
     """Take a log in, in the transaction of the caller."""
-    ingest_batch(connection, by_log(prepare(items(log))[0]), must_be_next=False)
+    ingest_batch(connection, by_log(prepare_items(items(log))[0]), must_be_next=False)
 
 
 @pytest.mark.parametrize("in_bulk", [False, True])
@@ -134,10 +143,10 @@ def test_log_that_begins_while_its_key_is_revoked_counts_no_further(store: LogSt
     log = LogBuilder(key(FURTHER)).grow(6)
     begin_before_commit(
         store.database,
-        lambda connection: append_clean(connection, [whole_run(log)]) if in_bulk else take_in(connection, log),
+        lambda connection: append_verified(connection, [whole_run(log)]) if in_bulk else take_in(connection, log),
         lambda: revoking.say(((1, 4),)).tell(store),
     )
-    assert standing(store, log) == Standing(revoked_after=4)
+    assert standing(store, log) == LogValidity(revoked_after=4)
 
 
 def test_revocation_outlasts_what_is_followed_at_the_same_moment(store: LogStore) -> None:
@@ -156,4 +165,4 @@ def test_revocation_outlasts_what_is_followed_at_the_same_moment(store: LogStore
         revoke,
         lambda: store.database.write(lambda connection: follow_identity_log(connection, key(FURTHER).public)),
     )
-    assert standing(store, log) == Standing(revoked_after=4)
+    assert standing(store, log) == LogValidity(revoked_after=4)

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, lipmaa, verify_log, verify_signed
-from inkgrove.store.decide import Standing, Status
-from inkgrove.store.facts import linking_to
-from inkgrove.store.log_store import LogStore
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.keys import SecretKey
+from inkgrove.core.links import lipmaa
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import verify_signed
+from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, linking_to
 from tests.support.logs import LogBuilder, resign
 from tests.support.tiers import amount
 
@@ -66,7 +68,7 @@ def test_verdicts_equal_those_on_the_accepted_set(store: LogStore, order: str) -
             batch, offers = offers[:size], offers[size:]
             for offer, receipt in zip(batch, store.ingest(batch), strict=True):
                 assert receipt.hash is not None
-                if receipt.status is not Status.REFUSED:
+                if receipt.status is not IngestStatus.REFUSED:
                     _accept(accepted, receipt.hash, *offer)
         if accepted:
             _compare(store, list(accepted.values()))
@@ -111,9 +113,9 @@ def test_generator_makes_every_kind_of_log(store: LogStore) -> None:
         rng.shuffle(offers)
         receipts = store.ingest(offers)
         state = store.log_state(offers[0][0].author, 1)
-        standing = state.standing if state else Standing()
+        standing = state.standing if state else LogValidity()
         seen |= {receipt.error.code for receipt in receipts if receipt.error}
-        seen |= {name for name in Standing.__slots__ if getattr(standing, name) is not None}
+        seen |= {name for name in LogValidity.__slots__ if getattr(standing, name) is not None}
     assert seen >= {
         "forked_at", "lied_at", "ended_at", "log.forked", "log.invalid-since", "entry.after-end-of-log",
         "entry.no-path-to-first", "payload.size-mismatch", "payload.hash-mismatch",

@@ -10,25 +10,35 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, inspect, select
 
-from inkgrove.core import hash_yamf
-from inkgrove.messages import SchemaId
-from inkgrove.store.all_outcomes import count_outcomes, read_outcomes
-from inkgrove.store.builds import (
+from inkgrove.core.hashing import hash_yamf
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.db import hold_merge_lock
+from inkgrove.store.views import (
     KEEP_SECONDS,
+    View,
     ViewState,
+    ViewStore,
     begin_build,
+    builds,
     correct_build,
+    count_all_outcomes,
+    count_rows,
     drop_left_builds,
+    drop_stages,
+    drop_view,
+    find_stage_url,
+    has_undone_cascade,
     index_build,
     load_build,
-    swap,
+    merge_stages,
+    open_merge_transaction,
+    open_stage,
+    open_stages,
+    open_views,
+    read_all_outcomes,
+    read_all_rows,
+    swap_view,
 )
-from inkgrove.store.merge import loosens_cascade, merge_stages, open_staged
-from inkgrove.store.query import count_rows, read_all
-from inkgrove.store.staging import drop_stages, merging, open_stage, stage_place
-from inkgrove.store.turns import turn
-from inkgrove.store.view_store import View, ViewStore, drop_view, open_views
-from inkgrove.store.view_tables import builds
 from tests.support.logs import key
 from tests.support.races import begin_before_commit
 
@@ -64,7 +74,7 @@ class Bench:
         return self.views.views()[self.schema_id]
 
     def stage(self, tables: Tables) -> str:
-        made = open_stage(stage_place(self.views.database.url), "me", {self.view.id: FIELDS})
+        made = open_stage(find_stage_url(self.views.database.url), "me", {self.view.id: FIELDS})
         for name, rows in tables.items():
             made.write(name, rows)
         made.finish()
@@ -75,40 +85,40 @@ class Bench:
         cascades = {"to": old.id}
         new = self.views.database.write(lambda c: begin_build(c, old, "me", FIELDS, cascades))
         stages = [self.stage(tables)]
-        with merging(self.views.database, stages) as (connection, names):
-            load_build(connection, open_staged(connection, names, {new.id: FIELDS}), new)
+        with open_merge_transaction(self.views.database, stages) as (connection, names):
+            load_build(connection, open_stages(connection, names, {new.id: FIELDS}), new)
             index_build(connection, new)
         for correction in corrections:
             stages.append(self.stage(correction))
-            with merging(self.views.database, stages[-1:]) as (connection, names):
-                correct_build(connection, open_staged(connection, names, {new.id: FIELDS}), new)
+            with open_merge_transaction(self.views.database, stages[-1:]) as (connection, names):
+                correct_build(connection, open_stages(connection, names, {new.id: FIELDS}), new)
         with self.views.database.writing() as connection:
-            swap(connection, old, new, STATE, now)
+            swap_view(connection, old, new, STATE, now)
         drop_stages(self.views.database, stages)
 
     def merge(self, *stages: Tables) -> int:
         names = [self.stage(tables) for tables in stages]
-        with merging(self.views.database, names) as (connection, schemas):
-            staged = open_staged(connection, schemas, {self.view.id: FIELDS})
+        with open_merge_transaction(self.views.database, names) as (connection, schemas):
+            staged = open_stages(connection, schemas, {self.view.id: FIELDS})
             written = merge_stages(connection, staged, [self.view], "forward")
         drop_stages(self.views.database, names)
         return written
 
     def loosens(self, tables: Tables) -> bool:
         name = self.stage(tables)
-        with merging(self.views.database, [name]) as (connection, schemas):
-            staged = open_staged(connection, schemas, {self.view.id: FIELDS})
-            found = loosens_cascade(connection, staged, [self.view])
+        with open_merge_transaction(self.views.database, [name]) as (connection, schemas):
+            staged = open_stages(connection, schemas, {self.view.id: FIELDS})
+            found = has_undone_cascade(connection, staged, [self.view])
         drop_stages(self.views.database, [name])
         return found
 
     def rows(self) -> dict[int, str]:
         with self.views.database.reading() as connection:
-            return {item.seq_num: item.fields["a"] for item in read_all(connection, self.view)}
+            return {item.seq_num: item.fields["a"] for item in read_all_rows(connection, self.view)}
 
     def outcomes(self) -> dict[int, tuple[str, str, str]]:
         with self.views.database.reading() as connection:
-            found = read_outcomes(connection, self.view.id, 100)
+            found = read_all_outcomes(connection, self.view.id, 100)
         return {item.seq_num: (item.outcome, item.code, item.reason) for item in found}
 
 
@@ -153,16 +163,16 @@ def test_row_stands_for_the_outcome_of_its_create(bench: Bench) -> None:
         9: APPLIED,
     }
     with bench.views.database.reading() as connection:
-        assert count_outcomes(connection, bench.view.id) == {"applied": 4, "quarantined": 1, "pending": 1}
-        assert [item.seq_num for item in read_outcomes(connection, bench.view.id, 100, "pending")] == [5]
-        assert [item.seq_num for item in read_outcomes(connection, bench.view.id, 3, "applied")] == [1, 2, 3]
-        assert read_outcomes(connection, None, 100) == []
+        assert count_all_outcomes(connection, bench.view.id) == {"applied": 4, "quarantined": 1, "pending": 1}
+        assert [item.seq_num for item in read_all_outcomes(connection, bench.view.id, 100, "pending")] == [5]
+        assert [item.seq_num for item in read_all_outcomes(connection, bench.view.id, 3, "applied")] == [1, 2, 3]
+        assert read_all_outcomes(connection, None, 100) == []
 
 
 def test_provenance_that_is_not_stored_is_that_of_the_create(bench: Bench) -> None:
     bench.build(first(bench.view.id))
     with bench.views.database.reading() as connection:
-        one, two = sorted(read_all(connection, bench.view), key=lambda item: item.seq_num)[:2]
+        one, two = sorted(read_all_rows(connection, bench.view), key=lambda item: item.seq_num)[:2]
     assert (one.last_hash, one.field_seq_nums) == (entry(1), {"a": 1, "to": 1})
     assert (two.last_hash, two.field_seq_nums) == (entry(3), {"a": 3, "to": 2})
 
@@ -202,12 +212,12 @@ def test_message_leaves_those_of_no_schema_when_it_gets_one(bench: Bench) -> Non
     bench.build(first(number))
     bench.merge({**dirty(number, [6], [6]), "outcomes_0": [outcome(6, "quarantined", "cbor.truncated", "cut off")]})
     with bench.views.database.reading() as connection:
-        assert count_outcomes(connection, None) == {"quarantined": 1}
+        assert count_all_outcomes(connection, None) == {"quarantined": 1}
     bench.merge(
         {**dirty(number, [6], [6]), f"outcomes_{number}": [outcome(6, "quarantined", "cbor.truncated", "cut off")]}
     )
     with bench.views.database.reading() as connection:
-        assert count_outcomes(connection, None) == {}
+        assert count_all_outcomes(connection, None) == {}
     assert bench.outcomes()[6][0] == "quarantined"
 
 
@@ -253,10 +263,10 @@ def test_reader_that_began_before_a_swap_finds_its_table(bench: Bench) -> None:
 
 def test_turns_do_not_overlap(bench: Bench) -> None:
     order = []
-    with turn(bench.views.database):
+    with hold_merge_lock(bench.views.database):
 
         def other() -> None:
-            with turn(bench.views.database):
+            with hold_merge_lock(bench.views.database):
                 order.append("other")
 
         thread = threading.Thread(target=other)
@@ -285,7 +295,7 @@ def test_view_of_a_schema_that_is_registered_no_more_is_dropped_by_two_at_once(b
     bench.build(first(bench.view.id))
     views, view = bench.views, bench.view
     with ThreadPoolExecutor(1) as pool:
-        with turn(views.database), views.database.writing() as connection:
+        with hold_merge_lock(views.database), views.database.writing() as connection:
             drop_view(connection, view)
             beside = pool.submit(views.sync, [])
             wait([beside], timeout=0.5)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from inkgrove.core import IdentityId
-from inkgrove.messages import SchemaId
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.wanted import WantedSchema, due_schemas, put_off, want_schemas
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.federation import WantedSchema, list_due_schemas, postpone_schema, want_schemas
+from inkgrove.store.logs import LogStore
 from tests.store.test_ingest import items
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit
@@ -19,7 +19,7 @@ def want(store: LogStore, version: int, now: int, via: IdentityId | None = None)
 
 
 def due(store: LogStore, now: int) -> list[WantedSchema]:
-    return store.database.write(lambda connection: due_schemas(connection, now, 10))
+    return store.database.write(lambda connection: list_due_schemas(connection, now, 10))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_only_what_is_new_is_asked_for_at_once(
 ) -> None:
     want(store, 2, 0, JANE)
     (item,) = due(store, 0)
-    store.database.write(lambda connection: put_off(connection, item, 100))
+    store.database.write(lambda connection: postpone_schema(connection, item, 100))
     want(store, version, 5, via)
     assert [(found.version, found.via) for found in due(store, 5)] == [(max(version, 2), via or JANE)] * is_news
     assert [found.failures for found in due(store, 100)] == [0 if version == 3 else 1]
@@ -41,7 +41,7 @@ def test_who_brings_it_while_others_are_asked_is_not_put_off(store: LogStore) ->
     want(store, 1, 0, JANE)
     (item,) = due(store, 0)
     want(store, 1, 5, JOHN)
-    store.database.write(lambda connection: put_off(connection, item, 100))
+    store.database.write(lambda connection: postpone_schema(connection, item, 100))
     assert [found.via for found in due(store, 5)] == [JOHN]
 
 

@@ -7,12 +7,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core import Entry, SecretKey, sign_entry
-from inkgrove.store.decide import Status
-from inkgrove.store.opening import open_store
-from inkgrove.store.runs import Work, start_run
-from inkgrove.store.staging import open_stage, stage_place
-from inkgrove.store.view_store import open_views
+from inkgrove.core.entry import Entry, sign_entry
+from inkgrove.core.keys import SecretKey
+from inkgrove.store.db import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs import IngestStatus, open_store
+from inkgrove.store.views import find_stage_url, open_stage, open_views
 from tests.support.logs import LogBuilder, key
 
 Place = Path | str
@@ -36,7 +35,7 @@ def publish(place: Place, start: Barrier, name: int, wins: int) -> int:
             secret, payload, log_id=1, seq_num=at.seq_num, lipmaa_link=at.lipmaa_link, backlink=at.backlink
         )
         (receipt,) = store.ingest([(entry, payload)], must_be_next=True)
-        if receipt.status is Status.STORED:
+        if receipt.status is IngestStatus.STORED:
             number += 1
         else:
             assert receipt.error.code == "log.stale", receipt
@@ -62,7 +61,7 @@ def ingest_shuffled(place: Place, start: Barrier, seed: int) -> int:
         rng.shuffle(batch)
         receipts = store.ingest(batch)
         assert all(receipt.error is None for receipt in receipts)
-        stored += sum(receipt.status is Status.STORED for receipt in receipts)
+        stored += sum(receipt.status is IngestStatus.STORED for receipt in receipts)
     return stored
 
 
@@ -108,9 +107,9 @@ def write_batches(place: Place, count: int, written: Any) -> None:
 def hold_stream(place: Place, told: Connection) -> None:
     """Begin to stream, stage something, and wait to be killed."""
     views = open_views(place)
-    run = start_run(views.database)
-    run.begin(Work.STREAM)
-    stage = open_stage(stage_place(views.database.url), str(run.number), {})
+    run = start_pipeline_run(views.database)
+    run.begin(ExclusiveWork.STREAM)
+    stage = open_stage(find_stage_url(views.database.url), str(run.number), {})
     stage.finish()
     told.send((run.number, stage.name))
     told.poll(None)

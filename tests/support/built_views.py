@@ -5,13 +5,13 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from inkgrove.core import PublicKey, parse_hash
-from inkgrove.messages import Access
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.instance import Access
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
-from inkgrove.schema import Field
-from inkgrove.store.view_store import View, read_views
-from inkgrove.store.view_tables import views
+from inkgrove.schema.schema import Field
+from inkgrove.store.views import View, read_views, views
 from tests.support.publishing import schema_id
 
 

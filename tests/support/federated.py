@@ -10,18 +10,18 @@ from typing import Any
 from sqlalchemy import Connection
 
 from examples.demo.ports import free_port
-from inkgrove.core import IdentityId, parse_hash
+from inkgrove.core.hashing import parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import call
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Answer, HttpTransport
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.outbox import PATH
-from inkgrove.messages import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.publishing import shares_of
-from inkgrove.store.relations import put_state
+from inkgrove.store.node import put_relation_state, shares_of
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 
@@ -57,7 +57,7 @@ class Federation:
     def follow(self, follower: Person, followee: Person) -> None:
         for letter in {node_of(follower), node_of(followee)}:
             node = self.nodes[letter].node
-            node.database.write(lambda c: put_state(c, follower.id, followee.id, "accepted", 0))
+            node.database.write(lambda c: put_relation_state(c, follower.id, followee.id, "accepted", 0))
 
     def payloads(self, letter: str, instance: str) -> int | None:
         """How many messages of an instance a node holds; None if it has none of it."""

@@ -15,15 +15,15 @@ from sqlalchemy import Connection, select
 
 from inkgrove.api.http.serving import make_config
 from inkgrove.api.http.telemetry import configure_logs
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.identities import create_identity
 from inkgrove.node.passwords import hash_cheaply
 from inkgrove.node.sessions import SESSION, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
-from inkgrove.store.accepted_senders import add_sender
-from inkgrove.store.identities import add_session
-from inkgrove.store.node_tables import identities
+from inkgrove.store.db import identities
+from inkgrove.store.federation import add_sender
+from inkgrove.store.node import add_session
 from tests.support.templates import open_node
 
 PASSWORD = "correct horse battery"

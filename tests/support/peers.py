@@ -17,12 +17,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from inkgrove.core import IdentityId, SecretKey, certificate_pool, identity_of
+from inkgrove.core.keys import IdentityId, SecretKey, identity_of
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.addresses import Address
 from inkgrove.federation.errors import AnswerTooLarge, FederationError
 from inkgrove.federation.fetch import Answer, Request, parse_url
 from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, claim_of, render_well_known
-from inkgrove.messages import IdentityDocument, KeyOf, encode_message
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.message import encode_message
 from tests.support.logs import LogBuilder, key
 
 _Result = TypeVar("_Result")

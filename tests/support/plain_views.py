@@ -5,13 +5,13 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import verify_signed
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
-from inkgrove.reference import ReferenceRow, fold_views
-from inkgrove.store.cells import cell_encoder
-from inkgrove.store.view_store import STREAM, View, read_views, write_progress
-from inkgrove.store.view_tables import outcomes_of, rows_of, views
+from inkgrove.reference.results import ReferenceRow
+from inkgrove.reference.views import fold_views
+from inkgrove.store.views import STREAM, View, cell_encoder, outcomes_of, read_views, rows_of, views, write_progress
 
 
 def build_views(node: Node) -> None:

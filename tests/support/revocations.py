@@ -1,10 +1,10 @@
 """An identity that revokes a further key of its own."""
 
-from inkgrove.core import identity_of
-from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, encode_message
+from inkgrove.core.keys import identity_of
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
+from inkgrove.messages.message import encode_message
 from inkgrove.node.identity_log import follow_since
-from inkgrove.store.ingests import START
-from inkgrove.store.log_store import LogStore
+from inkgrove.store.logs import START, LogStore
 from tests.support.logs import LogBuilder, key
 
 

@@ -2,11 +2,10 @@
 
 from sqlalchemy import Connection, insert
 
-from inkgrove.core import parse_hash
+from inkgrove.core.hashing import parse_hash
 from inkgrove.node.node import Node
-from inkgrove.store.copies import find_copy, note_copies
-from inkgrove.store.rot_runs import apply_some, begin_run, finish_run, remove_blobs
-from inkgrove.store.rot_tables import Step, rot_victims
+from inkgrove.store.db import Step, rot_victims
+from inkgrove.store.rot import apply_moves, begin_rot_run, find_copy, finish_rot_run, note_copies, remove_blobs
 
 
 def note(node: Node) -> None:
@@ -21,15 +20,15 @@ def take_down(node: Node, instance: str, step: Step) -> None:
     name = parse_hash(instance)
 
     def work(connection: Connection) -> None:
-        run = begin_run(connection, 0, node.clock(), "{}")
+        run = begin_rot_run(connection, 0, node.clock(), "{}")
         copy = find_copy(connection, name)
         assert copy is not None
         place = {"instance": name, "log": copy.log, "create_seq": copy.create_seq}
         connection.execute(insert(rot_victims), {**place, "step": step, "why": "a test"})
-        applied = apply_some(connection, run, ())
+        applied = apply_moves(connection, run, ())
         assert applied.moves == 1
         remove_blobs(connection, node.blobs, applied.blobs, run.now)
-        finish_run(connection, run.tick, node.clock(), {})
+        finish_rot_run(connection, run.tick, node.clock(), {})
 
     node.database.write(work)
 

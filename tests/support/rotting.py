@@ -7,33 +7,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 from sqlalchemy import insert, select
 
-from inkgrove.core import Hash, hash_yamf, identity_of, union_of_pools
-from inkgrove.messages import (
-    Create,
-    Delete,
-    FieldChange,
-    Message,
-    Proof,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaVersion,
-    Update,
-    encode_message,
-    verify_proof,
-)
+from inkgrove.core.hashing import Hash, hash_yamf
+from inkgrove.core.keys import identity_of
+from inkgrove.core.links import union_of_pools
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.proof import Proof, verify_proof
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference import fold_views
-from inkgrove.store.blob_references import Said, put_references
-from inkgrove.store.blobs import put_blob
-from inkgrove.store.copies import add_reads, find_copy
-from inkgrove.store.identities import HostedIdentity, add_identity
-from inkgrove.store.messages import InstanceKey
-from inkgrove.store.node_tables import shares
-from inkgrove.store.query import read_all
-from inkgrove.store.rot_tables import copies, summaries
+from inkgrove.reference.views import fold_views
+from inkgrove.store.db import copies, shares, summaries
+from inkgrove.store.logs import AuthoredMessage, InstanceKey, put_references
+from inkgrove.store.node import HostedIdentity, add_identity
+from inkgrove.store.rot import add_reads, find_copy
+from inkgrove.store.views import put_blob, read_all_rows
 from tests.support.logs import LogBuilder, key
 from tests.support.views import held_by
 
@@ -130,7 +120,7 @@ class Grove:
 
         def work(connection: Any) -> None:
             put_blob(connection, hash_yamf(content), size, self.now)
-            put_references(connection, Said(instance, author, message), [hash_yamf(content)])
+            put_references(connection, AuthoredMessage(instance, author, message), [hash_yamf(content)])
 
         self.store.database.write(work)
         return instance
@@ -174,7 +164,7 @@ class Grove:
         self.materialiser.catch_up()
         view = self.materialiser.views.views()[NOTES]
         with self.materialiser.views.database.reading() as connection:
-            return {row.instance for row in read_all(connection, view)}
+            return {row.instance for row in read_all_rows(connection, view)}
 
     def prove(self, owner: int, instance: Hash) -> None:
         """Check the proof of a note from what is held."""

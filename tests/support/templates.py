@@ -14,8 +14,8 @@ from typing import Any
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.vault import Vault
-from inkgrove.store.opening import open_store
-from inkgrove.store.view_store import open_views
+from inkgrove.store.logs import open_store
+from inkgrove.store.views import open_views
 
 _DIFFERENT = 8
 """How many passphrases there are: more than any test has nodes."""

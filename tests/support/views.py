@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from inkgrove.core import HeldEntry, verify_signed
-from inkgrove.messages import Outcome, SchemaId
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference import fold_views
-from inkgrove.store.all_outcomes import read_outcomes
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.query import read_all
-from inkgrove.store.view_store import ViewStore
+from inkgrove.reference.views import fold_views
+from inkgrove.store.logs import LogStore
+from inkgrove.store.views import ViewStore, read_all_outcomes, read_all_rows
 from tests.support.whole_fold import Comparable, comparable
 
 
@@ -36,8 +36,10 @@ def materialised(materialiser: Materialiser | Stores) -> Comparable:
     result: Comparable = {}
     with materialiser.views.database.reading() as connection:
         for schema_id, view in [(None, None), *known.items()]:
-            rows = {} if view is None else {row.instance: _plain(row) for row in read_all(connection, view, page=3)}
-            outcomes = read_outcomes(connection, None if view is None else view.id, 1_000_000)
+            rows = (
+                {} if view is None else {row.instance: _plain(row) for row in read_all_rows(connection, view, page=3)}
+            )
+            outcomes = read_all_outcomes(connection, None if view is None else view.id, 1_000_000)
             result[schema_id] = {
                 "version": None if view is None else view.version or None,
                 "waits_for": [] if view is None else list(view.waits_for),

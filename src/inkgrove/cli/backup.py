@@ -9,7 +9,7 @@ import typer
 from inkgrove.cli.options import CommandGroup, CommandOptions, current
 from inkgrove.cli.output import note, print_json, printable
 from inkgrove.cli.progress import progress
-from inkgrove.messages import Timestamp
+from inkgrove.messages.timestamp import Timestamp
 
 
 def add_to(app: CommandGroup) -> None:

@@ -8,8 +8,10 @@ import typer
 from inkgrove.cli.files import read_bytes, write_new
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
-from inkgrove.core import parse_hash
-from inkgrove.messages import ProvedInstance, decode_bundle, encode_bundle, message_to_value, read_proof, verify_proof
+from inkgrove.core.hashing import parse_hash
+from inkgrove.messages.delivery import decode_bundle, encode_bundle
+from inkgrove.messages.message import message_to_value
+from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
 
 app = CommandGroup(
     "Instances as a file, with everything that proves them.", "bundle write 00407ac3... --out greetings.bundle"

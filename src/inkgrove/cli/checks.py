@@ -20,11 +20,10 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.node.signing import find_reason
 from inkgrove.node.vault import open_vault
 from inkgrove.settings import Settings
-from inkgrove.store.identities import list_identities, some_sealed_keys
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import NEWEST, OLDEST, open_store, read_revision
-from inkgrove.store.runs import Work, start_run
-from inkgrove.store.view_store import open_views
+from inkgrove.store.db import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs import NEWEST, OLDEST, LogStore, open_store, read_revision
+from inkgrove.store.node import list_identities, some_sealed_keys
+from inkgrove.store.views import open_views
 
 _GIB: Final = 1024**3
 _LEAST_DISK: Final = _GIB
@@ -164,9 +163,9 @@ def _pipeline(installation: Installation) -> Iterator[CheckResult]:
     views = open_views(installation.store_location)
     try:
         behind = max(0, newest - views.progress()[1].position)
-        run = start_run(views.database)
+        run = start_pipeline_run(views.database)
         try:
-            run.begin(Work.STREAM)
+            run.begin(ExclusiveWork.STREAM)
             is_running = False
         except AlreadyRunning:
             is_running = True

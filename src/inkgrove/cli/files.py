@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inkgrove.core import (
-    Entry,
-    HeldEntry,
-    SecretKey,
-    VerifiedEntry,
-    decode_entry,
-    parse_secret_key,
-    verify_log,
-    verify_signed,
-)
+from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import BadLine, InputError
-from inkgrove.store.durable_file import write_new_file
+from inkgrove.core.keys import SecretKey, parse_secret_key
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.store.db import write_new_file
 
 
 def read_bytes(path: Path) -> bytes:

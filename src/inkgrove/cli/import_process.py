@@ -20,7 +20,7 @@ from inkgrove.federation.errors import FederationError
 from inkgrove.node.identity_log import follow_since
 from inkgrove.node.node import Node
 from inkgrove.settings import SparkSettings
-from inkgrove.store.opening import open_store
+from inkgrove.store.logs import open_store
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.archive.transfer import ImportReport

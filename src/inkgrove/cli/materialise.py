@@ -20,7 +20,7 @@ from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.views.materialiser import Materialiser, Report
-    from inkgrove.store.runs import Work
+    from inkgrove.store.db import ExclusiveWork
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
 AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
@@ -59,8 +59,7 @@ def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: b
 
 def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
-    from inkgrove.store.all_outcomes import count_outcomes
-    from inkgrove.store.query import count_rows
+    from inkgrove.store.views import count_all_outcomes, count_rows
 
     logs, built = options.open_logs(), options.open_views()
     known = built.views()
@@ -74,7 +73,7 @@ def views(options: CommandOptions) -> None:
                     "name": view.name if view else None,
                     "version": (view.version or None) if view else None,
                     "rows": count_rows(connection, view) if view else 0,
-                    "outcomes": count_outcomes(connection, view.id) if view else {},
+                    "outcomes": count_all_outcomes(connection, view.id) if view else {},
                     "waits_for": [list(waiting) for waiting in view.waits_for] if view else [],
                     "stopped": view.stopped if view else None,
                     "built": bool(view and view.is_built),
@@ -117,14 +116,14 @@ def materialise(
     ] = None,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
-    from inkgrove.store.runs import Work
+    from inkgrove.store.db import ExclusiveWork
 
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
     set_flag("pipeline.max_entries_per_batch", max_entries)
     start = perf_counter()
-    with _pipeline(options, Work.STREAM) as (materialiser, bar), tempfile.TemporaryDirectory() as checkpoint:
-        materialiser.run.begin(Work.STREAM)
+    with _pipeline(options, ExclusiveWork.STREAM) as (materialiser, bar), tempfile.TemporaryDirectory() as checkpoint:
+        materialiser.run.begin(ExclusiveWork.STREAM)
         tell_ready()  # Spark has started, and nobody else keeps these views
         bar.begin("building views ...")
         size = current().pipeline.max_entries_per_batch
@@ -142,13 +141,13 @@ def materialise(
 
 def rebuild(options: CommandOptions, schema: SchemaArgument) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
-    from inkgrove.store.runs import Work
+    from inkgrove.store.db import ExclusiveWork
 
     start = perf_counter()
     # A name that nobody has is told before anybody waits for Spark.
     with options.open_views() as built:
         schema_id = find_schema_id(schema, built)
-    with _pipeline(options, Work.REBUILD) as (materialiser, _):
+    with _pipeline(options, ExclusiveWork.REBUILD) as (materialiser, _):
         materialiser.rebuild(schema_id)
         seconds = perf_counter() - start
     _print_report(materialiser.report, seconds, as_json=options.as_json)
@@ -161,14 +160,14 @@ def outcomes(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.all_outcomes import read_outcomes
+    from inkgrove.store.views import read_all_outcomes
 
     with options.open_views() as built:
         view = None
         if schema != "-":
             found = built.views().get(find_schema_id(schema, built))
             view = found.id if found is not None else -1
-        rows = built.database.read(lambda connection: read_outcomes(connection, view, limit, only))
+        rows = built.database.read(lambda connection: read_all_outcomes(connection, view, limit, only))
     if options.as_json:
         for row in rows:
             print_json(facts_of(row, "author log_id seq_num hash outcome code reason"))
@@ -181,7 +180,7 @@ def outcomes(
 
 
 @contextmanager
-def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Materialiser", Bar]]:
+def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple["Materialiser", Bar]]:
     _check_store(options, work)
     try:
         with spark_session(options) as (spark, bar):
@@ -197,30 +196,29 @@ def _pipeline(options: CommandOptions, work: "Work") -> Iterator[tuple["Material
                 with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                     materialiser.close()
     except InkgroveError as error:
-        from inkgrove.store.runs import Work
+        from inkgrove.store.db import ExclusiveWork
 
-        if work is Work.STREAM:
+        if work is ExclusiveWork.STREAM:
             _note_trouble(options, error)
         raise
 
 
 def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
     """Keep the error in the store, so that the node can show why the views are not updated."""
-    from inkgrove.store.pulse import Trouble, note_trouble
-    from inkgrove.store.view_store import STREAM
+    from inkgrove.store.views import STREAM, PipelineFailure, record_pipeline_failure
 
-    trouble = Trouble(time_ns() // 1000, error.code, error.public_message)
+    trouble = PipelineFailure(time_ns() // 1000, error.code, error.public_message)
     with suppress(NoStore, StoreUnavailable), options.open_views() as built:
-        built.database.write(lambda connection: note_trouble(connection, STREAM, trouble))
+        built.database.write(lambda connection: record_pipeline_failure(connection, STREAM, trouble))
 
 
-def _check_store(options: CommandOptions, work: "Work") -> None:
+def _check_store(options: CommandOptions, work: "ExclusiveWork") -> None:
     """Raise what is wrong with the store, or that another process does this work, before anybody waits for Spark."""
-    from inkgrove.store.runs import start_run
+    from inkgrove.store.db import start_pipeline_run
 
     options.open_logs().close()
     with options.open_views() as built:
-        run = start_run(built.database)
+        run = start_pipeline_run(built.database)
         try:
             run.begin(work)
         finally:

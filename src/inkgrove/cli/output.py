@@ -18,7 +18,7 @@ from inkgrove.core.errors import (
     SettingsError,
     UnexpectedLink,
 )
-from inkgrove.messages import Timestamp
+from inkgrove.messages.timestamp import Timestamp
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

@@ -7,15 +7,17 @@ import typer
 
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import facts_of, note, print_json, print_table
-from inkgrove.core import Hash, IdentityId, parse_hash
-from inkgrove.messages import UNSET, Timestamp
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import UNSET
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from inkgrove.node.node import Node
     from inkgrove.node.relations import Move
-    from inkgrove.store.accepted_senders import AcceptedSender
+    from inkgrove.store.federation import AcceptedSender
 
 app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")
 request_app = CommandGroup("What strangers sent, and whose deliveries are taken in.", "request list john.haiku.ink")
@@ -111,13 +113,13 @@ def _sender(node: "Node", name: str) -> IdentityId:
     from inkgrove.node.errors import UnknownIdentity
     from inkgrove.node.identities import parse_identity_name
     from inkgrove.node.name_rules import find_own
-    from inkgrove.store.peers import find_known
+    from inkgrove.store.federation import find_remote_identity
 
     wanted = parse_identity_name(name)
     if isinstance(wanted, IdentityId):
         return wanted
     fqdn = wanted.lower().rstrip(".")
-    found = node.database.read(lambda c: find_own(c, node, fqdn) or find_known(c, fqdn))
+    found = node.database.read(lambda c: find_own(c, node, fqdn) or find_remote_identity(c, fqdn))
     if found is None:
         raise UnknownIdentity(f"{name[:253]} is not known here: who has sent nothing is not accepted", identity=name)
     return found.id
@@ -150,7 +152,7 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
 @request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
 def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: InstanceArgument) -> None:
     """Show the content of something that waits; this accepts nothing."""
-    from inkgrove.messages import message_to_value
+    from inkgrove.messages.message import message_to_value
     from inkgrove.messages.yaml_form import render_messages
     from inkgrove.node.requests import read_waiting
 
@@ -214,7 +216,7 @@ def senders(options: CommandOptions, me: MeArgument) -> None:
 
 
 def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":
-    from inkgrove.store.accepted_senders import list_senders
+    from inkgrove.store.federation import list_senders
 
     found = page = list_senders(connection, me, limit=_PAGE)
     while len(page) == _PAGE:

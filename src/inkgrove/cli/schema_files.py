@@ -9,28 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
-from inkgrove.core import (
-    KEY_BYTES,
-    PublicKey,
-    SecretKey,
-    VerifiedEntry,
-    find_next_entry,
-    lipmaa,
-    sign_entry,
-    sign_next,
-    verify_entry,
-)
+from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import InputError, KeysError
-from inkgrove.messages import SchemaId, SchemaMessage, encode_message
-from inkgrove.schema import Schema, append_version, fold_schema
-from inkgrove.store.durable_file import make_directory, replace_file
+from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
+from inkgrove.core.links import lipmaa
+from inkgrove.core.next_entry import find_next_entry, sign_next
+from inkgrove.core.verify import VerifiedEntry, verify_entry
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.schema import SchemaMessage
+from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.store.db import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
-    from inkgrove.store.log_store import LogStore
+    from inkgrove.store.logs import LogStore
 
 _STORE_FILE = "node.db"
-"""As `store/database.py` has it, which takes long to import."""
+"""As `store/db/connection.py` has it, which takes long to import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
         return
     from inkgrove.core.errors import NoStore
     from inkgrove.node.signing import require_not_behind
-    from inkgrove.store.opening import open_store
+    from inkgrove.store.logs import open_store
 
     try:
         opened = open_store(store or home, create=False)

@@ -9,15 +9,17 @@ import typer
 
 from inkgrove.cli.options import CommandOptions
 from inkgrove.cli.schema_files import find_schema, read_schema_file, schema_paths
-from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError, InputError, NoStore
+from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import Create, SchemaId, Update, decode_message
-from inkgrove.schema import Schema, fold_schema
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.schema.schema import Schema, fold_schema
 
 if TYPE_CHECKING:
-    from inkgrove.store.log_store import LogStore
-    from inkgrove.store.view_store import View, ViewStore
+    from inkgrove.store.logs import LogStore
+    from inkgrove.store.views import View, ViewStore
 
 
 SchemaArgument = Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")]
@@ -67,7 +69,7 @@ class SchemaLookup:
 
     def read(self, schema_id: SchemaId) -> Schema:
         """Return a schema with the versions that are known here, which may be none."""
-        from inkgrove.store.messages import payloads_of_schema
+        from inkgrove.store.logs import payloads_of_schema
 
         in_files = [read_schema_file(path).schema for path in schema_paths(self._home)]
         found = [schema for schema in in_files if schema.id == schema_id]
@@ -109,7 +111,7 @@ def open_lookup(options: CommandOptions) -> Iterator[SchemaLookup]:
     Raises `NoStore` if a store was named with `--store` and is not there.
     """
     # Imported here: every command that needs no store starts faster without.
-    from inkgrove.store.opening import open_store
+    from inkgrove.store.logs import open_store
 
     try:
         opened = open_store(options.store_location, create=False)

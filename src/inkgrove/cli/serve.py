@@ -85,7 +85,7 @@ def up(
 
 def _make_store(location: str) -> None:
     """Make the store if there is none: the pipeline, which starts beside the node, makes none."""
-    from inkgrove.store.opening import open_store, require_store
+    from inkgrove.store.logs import open_store, require_store
 
     # What else is wrong with a store the node says when it starts, and it is started again until that is mended.
     with suppress(StoreUnavailable):

@@ -10,14 +10,15 @@ from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
-from inkgrove.core import HeldEntry, decode_entry, verify_signed
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, InputError
-from inkgrove.messages import Access
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.instance import Access
 
 if TYPE_CHECKING:
-    from inkgrove.reference import ReferenceRow, ReferenceView
-    from inkgrove.store.filters import Filter
-    from inkgrove.store.query import ViewRow
+    from inkgrove.reference.results import ReferenceRow, ReferenceView
+    from inkgrove.store.views import Filter, ViewRow
 
 app = CommandGroup("Tables from logs.", "view show slothmail")
 
@@ -38,7 +39,7 @@ def reference(
     The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
     --schema, all schemas count as registered, those that relations point to included.
     """
-    from inkgrove.reference import fold_views
+    from inkgrove.reference.views import fold_views
 
     held = []
     for file in files:
@@ -77,7 +78,7 @@ def show(
     provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
 ) -> None:
     """Show rows of a materialised view."""
-    from inkgrove.store.query import read_page
+    from inkgrove.store.views import read_page
 
     with options.open_views() as views:
         view = find_built_view(schema, views)
@@ -105,7 +106,7 @@ def show(
 
 
 def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
-    from inkgrove.store.filters import OPERATORS, make_filter
+    from inkgrove.store.views import OPERATORS, make_filter
 
     name, found, rest = text.partition("=")
     if not found:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.errors import FederationError, ForbiddenAddress, Unreachable
-from inkgrove.messages import read_host
+from inkgrove.messages.value_readers import read_host
 
 Address = IPv4Address | IPv6Address
 

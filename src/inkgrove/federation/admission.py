@@ -10,14 +10,15 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, decode_entry
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, ParcelError
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
-from inkgrove.messages import Parcel
+from inkgrove.messages.delivery import Parcel
 from inkgrove.node.acceptance import Standing, standing_of
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import owner_of
-from inkgrove.store.identities import living_among
+from inkgrove.store.node import living_among
 
 STRANGER_ENTRIES: Final = 2_000
 """How many entries of a delivery are verified for recipients who do not know the sender."""

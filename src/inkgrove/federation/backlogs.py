@@ -13,9 +13,15 @@ from inkgrove.node.audience import may_receive
 from inkgrove.node.held import HeldInstance, find_held
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_follower
-from inkgrove.store.backlogs import Backlog, first_backlog, newest_for_followers, take_backlog
-from inkgrove.store.deliveries import queue, retry_refused
-from inkgrove.store.identities import lives_here
+from inkgrove.store.federation import (
+    Backlog,
+    first_backlog,
+    newest_for_followers,
+    queue_deliveries,
+    retry_refused,
+    take_backlog,
+)
+from inkgrove.store.node import lives_here
 
 _PATIENCE: Final = 5
 """How many instances are looked at for each one that may be sent, at most."""
@@ -46,4 +52,4 @@ def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
         if may_receive(held.access, follower, was_sent=False, is_follower=True):
             found.append(held)
     for held in reversed(found):  # the oldest goes first
-        queue(connection, held.instance, followee, [follower], wanted=held.last_seq, now=now)
+        queue_deliveries(connection, held.instance, followee, [follower], wanted=held.last_seq, now=now)

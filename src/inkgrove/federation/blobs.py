@@ -12,8 +12,9 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError
@@ -24,12 +25,12 @@ from inkgrove.node.blobs import instances_naming
 from inkgrove.node.caller import Caller
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
-from inkgrove.store.blob_references import lend_reference
-from inkgrove.store.blob_store import Draft
-from inkgrove.store.blobs import put_blob
-from inkgrove.store.copies import note_regret
-from inkgrove.store.identities import find_identity, lives_here
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.db import Draft
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.logs import lend_reference
+from inkgrove.store.node import find_identity, lives_here
+from inkgrove.store.rot import record_refetch
+from inkgrove.store.views import put_blob
 
 PATH: Final = "/federation/blobs"
 PART_BYTES: Final = 8 * 1024 * 1024
@@ -120,7 +121,7 @@ class BlobFetcher:
 
         return self._node.database.read(work)
 
-    async def _fetch_from(self, known: KnownIdentity, caller: Caller, content: Hash, place: _Place) -> None:
+    async def _fetch_from(self, known: RemoteIdentity, caller: Caller, content: Hash, place: _Place) -> None:
         self._node.disk.require()
         sender = await self._run_blocking(lambda: self._sender(caller))
         draft = self._node.blobs.new_draft()  # not in a thread: who gives up meanwhile would leave the file behind
@@ -165,7 +166,7 @@ class BlobFetcher:
         def work(connection: Connection) -> None:
             put_blob(connection, content, draft.size, node.clock())
             lend_reference(connection, content, place.instance, place.author)
-            note_regret(connection, place.instance)
+            record_refetch(connection, place.instance)
             # Inside of the transaction, as with an upload.
             if draft.path.exists():
                 node.blobs.keep(draft)

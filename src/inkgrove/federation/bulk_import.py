@@ -18,14 +18,14 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
 
-from inkgrove.core import decode_entry
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.replicating import Taken, check, last_counted, take_in
-from inkgrove.messages import MAX_REPLICATION_BYTES, Entries, ReplicatedEntry
+from inkgrove.messages.replication import MAX_REPLICATION_BYTES, Entries, ReplicatedEntry
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
-from inkgrove.store.prepare import LogKey
+from inkgrove.store.logs import LogKey
 
 MOST_IN_ARCHIVE: Final = 500_000
 """How many entries are imported at a time."""

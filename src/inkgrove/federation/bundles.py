@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import ParcelError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.inbox import receive_by_hand
 from inkgrove.federation.receiving import Receipt
-from inkgrove.messages import Bundle, BundledEntry, BundledInstance, Parcel, SchemaId
+from inkgrove.messages.delivery import Bundle, BundledEntry, BundledInstance, Parcel
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.errors import DeliveryError, ViewError
 from inkgrove.node.held import find_held, pack
 from inkgrove.node.node import Node
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.reading import find_log, read_entries
+from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_entries
 
 
 def write_bundle(node: Node, instances: Sequence[Hash]) -> Bundle:
@@ -66,7 +66,7 @@ def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) ->
 
 
 def _take_schemas(node: Node, items: Sequence[BundledEntry]) -> None:
-    prepared, rejected = prepare(items)
+    prepared, rejected = prepare_items(items)
     for refused in rejected:
         raise refused.error
     for item in prepared:

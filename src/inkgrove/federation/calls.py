@@ -4,12 +4,12 @@ from inkgrove.federation.fetch import Answer, Request, Transport
 from inkgrove.federation.signatures import sign_request
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.federation import RemoteIdentity
 
 
 def signed_call(
     node: Node,
-    to: KnownIdentity,
+    to: RemoteIdentity,
     method: str,
     path: str,
     *,
@@ -27,7 +27,7 @@ def signed_call(
 async def call(
     node: Node,
     transport: Transport,
-    to: KnownIdentity,
+    to: RemoteIdentity,
     method: str,
     path: str,
     *,

@@ -13,8 +13,10 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core import HeldEntry, IdentityId, NextEntry, PublicKey, find_next_entry, identity_of
 from inkgrove.core.errors import InkgroveError, make_error
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core.log import HeldEntry
+from inkgrove.core.next_entry import NextEntry, find_next_entry
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -31,19 +33,21 @@ from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
 from inkgrove.federation.quotas import LookupQuota, domain_of
 from inkgrove.federation.well_known import MAX_BYTES, NODE_PATH, PATH, WellKnown, leads_to, parse_well_known
-from inkgrove.messages import IdentityDocument
+from inkgrove.messages.identity import IdentityDocument
 from inkgrove.node.identities import parse_fqdn
 from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, known_document, newest_document
 from inkgrove.node.name_rules import confirm_name, find_own, find_unsure
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
-from inkgrove.store.identities import HostedIdentity, find_identity
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.names import leave_name
-from inkgrove.store.peers import KnownIdentity, find_known, forget_known, newest_node_key, put_known
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.reading import find_log, next_place
-from inkgrove.store.relations import has_accepted_relation
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    find_remote_identity,
+    forget_remote_identity,
+    newest_node_key,
+    put_remote_identity,
+)
+from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_next_entry
+from inkgrove.store.node import HostedIdentity, find_identity, has_accepted_relation, leave_name
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
@@ -83,9 +87,9 @@ class _Found:
     expires: int
 
     @property
-    def known(self) -> KnownIdentity:
+    def known(self) -> RemoteIdentity:
         log, document = self.proved.log, self.proved.document
-        return KnownIdentity(
+        return RemoteIdentity(
             log.id,
             document.fqdn,
             document.endpoint,
@@ -102,7 +106,7 @@ class _Lookups:
 
     def __init__(self, transport: Transport) -> None:
         self.lanes = Lanes(transport)
-        self.under_way: dict[str, asyncio.Task[KnownIdentity]] = {}
+        self.under_way: dict[str, asyncio.Task[RemoteIdentity]] = {}
         self.failures: dict[str, tuple[int, FederationError]] = {}
 
 
@@ -139,7 +143,7 @@ class Discovery:
 
     async def find(
         self, fqdn: str, *, fetched_since: int | None = None, quota: LookupQuota | None = None
-    ) -> KnownIdentity:
+    ) -> RemoteIdentity:
         """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
 
         `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for,
@@ -165,7 +169,7 @@ class Discovery:
             quota = None
         return await self._fetch_once(fqdn, quota)
 
-    async def keep(self, known: KnownIdentity) -> KnownIdentity:
+    async def keep(self, known: RemoteIdentity) -> RemoteIdentity:
         """Keep what was found for a stranger: the request that named them turned out to be theirs."""
         found = self._aside.get(known.fqdn)
         if found is None:
@@ -176,7 +180,7 @@ class Discovery:
             raise WrongIdentity(f"{known.fqdn} has become the name of {kept.id}", fqdn=known.fqdn, id=known.id)
         return kept
 
-    async def find_by_id(self, identity: IdentityId) -> KnownIdentity:
+    async def find_by_id(self, identity: IdentityId) -> RemoteIdentity:
         """An identity whose name was once known, asked for again there, or where it has moved, if that has expired."""
         fqdn = await self._run_blocking(lambda: self._name_of(identity))
         if fqdn is None:
@@ -193,7 +197,7 @@ class Discovery:
         """Ask anew where an identity lives, if anything of it is held: it may have a newer document than that."""
 
         def work(connection: Connection) -> str | None:
-            known = find_known(connection, identity_of(first_key))
+            known = find_remote_identity(connection, identity_of(first_key))
             held = known_document(connection, first_key)
             return known.fqdn if known is not None else held[1].fqdn if held is not None else None
 
@@ -214,7 +218,7 @@ class Discovery:
             return find_next_entry(held), found.proved.document
 
         def work(connection: Connection) -> tuple[NextEntry, IdentityDocument]:
-            return next_place(connection, first_key, IDENTITY_LOG), newest_document(connection, first_key)[1]
+            return read_next_entry(connection, first_key, IDENTITY_LOG), newest_document(connection, first_key)[1]
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
@@ -222,7 +226,9 @@ class Discovery:
         """Keep what the node where an identity lives says of it: whoever asks holds its first key."""
         await self.keep(await self._find_at(first_key, lives_at))
 
-    async def _find_at(self, first_key: PublicKey, lives_at: str, *, fetched_since: int | None = None) -> KnownIdentity:
+    async def _find_at(
+        self, first_key: PublicKey, lives_at: str, *, fetched_since: int | None = None
+    ) -> RemoteIdentity:
         known = await self.find(lives_at, fetched_since=fetched_since, quota=self._names)
         if known.id != (identity := identity_of(first_key)):
             raise WrongIdentity(f"{known.fqdn} is not the name of {identity}", fqdn=known.fqdn, id=identity)
@@ -250,7 +256,7 @@ class Discovery:
         own_key = await self._run_blocking(lambda: node_key(self._node).public)
         return answer.status == 200 and leads_to(answer.body, fqdn, endpoint, own_key)
 
-    async def _find_confirmed(self, fqdn: str) -> KnownIdentity | None:
+    async def _find_confirmed(self, fqdn: str) -> RemoteIdentity | None:
         """Who is hosted here under a name that is not ours to give, if the world still leads here under it.
 
         That counts for nobody's quota: there are no more such names than people, each is asked for once at a time, and
@@ -283,14 +289,14 @@ class Discovery:
 
     # Memory
 
-    def _look_up(self, fqdn: str) -> KnownIdentity | None:
+    def _look_up(self, fqdn: str) -> RemoteIdentity | None:
         now = self._node.clock()
 
-        def work(connection: Connection) -> KnownIdentity | HostedIdentity | None:
+        def work(connection: Connection) -> RemoteIdentity | HostedIdentity | None:
             hosted = find_own(connection, self._node, fqdn)
             if hosted is not None:
                 return hosted
-            known = find_known(connection, fqdn)
+            known = find_remote_identity(connection, fqdn)
             # What was fetched at a time that has not come was fetched with a wrong clock, and is asked for again.
             if known is None or not known.fetched <= now < known.expires:
                 return None
@@ -301,13 +307,13 @@ class Discovery:
         found = self._node.database.read(work)
         return self._own(found, now) if isinstance(found, HostedIdentity) else found
 
-    def _own(self, hosted: HostedIdentity, now: int) -> KnownIdentity | None:
+    def _own(self, hosted: HostedIdentity, now: int) -> RemoteIdentity | None:
         """An identity of this very node, which nobody has to be asked about; None if its document names another."""
         revision, document = self._node.database.read(lambda connection: newest_document(connection, hosted.key))
         if (document.fqdn, document.endpoint) != (hosted.fqdn, self._node.settings.endpoint.format(fqdn=hosted.fqdn)):
             return None
         key = node_key(self._node).public
-        return KnownIdentity(
+        return RemoteIdentity(
             hosted.id, hosted.fqdn, document.endpoint, hosted.key, revision, key, fetched=now, expires=now + _SECOND
         )
 
@@ -316,7 +322,7 @@ class Discovery:
             hosted = find_identity(connection, identity)
             if hosted is not None and hosted.lives_here:
                 return hosted.fqdn
-            known = find_known(connection, identity)
+            known = find_remote_identity(connection, identity)
             if known is not None or hosted is None:
                 return known.fqdn if known is not None else None
             return newest_document(connection, hosted.key)[1].fqdn  # it moved: asked where its own document says
@@ -325,14 +331,14 @@ class Discovery:
 
     def _is_related(self, fqdn: str) -> bool:
         def work(connection: Connection) -> bool:
-            known = find_known(connection, fqdn)
+            known = find_remote_identity(connection, fqdn)
             return known is not None and has_accepted_relation(connection, known.id)
 
         return self._node.database.read(work)
 
     # Asking
 
-    async def _fetch_once(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
+    async def _fetch_once(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
         """Ask the node at a name, once for all who want to know at that time, and not again soon after a failure."""
         lookups = self._ours if quota is None else self._strangers
         until, failure = lookups.failures.get(fqdn, (0, None))
@@ -354,7 +360,7 @@ class Discovery:
         if is_crowd or len(lookups.under_way) >= _MOST_WAITING:
             raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
 
-    def _finish(self, lookups: _Lookups, fqdn: str, task: asyncio.Task[KnownIdentity]) -> None:
+    def _finish(self, lookups: _Lookups, fqdn: str, task: asyncio.Task[RemoteIdentity]) -> None:
         del lookups.under_way[fqdn]
         error = None if task.cancelled() else task.exception()
         if isinstance(error, FederationError) and not isinstance(error, QuotaUsedUp):
@@ -365,7 +371,7 @@ class Discovery:
             self._answered += 1
             lookups.failures.pop(fqdn, None)
 
-    async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> KnownIdentity:
+    async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
         if quota is None:
             async with self._ours.lanes.enter(fqdn) as transport:
                 answer = await transport.send(_request(fqdn, MAX_BYTES))
@@ -376,7 +382,7 @@ class Discovery:
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
         taken = await self._run_blocking(lambda: self._take_in(fqdn, answer.body, is_stranger=quota is not None))
-        if isinstance(taken, KnownIdentity):
+        if isinstance(taken, RemoteIdentity):
             return taken
         old = taken.fetched - 2 * _ASIDE_SECONDS * _SECOND
         self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
@@ -395,7 +401,7 @@ class Discovery:
             quota.add(fqdn, len(answer.body))
             return answer
 
-    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> KnownIdentity | _Found:
+    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
         offered = parse_well_known(body)
         log = read_log(offered)
         is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
@@ -410,7 +416,7 @@ class Discovery:
         found = _Found(offered, proved, now, now + self._node.settings.discovery_seconds * _SECOND)
         return found if is_stranger and is_new else self._keep(found)
 
-    def _keep(self, found: _Found) -> KnownIdentity:
+    def _keep(self, found: _Found) -> RemoteIdentity:
         taken = self._node.database.write(lambda connection: _remember(connection, self._node, found))
         if isinstance(taken, FederationError):
             raise taken
@@ -421,14 +427,14 @@ def _request(fqdn: str, most: int) -> Request:
     return Request("GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=most)
 
 
-def _remember(connection: Connection, node: Node, found: _Found) -> KnownIdentity | FederationError:
+def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdentity | FederationError:
     """Put what was proved beside what is held and believe the newest of both; an error is for after the commit."""
     proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
     _ingest(connection, (*proved.log.entries, *proved.key_entries))
     log = find_log(connection, author, IDENTITY_LOG)
     if log is None or log.invalid_from is not None:
-        forget_known(connection, identity)
+        forget_remote_identity(connection, identity)
         return ForkedIdentity(f"log 0 of {identity} contradicts what was seen of it before", id=identity)
     # What is held can be newer than what was just proved.
     document_seq, document = newest_document(connection, author)
@@ -437,10 +443,10 @@ def _remember(connection: Connection, node: Node, found: _Found) -> KnownIdentit
     known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
     own_key = newest_node_key(connection)
     if own_key is not None and known.node_key == own_key[0]:  # the world leads to this very node
-        forget_known(connection, identity)
+        forget_remote_identity(connection, identity)
         confirm_name(connection, node, fqdn)
     else:
-        put_known(connection, known)
+        put_remote_identity(connection, known)
         if (hosted := find_unsure(connection, node, fqdn)) is not None:
             leave_name(connection, fqdn, hosted.id)  # it is somebody's on another node now
     follow_identity_log(connection, author)
@@ -449,9 +455,9 @@ def _remember(connection: Connection, node: Node, found: _Found) -> KnownIdentit
 
 def _take_in_forked(connection: Connection, log: SignedLog) -> None:
     _ingest(connection, log.entries)
-    forget_known(connection, log.id)
+    forget_remote_identity(connection, log.id)
 
 
 def _ingest(connection: Connection, entries: tuple[HeldEntry, ...]) -> None:
-    prepared, _ = prepare((item.signed, item.payload) for item in entries)
+    prepared, _ = prepare_items((item.signed, item.payload) for item in entries)
     ingest_batch(connection, by_log(prepared), must_be_next=False)

@@ -29,7 +29,7 @@ from inkgrove.federation.addresses import (
     parse_resolve,
 )
 from inkgrove.federation.errors import AnswerTooLarge, BadAnswer, FederationError, PeerTimeout, Redirected, Unreachable
-from inkgrove.messages import read_host
+from inkgrove.messages.value_readers import read_host
 from inkgrove.node.settings import NodeSettings
 
 Headers = tuple[tuple[str, str], ...]

@@ -5,10 +5,12 @@ docs/protocol.md section 8. Only logs that are held here are of interest: else s
 
 from typing import Final
 
-from inkgrove.core import check_storable, decode_entry, verify_fork_proof, verify_signed
+from inkgrove.core.entry import check_storable, decode_entry
+from inkgrove.core.log import verify_fork_proof
+from inkgrove.core.verify import verify_signed
 from inkgrove.node.errors import ViewError
 from inkgrove.node.node import Node
-from inkgrove.store.reading import LogState
+from inkgrove.store.logs import LogState
 
 PATH: Final = "/federation/forks"
 

@@ -10,25 +10,21 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, PublicKey, decode_entry, hash_entry
+from inkgrove.core.entry import decode_entry, hash_entry
 from inkgrove.core.errors import Forked, InkgroveError, InvalidSince, LacksCreate, PayloadSizeMismatch, StoreUnavailable
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.admission import Budget, refusals_of
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
-from inkgrove.messages import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
+from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
 from inkgrove.node.acceptance import Fate, Standing, standing_of
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node
-from inkgrove.store.database import lock_name
-from inkgrove.store.early_ends import note_end
-from inkgrove.store.identities import identities_of, lives_here
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.peers import KnownIdentity, put_known, use_nonce
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.publishing import held_among
-from inkgrove.store.reading import find_entry, find_log
-from inkgrove.store.requests import remove_requests
+from inkgrove.store.db import lock_name
+from inkgrove.store.federation import RemoteIdentity, note_end, put_remote_identity, remove_requests, use_nonce
+from inkgrove.store.logs import by_log, find_entry, find_log, ingest_batch, keep_held_hashes, prepare_items
+from inkgrove.store.node import identities_of, lives_here
 
 _SECOND: Final = 1_000_000
 _KEY_SECONDS: Final = 3600
@@ -42,7 +38,7 @@ _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
 
 
 def take_in(
-    node: Node, sender: KnownIdentity, body: bytes, charge: Callable[[int], None] = lambda _cost: None
+    node: Node, sender: RemoteIdentity, body: bytes, charge: Callable[[int], None] = lambda _cost: None
 ) -> bytes:
     """Take in what somebody's node sent in a signed request; the answer, which tells what became of it.
 
@@ -71,7 +67,7 @@ def take_in(
     )
 
 
-def _look_again(node: Node, sender: KnownIdentity, author: PublicKey) -> None:
+def _look_again(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
     """Let the sender be looked up anew and send again, once for a key that is nobody's: it may be a new one of theirs.
 
     What was accepted of the delivery is recognised then. Whoever makes up keys is not asked more often for it.
@@ -91,7 +87,7 @@ def _look_again(node: Node, sender: KnownIdentity, author: PublicKey) -> None:
                 "the sender was looked up just now: send it again later",
                 retry_after=wait,
             )
-        put_known(connection, replace(sender, expires=now))
+        put_remote_identity(connection, replace(sender, expires=now))
         return True
 
     if node.database.write(work):
@@ -141,7 +137,7 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel, *, is_wan
     """Take in one parcel for all its recipients; without a sender it was handed over."""
     try:
         hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
-        create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), held_among(c, hashes)))
+        create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), keep_held_hashes(c, hashes)))
         opened = open_parcel(parcel, create.entry if create is not None else None, held)
         return node.database.write(
             lambda connection: receive_opened(connection, node, via, opened, is_wanted=is_wanted)
@@ -167,7 +163,7 @@ def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
 
     Only about logs of which something is held, from those whom somebody here knows: else strangers could fill the disk.
     """
-    prepared, _ = prepare(parcel.entries)
+    prepared, _ = prepare_items(parcel.entries)
 
     def work(connection: Connection) -> None:
         for author, log_id in by_log(prepared):

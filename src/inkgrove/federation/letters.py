@@ -10,17 +10,19 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.fetch import Answer
-from inkgrove.messages import DELIVERY_FORMAT, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import DELIVERY_FORMAT, MAX_PARCELS, Delivery, Parcel, encode_delivery
 from inkgrove.node.errors import NotAddressed
 from inkgrove.node.held import find_held, pack_part
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_due_to
-from inkgrove.store.deliveries import Due, due_to, settle
-from inkgrove.store.identities import find_identity
+from inkgrove.store.federation import DueDelivery, list_due_deliveries, record_delivery
+from inkgrove.store.node import find_identity
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
@@ -31,7 +33,7 @@ class Letter:
 
     sender: str
     """The FQDN of the identity that sends."""
-    dues: Sequence[Due]
+    dues: Sequence[DueDelivery]
     body: bytes
     reached: Mapping[int, int]
     """By place: the newest message that the request holds for that due."""
@@ -43,30 +45,30 @@ def write_letter(node: Node, recipients: Sequence[IdentityId]) -> Letter | None:
 
 
 def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId]) -> Letter | None:
-    dues = due_to(connection, recipients)
+    dues = list_due_deliveries(connection, recipients)
     if not dues:
         return None
     now = node.clock()
     sender = find_identity(connection, dues[0].via)
     instances = {instance: find_held(connection, instance) for instance in {due.instance for due in dues}}
-    groups: dict[tuple[Hash, int, bool], list[Due]] = defaultdict(list)
+    groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
     for due in dues:
         held = instances[due.instance]
         if held is None or sender is None:
-            settle(connection, due, "given-up", code="federation.nothing-held", now=now)
+            record_delivery(connection, due, "given-up", code="federation.nothing-held", now=now)
         elif not sender.lives_here:  # nobody would believe this node any more that it speaks for them
-            settle(connection, due, "given-up", code="identity.lives-elsewhere", now=now)
+            record_delivery(connection, due, "given-up", code="identity.lives-elsewhere", now=now)
         elif held.is_deleted and due.delivered < held.last_seq:
             # The end is told to whoever may have it, and nobody gets anything else any more.
             groups[due.instance, 0, True].append(due)
         elif held.is_expired(now) and not due.delivered:
-            settle(connection, due, "refused", code="federation.expired", now=now)
+            record_delivery(connection, due, "refused", code="federation.expired", now=now)
         elif is_due_to(connection, held, due.via, due.recipient):
             groups[due.instance, due.delivered, False].append(due)
         else:
-            settle(connection, due, "refused", code=NotAddressed.code, now=now)
+            record_delivery(connection, due, "refused", code=NotAddressed.code, now=now)
     parcels: list[Parcel] = []
-    sent: list[Due] = []
+    sent: list[DueDelivery] = []
     reached: dict[int, int] = {}
     size = 0
     for (instance, delivered, deletions_only), members in groups.items():
@@ -76,7 +78,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
         packed = pack_part(connection, held, to, after=delivered, deletions_only=deletions_only)
         if packed is None:
             for due in members:
-                settle(connection, due, "delivered", delivered=held.last_seq, now=now)
+                record_delivery(connection, due, "delivered", delivered=held.last_seq, now=now)
             continue
         parcel, last = packed
         weight = sum(len(entry) + len(payload or b"") for entry, payload in parcel.entries)

@@ -11,9 +11,7 @@ from sqlalchemy import Connection
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout, QuotaUsedUp, Unreachable
 from inkgrove.node.node import Node
 from inkgrove.node.pending import send_found
-from inkgrove.store.deliveries import clear_trouble
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.pending_recipients import end_pending
+from inkgrove.store.federation import RemoteIdentity, clear_backoff, end_pending
 
 NO_WORD: Final = (Unreachable, PeerTimeout, BadAnswer, QuotaUsedUp)
 """What says nothing about a name: its node does not answer, or something before it answers in its place."""
@@ -24,11 +22,11 @@ def target_of(name: str) -> str:
     return f"name {name}"
 
 
-def take_found(node: Node, name: str, known: KnownIdentity) -> None:
+def take_found(node: Node, name: str, known: RemoteIdentity) -> None:
     """A name was found: send what waits for it."""
 
     def work(connection: Connection) -> bool:
-        clear_trouble(connection, target_of(name))
+        clear_backoff(connection, target_of(name))
         return send_found(connection, node, name, known.id)
 
     while node.database.write(work):
@@ -39,7 +37,7 @@ def refuse_name(node: Node, name: str, error: FederationError) -> None:
     """The host of a name says that nobody is there, or proves another one: nothing of what waits will be sent."""
 
     def work(connection: Connection) -> None:
-        clear_trouble(connection, target_of(name))
+        clear_backoff(connection, target_of(name))
         end_pending(connection, name, "refused", error.code, node.clock())
 
     node.database.write(work)

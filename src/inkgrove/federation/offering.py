@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import (
+from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
@@ -20,9 +20,8 @@ from inkgrove.messages import (
 from inkgrove.node.node import Node
 from inkgrove.node.position import parse_position, render_position
 from inkgrove.node.sending import queue_news
-from inkgrove.store.ingests import Offset
-from inkgrove.store.offers import offered_logs, read_offered
-from inkgrove.store.public_index import follow_logs, indexed_offset, is_behind
+from inkgrove.store.federation import indexed_offset, is_index_behind, offered_logs, read_offered, update_public_index
+from inkgrove.store.logs import Offset
 
 HEIGHTS_PATH: Final = "/federation/heights"
 ENTRIES_PATH: Final = "/federation/entries"
@@ -35,13 +34,13 @@ def catch_up(node: Node, pages: int = _MOST_PAGES) -> bool:
 
     Here all ways meet by which something comes: deliveries, replication and imports, also those of other processes.
     """
-    if not node.database.read(is_behind):
+    if not node.database.read(is_index_behind):
         return False
     return all(node.database.write(lambda connection: _follow(connection, node.clock())) for _ in range(pages))
 
 
 def _follow(connection: Connection, now: int) -> bool:
-    newer = follow_logs(connection, now)
+    newer = update_public_index(connection, now)
     queue_news(connection, newer or (), now)
     return newer is not None
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError, LacksCreate
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.backlogs import queue_backlogs
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
@@ -26,24 +27,28 @@ from inkgrove.federation.letters import Letter, read_receipts, write_letter
 from inkgrove.federation.names_found import NO_WORD, refuse_name, take_found, target_of
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
-from inkgrove.messages import DELIVERY_MEDIA_TYPE
+from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
 from inkgrove.node.node import Node
-from inkgrove.store.backlogs import first_backlog
-from inkgrove.store.deliveries import (
-    State,
-    Trouble,
-    clear_trouble,
+from inkgrove.store.federation import (
+    DeliveryStatus,
+    QueueBackoff,
+    RemoteIdentity,
+    clear_backoff,
+    end_pending,
+    first_backlog,
+    forget_old_backoffs,
+    forget_old_moves,
     forget_progress,
-    forget_troubles,
-    give_up,
-    note_failure,
-    settle,
-    troubles,
+    forget_strangers,
+    give_up_deliveries,
+    list_due_moves,
+    list_move_recipients,
+    put_backoff,
+    read_backoffs,
+    record_delivery,
+    waiting_names,
     waiting_recipients,
 )
-from inkgrove.store.notices import due_notices, forget_old_notices, waiting_others
-from inkgrove.store.peers import KnownIdentity, forget_strangers
-from inkgrove.store.pending_recipients import end_pending, waiting_names
 
 PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
@@ -85,7 +90,7 @@ class Outbox:
         self._busy: set[str] = set()
         self._paused: dict[str, int] = {}
         """Queues in which something went wrong here, each with when it goes on."""
-        self._located: dict[IdentityId, KnownIdentity] = {}
+        self._located: dict[IdentityId, RemoteIdentity] = {}
         self._suspects: set[IdentityId] = set()
         """Those whose node did not answer as it should: it may be elsewhere by now."""
         self._begun_again: set[int] = set()
@@ -110,7 +115,9 @@ class Outbox:
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to be done now and not under way: recipients to be located, nodes to be served, tidying."""
         waiting, stopped, backlog, names = await self._run_blocking(
-            lambda: self.node.database.read(lambda c: (_waiting(c), troubles(c), first_backlog(c), waiting_names(c)))
+            lambda: self.node.database.read(
+                lambda c: (_waiting(c), read_backoffs(c), first_backlog(c), waiting_names(c))
+            )
         )
         now = self.node.clock()
         self._paused = {target: until for target, until in self._paused.items() if until > now}
@@ -130,7 +137,7 @@ class Outbox:
         free = [name for name in names if is_free(target_of(name))][:_NAMES_AT_ONCE]
         self._busy |= {target_of(name) for name in free}
         work += [self._find_name(name, stopped.get(target_of(name))) for name in free]
-        nodes: dict[str, list[KnownIdentity]] = defaultdict(list)
+        nodes: dict[str, list[RemoteIdentity]] = defaultdict(list)
         for recipient in waiting:
             known = self._located.get(recipient)
             if known is None or known.expires <= now:
@@ -153,12 +160,12 @@ class Outbox:
         before = self.node.clock() - _FORGET_SECONDS * _SECOND
 
         def work(connection: Connection) -> None:
-            forget_troubles(connection, before)
+            forget_old_backoffs(connection, before)
             forget_strangers(connection, before)
 
         await self._run_blocking(lambda: self.node.database.write(work))
 
-    async def _find_name(self, name: str, before: Trouble | None) -> None:
+    async def _find_name(self, name: str, before: QueueBackoff | None) -> None:
         """Find out who has a name, and queue what waits for it."""
         with self._pausing(target_of(name)):
             try:
@@ -171,7 +178,7 @@ class Outbox:
                 await self._run_blocking(lambda: refuse_name(self.node, name, error_of_host))
         self.wake()
 
-    async def _locate(self, alone: str, recipient: IdentityId, before: Trouble | None) -> None:
+    async def _locate(self, alone: str, recipient: IdentityId, before: QueueBackoff | None) -> None:
         """Find the node of a recipient: whoever takes long to be found delays nobody else."""
         with self._pausing(alone):
             try:
@@ -182,12 +189,12 @@ class Outbox:
                     self._suspects.discard(recipient)
                 self._located[recipient] = known
                 if before is not None:
-                    await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, alone)))
+                    await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, alone)))
             except FederationError as error:
                 await self._fail(alone, [recipient], error, before)
         self.wake()
 
-    async def _serve(self, target: str, recipients: Sequence[KnownIdentity]) -> None:
+    async def _serve(self, target: str, recipients: Sequence[RemoteIdentity]) -> None:
         """Send one node what is due, request after request, until nothing is or one fails."""
         ids = [known.id for known in recipients]
         with self._pausing(target):
@@ -215,10 +222,10 @@ class Outbox:
         finally:
             self._busy.discard(target)
 
-    async def _tell(self, target: str, recipients: Sequence[KnownIdentity]) -> bool:
+    async def _tell(self, target: str, recipients: Sequence[RemoteIdentity]) -> bool:
         """Tell identities of a node of moves in relations; whether the node answers."""
         ids = [known.id for known in recipients]
-        waiting = await self._run_blocking(lambda: self.node.database.read(lambda c: due_notices(c, ids)))
+        waiting = await self._run_blocking(lambda: self.node.database.read(lambda c: list_due_moves(c, ids)))
         for known in recipients:
             due = [notice for notice in waiting if notice.other == known.id]
             for me in dict.fromkeys(notice.me for notice in due):
@@ -231,19 +238,19 @@ class Outbox:
                         return False
                     log.info("a move was not taken", to=known.fqdn, code=error.code, reason=error.message)
             if due:
-                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_trouble(c, target)))
+                await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
 
-    async def _lose(self, target: str, recipients: Sequence[KnownIdentity], error: FederationError) -> None:
+    async def _lose(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
         """A node did not answer as it should."""
         for known in recipients:
             self._located.pop(known.id, None)
             self._suspects.add(known.id)
-        stopped = await self._run_blocking(lambda: self.node.database.read(troubles))
+        stopped = await self._run_blocking(lambda: self.node.database.read(read_backoffs))
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
     async def _send(
-        self, transport: Transport, target: str, recipients: Sequence[KnownIdentity], letter: Letter
+        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], letter: Letter
     ) -> bool:
         try:
             request = await self._run_blocking(
@@ -276,11 +283,11 @@ class Outbox:
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
-            clear_trouble(connection, target)
+            clear_backoff(connection, target)
             for due in letter.dues:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
-                    settle(connection, due, "refused", code="federation.no-receipt", now=now)
+                    record_delivery(connection, due, "refused", code="federation.no-receipt", now=now)
                 elif (
                     receipt["fate"] == "refused"
                     and receipt.get("code") == LacksCreate.code
@@ -290,14 +297,14 @@ class Outbox:
                     self._begun_again.add(due.place)  # once: who takes the first part and not the next has no end
                     forget_progress(connection, due)
                 elif receipt["fate"] == "refused":
-                    settle(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
+                    record_delivery(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
-                    state: State = "delivered" if receipt["fate"] == "accepted" else "held"
+                    state: DeliveryStatus = "delivered" if receipt["fate"] == "accepted" else "held"
                     if state == "delivered" and letter.reached[due.place] < due.wanted:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.place)
-                    settle(connection, due, state, delivered=letter.reached[due.place], now=now)
+                    record_delivery(connection, due, state, delivered=letter.reached[due.place], now=now)
 
         self.node.database.write(work)
 
@@ -306,9 +313,9 @@ class Outbox:
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
-            clear_trouble(connection, target)
+            clear_backoff(connection, target)
             for due in letter.dues:
-                settle(connection, due, "refused", code=code, now=now)
+                record_delivery(connection, due, "refused", code=code, now=now)
 
         self.node.database.write(work)
 
@@ -317,7 +324,7 @@ class Outbox:
         target: str,
         recipients: Sequence[IdentityId],
         error: FederationError,
-        before: Trouble | None,
+        before: QueueBackoff | None,
         *,
         name: str | None = None,
     ) -> None:
@@ -329,16 +336,16 @@ class Outbox:
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20)) * (0.5 + self._random())
         if isinstance(asked, int | float):
             wait = max(wait, float(asked))
-        trouble = Trouble(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
+        trouble = QueueBackoff(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
 
         def work(connection: Connection) -> None:
-            note_failure(connection, target, trouble)
+            put_backoff(connection, target, trouble)
             # By its own age: what was written yesterday to a node that has been away for a year waits as long as any.
             limit = now - self.node.settings.give_up_seconds * _SECOND
-            give_up(connection, recipients, limit, error.code, now)
+            give_up_deliveries(connection, recipients, limit, error.code, now)
             if name is not None:
                 end_pending(connection, name, "given-up", error.code, now, queued_before=limit)
-            forget_old_notices(connection, recipients, limit)
+            forget_old_moves(connection, recipients, limit)
 
         await self._run_blocking(lambda: self.node.database.write(work))
 
@@ -348,4 +355,4 @@ def _tell_trouble(error: InkgroveError) -> None:
 
 
 def _waiting(connection: Connection) -> list[IdentityId]:
-    return sorted({*waiting_recipients(connection), *waiting_others(connection)})
+    return sorted({*waiting_recipients(connection), *list_move_recipients(connection)})

@@ -7,23 +7,15 @@ FQDN that all this was found under.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inkgrove.core import (
-    HeldEntry,
-    IdentityId,
-    PublicKey,
-    VerifiedEntry,
-    check_storable,
-    decode_entry,
-    identity_of,
-    verify_log,
-    verify_payload,
-    verify_signature,
-    verify_signed,
-)
+from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of, verify_signature
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import VerifiedEntry, verify_payload, verify_signed
 from inkgrove.federation.errors import FederationError, ForkedIdentity, WrongIdentity, WrongName
 from inkgrove.federation.well_known import OfferedEntry, WellKnown, claim_of
-from inkgrove.messages import IdentityDocument, KeyOf, Message, decode_message
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.message import Message, decode_message
 from inkgrove.node.identity_log import IDENTITY_LOG
 
 

@@ -9,20 +9,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, PublicKey, decode_entry
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, LacksCreate, ParcelError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import FederationError
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delivery,
-    OpenedParcel,
-    Parcel,
-    SchemaId,
-    decode_delivery,
-    encode_delivery,
-    open_parcel,
-)
+from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
 from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references
@@ -32,16 +26,18 @@ from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.requests import find_room
 from inkgrove.node.sending import is_follower, queue_forwards, was_sent
-from inkgrove.store.database import lock_name
-from inkgrove.store.decide import Status
-from inkgrove.store.early_ends import has_ended
-from inkgrove.store.identities import find_identity
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.publishing import add_shares
-from inkgrove.store.reading import find_log
-from inkgrove.store.requests import add_request, find_request, lock_box, remove_ended, remove_requests
-from inkgrove.store.wanted import want_schemas
+from inkgrove.store.db import lock_name
+from inkgrove.store.federation import (
+    add_request,
+    find_request,
+    has_ended,
+    lock_box,
+    remove_ended_requests,
+    remove_requests,
+    want_schemas,
+)
+from inkgrove.store.logs import IngestStatus, by_log, find_log, ingest_batch, prepare_items
+from inkgrove.store.node import add_shares, find_identity
 
 NOBODY: Final = IdentityId(b"")
 """Stands in the receipt of what is taken in for no identity."""
@@ -160,21 +156,21 @@ def take_parcel(
     """Store a parcel for recipients who take it, all of it or nothing."""
     instance = opened.parcel.instance
     payloads = (payload for _, payload in opened.parcel.entries)
-    prepared, rejected = prepare(zip(opened.signed, payloads, strict=True))
+    prepared, rejected = prepare_items(zip(opened.signed, payloads, strict=True))
     for refused in rejected:
         raise ParcelRefused(refused.error)
     is_news = False
     for receipt in ingest_batch(connection, by_log(prepared), must_be_next=False).values():
         if receipt.error is not None:
             raise ParcelRefused(receipt.error)
-        is_news |= receipt.status in (Status.STORED, Status.COMPLETED)
+        is_news |= receipt.status in (IngestStatus.STORED, IngestStatus.COMPLETED)
     log = find_log(connection, opened.author, opened.log_id)
     assert log is not None
     for item in opened.messages:  # what is held already, as evidence, is refused like the first time
         if (refusal := log.standing.refusal(item.seq_num)) is not None:
             raise ParcelRefused(refusal)
     if opened.is_deletion:
-        remove_ended(connection, [instance])
+        remove_ended_requests(connection, [instance])
     else:  # that it has ended lets nobody see it who did not
         add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
     if is_news:

@@ -17,8 +17,9 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import NoIdentityThere, PeerTimeout, WrongIdentity, WrongName
@@ -28,18 +29,15 @@ from inkgrove.federation.replicating import Taken, check, find_lacking, last_cou
 from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH
 from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.sources import Source, fetch, list_news
-from inkgrove.messages import REPLICATION_MEDIA_TYPE, Create, Entries, LogHeight, Update
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE, Entries, LogHeight
 from inkgrove.node.name_rules import bind_administrators
 from inkgrove.node.node import Node
 from inkgrove.node.sending import queue_own
 from inkgrove.node.signing import AUTHOR_KEY
-from inkgrove.store.decide import SOUND
-from inkgrove.store.identities import list_identities
-from inkgrove.store.own_logs import find_receivers, kept_keys, names_of_others
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.prepare import Batch, LogKey
-from inkgrove.store.publishing import add_shares
-from inkgrove.store.reading import find_log
+from inkgrove.store.federation import RemoteIdentity, find_receivers, kept_keys, names_of_others
+from inkgrove.store.logs import VALID_LOG, Batch, LogKey, find_log
+from inkgrove.store.node import add_shares, list_identities
 
 _PATIENCE_ROUNDS: Final = 3
 """How often a node that only knows of us is tried."""
@@ -109,7 +107,7 @@ class _OwnSource(Source):
         self,
         node: Node,
         transport: Transport,
-        known: KnownIdentity,
+        known: RemoteIdentity,
         asker: _Asker,
         *,
         seconds: float,
@@ -316,7 +314,7 @@ class Recovery:
             if asyncio.get_running_loop().time() >= until:
                 progress.left.add(name)
 
-    async def _find(self, name: str, until: float) -> KnownIdentity:
+    async def _find(self, name: str, until: float) -> RemoteIdentity:
         try:
             async with asyncio.timeout_at(until):
                 try:
@@ -327,7 +325,7 @@ class Recovery:
             raise PeerTimeout(f"the node of {name} was not found in time") from err
 
     async def _take_all_back(
-        self, known: KnownIdentity, askers: list[_Asker], progress: _Progress, until: float
+        self, known: RemoteIdentity, askers: list[_Asker], progress: _Progress, until: float
     ) -> str | None:
         """Take everything of ours that a node holds and this one lacks; why something could not be taken, or None."""
         if known.node_key in progress.answered:
@@ -343,7 +341,7 @@ class Recovery:
             progress.answered.add(known.node_key)
         return trouble
 
-    async def _take_back(self, known: KnownIdentity, asker: _Asker, progress: _Progress, until: float) -> str | None:
+    async def _take_back(self, known: RemoteIdentity, asker: _Asker, progress: _Progress, until: float) -> str | None:
         """Take what a node holds of an author of ours and this one lacks; why some of it could not be taken, or None.
 
         Raises a `FederationError` if the node does not answer all that it is asked, also if it is not done in time.
@@ -379,7 +377,7 @@ class Recovery:
         def work(connection: Connection) -> LogHeight | None:
             for item in told:
                 held = find_log(connection, item.author, item.log_id)
-                height, standing = (held.height, held.standing) if held is not None else (0, SOUND)
+                height, standing = (held.height, held.standing) if held is not None else (0, VALID_LOG)
                 if height >= item.height or standing.refusal(item.height) is not None:
                     continue
                 if item.height <= last_counted(connection, (item.author, item.log_id)):

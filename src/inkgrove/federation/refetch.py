@@ -9,14 +9,15 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import NoSuchCopy, ParcelError, RotError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.receiving import take_parcel
-from inkgrove.messages import Delivery, decode_delivery, encode_delivery, open_parcel
+from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
 from inkgrove.node.acceptance import Arrival, Standing, judge
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import ViewError
@@ -24,9 +25,9 @@ from inkgrove.node.held import find_held, owner_of, pack
 from inkgrove.node.identity_log import check_author
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_due_to, is_follower
-from inkgrove.store.copies import Copy, find_copy, revive
-from inkgrove.store.identities import find_identity, lives_here
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.node import find_identity, lives_here
+from inkgrove.store.rot import Copy, find_copy, revive
 
 PATH: Final = "/federation/copies"
 _UNKNOWN: Final = "no such instance of an identity of this node is here, or it is not for the one who asks"
@@ -45,7 +46,7 @@ class Fetching:
 # The side of the owner
 
 
-def offer(node: Node, sender: KnownIdentity, instance: Hash) -> bytes:
+def offer(node: Node, sender: RemoteIdentity, instance: Hash) -> bytes:
     """All of an instance of an identity of this node, for one who may have it."""
 
     def work(connection: Connection) -> bytes:

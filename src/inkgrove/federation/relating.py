@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass
 
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.fetch import Transport, run_with_transport
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
-from inkgrove.messages import Unset
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.name_rules import require_here
 from inkgrove.node.node import Node
 from inkgrove.node.relations import Move, move_relation, shown_state
-from inkgrove.store.peers import KnownIdentity, find_known
-from inkgrove.store.relations import State, find_state
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import RelationState, find_relation_state
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """How a relation stands after a move, and whether the other side knows."""
 
-    state: State | None
+    state: RelationState | None
     is_told: bool
 
 
@@ -49,7 +49,7 @@ async def _move(
     if move == "accept":
         release_related(node, me, other)
     if move == "request":
-        state = node.database.read(lambda connection: find_state(connection, *pair)) or state
+        state = node.database.read(lambda connection: find_relation_state(connection, *pair)) or state
         state = shown_state("following", state) if state is not None else None
     return Made(state, is_told)
 
@@ -60,12 +60,12 @@ def found_nowhere(name: str | IdentityId, why: FederationError) -> UnknownIdenti
     return UnknownIdentity(text, reason=why.code)
 
 
-async def _find(node: Node, transport: Transport, name: str | IdentityId) -> KnownIdentity | None:
+async def _find(node: Node, transport: Transport, name: str | IdentityId) -> RemoteIdentity | None:
     """The other one, if they are elsewhere."""
     try:
         require_here(node, name)
     except UnknownIdentity:
-        known = node.database.read(lambda connection: find_known(connection, name))
+        known = node.database.read(lambda connection: find_remote_identity(connection, name))
         discovery = Discovery(node, transport)
         try:
             return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
@@ -19,12 +19,17 @@ from inkgrove.messages import cbor
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.node import Node
 from inkgrove.node.relations import Move, move_relation, shown_state, take_answer
-from inkgrove.store.backlogs import Backlog, add_backlog
-from inkgrove.store.deliveries import retry_held, retry_refused
-from inkgrove.store.identities import find_identity, lives_here
-from inkgrove.store.notices import Notice, find_notices, forget_notices
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.relations import State, count_requested, find_state
+from inkgrove.store.federation import (
+    Backlog,
+    QueuedMove,
+    RemoteIdentity,
+    add_backlog,
+    find_queued_moves,
+    remove_queued_moves,
+    retry_refused,
+    retry_unapproved,
+)
+from inkgrove.store.node import RelationState, count_requested, find_identity, find_relation_state, lives_here
 
 PATH: Final = "/federation/relations"
 MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
@@ -41,11 +46,11 @@ async def tell(
     node: Node,
     transport: Transport,
     me: IdentityId,
-    other: KnownIdentity,
+    other: RemoteIdentity,
     move: Move,
     *,
     run_blocking: RunBlocking = in_thread,
-) -> State | None:
+) -> RelationState | None:
     """Tell the other side of a move of ours; how the relation stands there, None if there is none.
 
     Who is blocked is told that they are refused.
@@ -65,7 +70,7 @@ async def tell(
         value = _decode(answer.body)
     except BadMove as err:
         raise BadAnswer(f"the node of {other.fqdn} answers something else") from err
-    state: State | None = value.get("state")
+    state: RelationState | None = value.get("state")
     if state not in (None, "requested", "accepted", "refused"):
         raise BadAnswer(f"the node of {other.fqdn} answers something else")
     return state
@@ -76,56 +81,56 @@ def is_final(error: FederationError) -> bool:
     return error.data.get("status") in _FOR_GOOD
 
 
-def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: State, there: State) -> None:
+def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
     """Bring a relation that one asked for in line with how it stands at the other node."""
     if there != before and take_answer(node, me, other, before, there) and there == "accepted":
         release_held(node, me, other)
 
 
 async def tell_waiting(
-    node: Node, transport: Transport, me: IdentityId, other: KnownIdentity, *, run_blocking: RunBlocking = in_thread
-) -> State | None:
+    node: Node, transport: Transport, me: IdentityId, other: RemoteIdentity, *, run_blocking: RunBlocking = in_thread
+) -> RelationState | None:
     """Tell somebody everything that they are to hear from an identity; how the relation stood there at the last.
 
     What they will never hear is forgotten, and raised.
     """
-    there: State | None = None
+    there: RelationState | None = None
     waiting = await run_blocking(lambda: node.database.write(lambda c: _find_notices(c, me, other.id)))
     for notice in waiting:
         move = _MOVES[notice.move]
-        before = await run_blocking(lambda: node.database.read(lambda c: find_state(c, me, other.id)))
+        before = await run_blocking(lambda: node.database.read(lambda c: find_relation_state(c, me, other.id)))
         try:
             there = await tell(node, transport, me, other, move, run_blocking=run_blocking)
         except FederationError as error:
             if is_final(error):
-                await run_blocking(lambda: node.database.write(lambda c: forget_notices(c, [notice])))  # noqa: B023
+                await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [notice])))  # noqa: B023
             raise
         await run_blocking(lambda: _heard(node, notice, before, there))  # noqa: B023
     return there
 
 
-def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[Notice]:
+def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
     """What an identity is to tell another; nothing, and it is forgotten, if it has moved to a node of its own since."""
-    waiting = find_notices(connection, me, other)
+    waiting = find_queued_moves(connection, me, other)
     if waiting and not lives_here(connection, me):
-        forget_notices(connection, waiting)
+        remove_queued_moves(connection, waiting)
         return []
     return waiting
 
 
-def _heard(node: Node, notice: Notice, before: State | None, there: State | None) -> None:
+def _heard(node: Node, notice: QueuedMove, before: RelationState | None, there: RelationState | None) -> None:
     if notice.move == "request" and before is not None and there is not None:
         follow_answer(node, notice.me, notice.other, before, there)
 
     def work(connection: Connection) -> None:
-        forget_notices(connection, [notice])
+        remove_queued_moves(connection, [notice])
         if notice.move == "accept":  # what was published before goes to them now that their node takes it
             add_backlog(connection, Backlog(notice.me, notice.other), node.clock())
 
     node.database.write(work)
 
 
-def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
+def hear(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     """Make a move of somebody elsewhere, who must be the one that may make it; the answer."""
     value = _decode(body)
     to = value.get("to")
@@ -137,7 +142,7 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
         raise FederationError("federation.unknown-recipient", f"{mine} does not live here")
     if name == "accept":
         # Whatever becomes of the move: what waited for their word can be sent now.
-        node.database.write(lambda connection: retry_held(connection, mine, sender.id, node.clock()))
+        node.database.write(lambda connection: retry_unapproved(connection, mine, sender.id, node.clock()))
     if name == "request":
         node.database.read(lambda connection: _check_room(connection, sender.id, mine))
     if name in _BY_FOLLOWER:
@@ -155,14 +160,14 @@ def hear(node: Node, sender: KnownIdentity, body: bytes) -> bytes:
 
 
 def _check_room(connection: Connection, follower: IdentityId, followee: IdentityId) -> None:
-    is_new = find_state(connection, follower, followee) is None
+    is_new = find_relation_state(connection, follower, followee) is None
     if is_new and count_requested(connection, followee) >= MAX_OPEN_REQUESTS:
         raise DeliveryError(
             "federation.request-box-full", "as many wait for an answer as the node keeps: try again later"
         )
 
 
-def _move(node: Node, follower: IdentityId, followee: IdentityId, move: Move) -> State | None:
+def _move(node: Node, follower: IdentityId, followee: IdentityId, move: Move) -> RelationState | None:
     try:
         return move_relation(node, follower, followee, move)
     except InkgroveError:

@@ -13,18 +13,16 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import AreSigned
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.core.verify import AreSigned
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.messages import Entries, LogHeight, Want
+from inkgrove.messages.replication import Entries, LogHeight, Want
 from inkgrove.node.identity_log import IDENTITY_LOG, check_author, follow_identity_log
 from inkgrove.node.node import Node
 from inkgrove.signature_process import are_signed
-from inkgrove.store.decide import Status
-from inkgrove.store.ingest import Receipt, ingest_batch
-from inkgrove.store.offers import count_places, lacking_ranges
-from inkgrove.store.prepare import Batch, LogKey, by_log, prepare
+from inkgrove.store.federation import count_seq_nums, find_missing_ranges
+from inkgrove.store.logs import Batch, IngestReceipt, IngestStatus, LogKey, by_log, ingest_batch, prepare_items
 
 _VERIFIERS: Final = 2
 """How many batches are checked at the same time: one is read while the signatures of another are with their process."""
@@ -56,7 +54,7 @@ def find_lacking(node: Node, logs: Collection[LogHeight]) -> list[Want]:
     def work(connection: Connection) -> list[Want]:
         wants = []
         for log in sorted(logs, key=lambda log: log.log_id != IDENTITY_LOG):
-            ranges = lacking_ranges(connection, log.author, log.log_id, log.height, most=_RANGES_OF_LOG)
+            ranges = find_missing_ranges(connection, log.author, log.log_id, log.height, most=_RANGES_OF_LOG)
             if ranges:
                 wants.append(Want(log.author, log.log_id, ranges))
         return wants
@@ -67,7 +65,7 @@ def find_lacking(node: Node, logs: Collection[LogHeight]) -> list[Want]:
 def count_lacking(logs: Collection[LogHeight], wants: Collection[Want]) -> int:
     """How many entries will come, about."""
     offered = {(log.author, log.log_id): log.offered for log in logs}
-    return sum(min(count_places(want.ranges), offered[want.author, want.log_id]) for want in wants)
+    return sum(min(count_seq_nums(want.ranges), offered[want.author, want.log_id]) for want in wants)
 
 
 # Taking in
@@ -84,7 +82,7 @@ class Checked:
 
 def check(answer: Entries, asked: Collection[LogKey], are_signed: AreSigned = are_signed) -> Checked:
     """The first half, all computing: bytes, signatures, payloads."""
-    prepared, rejected = prepare(answer.entries, are_signed)
+    prepared, rejected = prepare_items(answer.entries, are_signed)
     refused = Counter(item.error.code for item in rejected)
     batch = by_log(prepared)
     if not batch.keys() <= set(asked):
@@ -101,15 +99,15 @@ def take_in(node: Node, checked: Checked, taken: Taken) -> None:
     if revoked:
         taken.refused[KeyRevoked.code] += revoked
     for receipt in receipts:
-        if receipt.status in (Status.STORED, Status.COMPLETED, Status.EVIDENCE):
+        if receipt.status in (IngestStatus.STORED, IngestStatus.COMPLETED, IngestStatus.EVIDENCE):
             taken.stored += 1
-        elif receipt.status is Status.REFUSED and receipt.error is not None:
+        elif receipt.status is IngestStatus.REFUSED and receipt.error is not None:
             taken.refused[receipt.error.code] += 1
 
 
-def _ingest(connection: Connection, batch: Batch) -> tuple[list[Receipt], int]:
+def _ingest(connection: Connection, batch: Batch) -> tuple[list[IngestReceipt], int]:
     """Identities first: a batch can hold a revocation together with what that refuses."""
-    receipts: list[Receipt] = []
+    receipts: list[IngestReceipt] = []
     revoked = 0
     for is_identity in (True, False):
         some: Batch = {}

@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 import structlog
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.bulk_import import MOST_AT_HAND, ArchiveImporter, BulkIntake
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout
@@ -28,17 +28,25 @@ from inkgrove.federation.offering import catch_up
 from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.federation.sources import Source, fetch, list_news
-from inkgrove.messages import MAX_REPLICATION_ENTRIES, Entries, LogHeight, SchemaId, Want
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.replication import MAX_REPLICATION_ENTRIES, Entries, LogHeight, Want
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
-from inkgrove.store.identities import living_among
-from inkgrove.store.offers import lacking_ranges
-from inkgrove.store.peer_list import Peer, list_peers, note_error, note_synced
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.prepare import LogKey, prepare
-from inkgrove.store.reading import find_log
-from inkgrove.store.registry import read_registered
-from inkgrove.store.wanted import WantedSchema, authors_naming, due_schemas, is_any_due, put_off
+from inkgrove.store.federation import (
+    Peer,
+    RemoteIdentity,
+    WantedSchema,
+    authors_naming,
+    find_missing_ranges,
+    is_any_schema_due,
+    list_due_schemas,
+    list_peers,
+    note_error,
+    note_synced,
+    postpone_schema,
+)
+from inkgrove.store.logs import LogKey, find_log, prepare_items, read_registered
+from inkgrove.store.node import living_among
 
 BULK: Final = 100_000
 """From how many lacking entries on they are imported as an archive, where there is an importer."""
@@ -235,7 +243,7 @@ class Replicator:
         )
         return Synced(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), intake.is_bulk)
 
-    def _source(self, known: KnownIdentity, seconds: float) -> Source:
+    def _source(self, known: RemoteIdentity, seconds: float) -> Source:
         return Source(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
 
     async def _take(self, source: Source, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
@@ -258,7 +266,7 @@ class Replicator:
         """Fork proofs are taken from anybody, and verified like everything else."""
         items = [(entry, None) for item in logs for entry in item.proof or ()]
         if items:
-            prepared, _ = prepare(items)
+            prepared, _ = prepare_items(items)
             asked = {(item.author, item.log_id) for item in logs if item.proof is not None}
             self._node.store.ingest(
                 (item.signed, None)
@@ -272,10 +280,12 @@ class Replicator:
         """Some of the schemas that are wanted and due, those that are being asked for not counted."""
         read = self._node.database.read
         now, under_way = self._node.clock(), sum(name.startswith(_SCHEMA) for name in self._busy)
-        if under_way >= _MOST_UNDER_WAY or not await self._run_blocking(lambda: read(lambda c: is_any_due(c, now))):
+        if under_way >= _MOST_UNDER_WAY or not await self._run_blocking(
+            lambda: read(lambda c: is_any_schema_due(c, now))
+        ):
             return []
         most = _AT_ONCE + under_way
-        return await self._run_blocking(lambda: self._node.database.write(lambda c: due_schemas(c, now, most)))
+        return await self._run_blocking(lambda: self._node.database.write(lambda c: list_due_schemas(c, now, most)))
 
     async def _ask_for(self, item: WantedSchema) -> None:
         for identity in await self._run_blocking(lambda: self._node.database.read(lambda c: _whom_to_ask(c, item))):
@@ -286,7 +296,7 @@ class Replicator:
                 return
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(item.failures, 20))
         next_try = self._node.clock() + int(wait * _SECOND)
-        await self._run_blocking(lambda: self._node.database.write(lambda c: put_off(c, item, next_try)))
+        await self._run_blocking(lambda: self._node.database.write(lambda c: postpone_schema(c, item, next_try)))
 
     async def _ask_one(self, item: WantedSchema, whom: IdentityId | str) -> bool:
         """Whether the schema is held up to the wanted version after somebody was asked."""
@@ -363,7 +373,7 @@ def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want
     for schema in schemas:
         log = find_log(connection, *schema)
         height = (log.height if log is not None else 0) + MAX_REPLICATION_ENTRIES
-        ranges = lacking_ranges(connection, *schema, height, most=_AT_ONCE)
+        ranges = find_missing_ranges(connection, *schema, height, most=_AT_ONCE)
         if ranges:  # a log that is forked at its beginning has nothing to give
             wants.append(Want(*schema, ranges))
     return wants

@@ -5,19 +5,25 @@ docs/protocol.md section 8.6. None of it lets anybody follow, and no other node 
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.inbox import receive
 from inkgrove.federation.receiving import Receipt
-from inkgrove.messages import decode_delivery
+from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.errors import DeliveryError, RelationError
 from inkgrove.node.held import find_held
 from inkgrove.node.node import Node
 from inkgrove.node.sending_here import Sent, note_fate, receive_here
-from inkgrove.store.accepted_senders import add_sender, remove_sender
-from inkgrove.store.copies import hold
-from inkgrove.store.deliveries import held_here
-from inkgrove.store.relations import find_state, lock_state
-from inkgrove.store.requests import read_requests, remove_read, remove_requests
+from inkgrove.store.federation import (
+    add_sender,
+    list_unapproved_here,
+    read_requests,
+    remove_read_requests,
+    remove_requests,
+    remove_sender,
+)
+from inkgrove.store.node import find_relation_state, lock_relation_state
+from inkgrove.store.rot import lock_instance
 
 Parcels = dict[int, tuple[Hash, bytes]]
 """What waits of one sender, by number: the instance, and the parcel, empty if the sender is of this node."""
@@ -32,7 +38,7 @@ def take_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: H
 
     def find(connection: Connection) -> Parcels:
         parcels = read_requests(connection, recipient, via, instance)
-        if parcels and find_state(connection, via, recipient) == "blocked":
+        if parcels and find_relation_state(connection, via, recipient) == "blocked":
             raise DeliveryError("federation.sender-blocked", "you have blocked the sender: lift the block first")
         return parcels
 
@@ -59,7 +65,7 @@ def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Re
         raise RelationError("relation.own", "what you send yourself never waits")
 
     def work(connection: Connection) -> None:
-        if lock_state(connection, via, recipient) == "blocked":
+        if lock_relation_state(connection, via, recipient) == "blocked":
             raise DeliveryError("federation.sender-blocked", "you have blocked them: lift the block first")
         add_sender(connection, recipient, via, node.clock())
 
@@ -80,7 +86,7 @@ def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Rec
     waits, as far as the sender knows, is sent again.
     """
     receipts = _release(node, recipient, via)
-    for instance in node.database.read(lambda connection: held_here(connection, via, recipient)):
+    for instance in node.database.read(lambda connection: list_unapproved_here(connection, via, recipient)):
         receipts += _take_here(node, Sent(recipient, instance, via), is_told=True)
     return receipts
 
@@ -107,7 +113,7 @@ def _take(
             receipts += receive(node, decode_delivery(parcel), is_wanted=is_wanted)
         else:
             receipts += _take_here(node, Sent(recipient, instance, via), is_wanted=is_wanted)
-    node.database.write(lambda connection: remove_read(connection, list(parcels)))
+    node.database.write(lambda connection: remove_read_requests(connection, list(parcels)))
     return receipts
 
 
@@ -118,7 +124,7 @@ def _take_here(node: Node, item: Sent, *, is_wanted: bool = False, is_told: bool
     """
 
     def work(connection: Connection) -> list[Receipt]:
-        hold(connection, item.instance)  # else it could rot meanwhile
+        lock_instance(connection, item.instance)  # else it could rot meanwhile
         held = find_held(connection, item.instance)
         if held is None:
             return []

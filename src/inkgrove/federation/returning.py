@@ -10,8 +10,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, PublicKey, decode_entry
-from inkgrove.messages import (
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
@@ -21,12 +23,10 @@ from inkgrove.messages import (
     LogHeight,
     ReplicatedEntry,
     Want,
-    decode_delivery,
 )
 from inkgrove.node.node import Node
-from inkgrove.store.own_logs import boxed_parcels, held_logs, read_held
-from inkgrove.store.prepare import LogKey
-from inkgrove.store.reading import find_log
+from inkgrove.store.federation import list_held_logs, read_held_entries, read_waiting_parcels
+from inkgrove.store.logs import LogKey, find_log
 
 OWN_HEIGHTS_PATH: Final = "/federation/own/heights"
 OWN_ENTRIES_PATH: Final = "/federation/own/entries"
@@ -44,7 +44,7 @@ def tell_own_heights(node: Node, owner: Owner, question: AskHeights) -> Heights:
     """A page of the owner's logs that are held here, each with the greatest place that was ever seen."""
 
     def work(connection: Connection) -> Heights:
-        held, following = held_logs(connection, owner.authors, after=question.after, limit=MAX_LOGS)
+        held, following = list_held_logs(connection, owner.authors, after=question.after, limit=MAX_LOGS)
         listed = {(log.author, log.log_id): LogHeight(log.author, log.log_id, log.height, log.held) for log in held}
         if following is None:
             for key, boxed in _boxed(connection, owner).items():
@@ -68,7 +68,7 @@ def tell_own_entries(node: Node, owner: Owner, wants: Sequence[Want]) -> Entries
                 continue
             if found and (len(found) >= MAX_REPLICATION_ENTRIES or size >= MAX_REPLICATION_BYTES):
                 return Entries(found, (number, want.after))
-            held = read_held(
+            held = read_held_entries(
                 connection,
                 want.author,
                 want.log_id,
@@ -103,7 +103,7 @@ def _boxed(connection: Connection, owner: Owner) -> dict[LogKey, dict[int, set[R
 def _boxed_items(
     connection: Connection, sender: IdentityId, authors: Collection[PublicKey]
 ) -> Iterator[tuple[LogKey, int, ReplicatedEntry]]:
-    for body in boxed_parcels(connection, sender):
+    for body in read_waiting_parcels(connection, sender):
         for parcel in decode_delivery(body).parcels:
             for encoded, payload in parcel.entries:
                 entry = decode_entry(encoded)

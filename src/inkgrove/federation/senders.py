@@ -6,7 +6,7 @@ The key comes from discovery, never from the message at hand: a request can only
 from collections.abc import Awaitable
 from typing import Final
 
-from inkgrove.core import identity_of
+from inkgrove.core.keys import identity_of
 from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import (
     AnswerTooLarge,
@@ -25,9 +25,8 @@ from inkgrove.federation.returning import Owner
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.node.node import Node
-from inkgrove.store.identities import keys_of
-from inkgrove.store.own_logs import is_any_held
-from inkgrove.store.peers import KnownIdentity, use_nonce
+from inkgrove.store.federation import RemoteIdentity, is_any_held, use_nonce
+from inkgrove.store.node import keys_of
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
@@ -46,7 +45,7 @@ class Senders:
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
         self._sent = SenderQuotas(node.settings.peer_bytes_per_minute, node.clock)
 
-    async def admit(self, request: Request, address: str = "") -> KnownIdentity:
+    async def admit(self, request: Request, address: str = "") -> RemoteIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
         A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
@@ -104,7 +103,7 @@ class Senders:
             )
         return owner
 
-    def charge(self, sender: KnownIdentity, address: str, size: int) -> None:
+    def charge(self, sender: RemoteIdentity, address: str, size: int) -> None:
         """Count work for a sender as if it were so many bytes, before it is done; raises `QuotaUsedUp`."""
         self._sent.use_work(sender.node_key, sender.fqdn, address, size)
 
@@ -114,11 +113,11 @@ class Senders:
             lambda connection: use_nonce(connection, found.sender, found.nonce, now=now, expires=expires)
         )
 
-    async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> KnownIdentity:
+    async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> RemoteIdentity:
         find = self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
         return await self._proving(fqdn, find)
 
-    async def _proving(self, fqdn: str, work: Awaitable[KnownIdentity]) -> KnownIdentity:
+    async def _proving(self, fqdn: str, work: Awaitable[RemoteIdentity]) -> RemoteIdentity:
         try:
             return await work
         except QuotaUsedUp:

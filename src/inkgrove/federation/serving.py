@@ -4,7 +4,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import PublicKey, certificate_pool
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.links import certificate_pool
 from inkgrove.federation.fetch import parse_url
 from inkgrove.federation.well_known import FORMAT, OfferedEntry, WellKnown, claim_of, host_claim_of
 from inkgrove.node.errors import UnknownIdentity
@@ -12,8 +13,8 @@ from inkgrove.node.identities import Identity, parse_fqdn, show_identity
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.node.node_key import node_key
-from inkgrove.store.identities import find_identity, keys_of
-from inkgrove.store.reading import find_log, read_encoded, read_entries
+from inkgrove.store.logs import find_log, read_entries, read_entry_bytes
+from inkgrove.store.node import find_identity, keys_of
 
 
 def host_document(node: Node, host: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _proof(connection: Connection, identity: Identity) -> tuple[OfferedEntry, ..
     log = find_log(connection, identity.key, IDENTITY_LOG)
     if log is None:
         return ()
-    encoded = read_encoded(connection, log.id, certificate_pool(identity.revision, log.height))
+    encoded = read_entry_bytes(connection, log.id, certificate_pool(identity.revision, log.height))
     payloads = {number: _payload(connection, identity.key, number) for number in {1, identity.revision}}
     return tuple(OfferedEntry(entry, payloads.get(number)) for number, entry in sorted(encoded.items()))
 

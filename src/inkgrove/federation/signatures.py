@@ -20,11 +20,11 @@ from http_message_signatures import (
 )
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
-from inkgrove.core import PublicKey, SecretKey, verify_signature
 from inkgrove.core.errors import BadSignature, InkgroveError
+from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
 from inkgrove.federation.errors import BadRequestSignature, FederationError
 from inkgrove.federation.fetch import Request
-from inkgrove.messages import read_host
+from inkgrove.messages.value_readers import read_host
 
 TAG: Final = "inkgrove-1"
 LABEL: Final = "inkgrove"

@@ -12,14 +12,15 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Entry, decode_entry, verify_signed
+from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.verify import verify_signed
 from inkgrove.federation.calls import signed_call
 from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer, FederationError, PeerTimeout
 from inkgrove.federation.fetch import Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.messages import (
+from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_RANGES,
     REPLICATION_MEDIA_TYPE,
@@ -34,10 +35,9 @@ from inkgrove.messages import (
     encode_wants,
 )
 from inkgrove.node.node import Node
-from inkgrove.store.identities import list_identities
-from inkgrove.store.names import is_left
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.prepare import LogKey
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.logs import LogKey
+from inkgrove.store.node import is_left, list_identities
 
 MOST_THIN: Final = 100
 """How many answers of one node may say that there is more although they hold little."""
@@ -63,7 +63,7 @@ class Source:
         self,
         node: Node,
         transport: Transport,
-        known: KnownIdentity,
+        known: RemoteIdentity,
         *,
         seconds: float,
         run_blocking: RunBlocking = in_thread,

@@ -10,11 +10,11 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inkgrove.core import SIGNATURE_BYTES, IdentityId, PublicKey, parse_public_key, verify_signature
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, parse_public_key, verify_signature
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.messages import read_endpoint, read_host
+from inkgrove.messages.value_readers import read_endpoint, read_host
 
 PATH: Final = "/.well-known/inkgrove"
 NODE_PATH: Final = "/.well-known/inkgrove-node"

@@ -11,14 +11,13 @@ from typing import Final
 
 from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Access
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import DeliveryError, NotAddressed
 from inkgrove.node.sending import was_sent
-from inkgrove.store.compiled import Compiled
-from inkgrove.store.federation_tables import accepted_senders, deliveries
-from inkgrove.store.node_tables import relations
+from inkgrove.store.db import Compiled, accepted_senders, deliveries, relations
 
 
 class Standing(StrEnum):

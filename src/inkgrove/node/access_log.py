@@ -12,8 +12,8 @@ from threading import Condition, Thread
 from typing import Final, Self
 
 from inkgrove.core.errors import StoreError
-from inkgrove.store.accesses import Access, add_accesses
-from inkgrove.store.database import Database
+from inkgrove.store.db import Database
+from inkgrove.store.node import ServiceAccess, add_accesses
 
 _BATCH: Final = 1000
 _SECONDS: Final = 1.0
@@ -28,7 +28,7 @@ class Uses:
 
     def __init__(self, log: "AccessLog") -> None:
         self._log = log
-        self._waiting: dict[tuple[object, ...], Access] = {}
+        self._waiting: dict[tuple[object, ...], ServiceAccess] = {}
         self._is_confirmed = False
         self._before: Token[Uses | None] | None = None
 
@@ -40,7 +40,7 @@ class Uses:
         if self._before is not None:
             _uses.reset(self._before)
 
-    def add(self, access: Access) -> None:
+    def add(self, access: ServiceAccess) -> None:
         """Note an access."""
         if self._is_confirmed:  # a stream goes on after its answer has begun
             self._log.write(access)
@@ -63,7 +63,7 @@ class AccessLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: list[Access] = []
+        self._waiting: list[ServiceAccess] = []
         self._changed = Condition()
         self._writer: Thread | None = None
         self._is_closed = False
@@ -72,7 +72,7 @@ class AccessLog:
         """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
         return Uses(self)
 
-    def add(self, access: Access) -> None:
+    def add(self, access: ServiceAccess) -> None:
         """Note an access of the request under way, if there is one."""
         uses = _uses.get()
         if uses is None:
@@ -80,7 +80,7 @@ class AccessLog:
         else:
             uses.add(access)
 
-    def write(self, access: Access) -> None:
+    def write(self, access: ServiceAccess) -> None:
         """Keep an access; it is written soon."""
         with self._changed:
             if len(self._waiting) >= _KEPT:

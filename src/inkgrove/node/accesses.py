@@ -1,17 +1,18 @@
 """The record of what services did for an identity, which the identity always sees (docs/protocol.md section 7)."""
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import SchemaId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
-from inkgrove.store.accesses import Access, RecordedAccess, read_accesses
+from inkgrove.store.node import RecordedAccess, ServiceAccess, read_accesses
 
 
 def record(node: Node, caller: Caller, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
     """Note that a service used its grant; cheap, and nothing for an identity that acts itself."""
     if caller.grant is not None:
         name = str(schema) if schema is not None else None
-        node.access_log.add(Access(caller.grant, node.clock(), action, name, what))
+        node.access_log.add(ServiceAccess(caller.grant, node.clock(), action, name, what))
 
 
 def list_accesses(

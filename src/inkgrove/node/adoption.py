@@ -7,12 +7,12 @@ which is noted when it is used. What the key signs begins with no tag of an entr
 from dataclasses import dataclass
 from typing import Final
 
-from inkgrove.core import IdentityId, PublicKey, identity_of, verify_signature
 from inkgrove.core.errors import BadSignature
-from inkgrove.messages import IdentityDocument, adoption_claim
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of, verify_signature
+from inkgrove.messages.identity import IdentityDocument, adoption_claim
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.node import Node
-from inkgrove.store.peers import use_nonce
+from inkgrove.store.federation import use_nonce
 
 CHALLENGE_SECONDS: Final = 300
 _SECOND: Final = 1_000_000

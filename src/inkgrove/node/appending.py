@@ -9,35 +9,17 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from inkgrove.core import (
-    Entry,
-    Flavour,
-    Hash,
-    IdentityId,
-    NextEntry,
-    PublicKey,
-    SecretKey,
-    flavour_of,
-    has_lipmaa_link,
-    lipmaa,
-    sign_own,
-)
+from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LogError, MissingLink
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    IdentityDocument,
-    InstanceMessage,
-    InstanceRef,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaRevert,
-    Update,
-    encode_message,
-)
+from inkgrove.core.hashing import Flavour, Hash, flavour_of
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
+from inkgrove.core.links import has_lipmaa_link, lipmaa
+from inkgrove.core.next_entry import NextEntry, sign_own
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import InstanceRef, SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.node.blobs import note_references
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import IdentityError, PublishError
@@ -50,23 +32,26 @@ from inkgrove.node.schemas import EVERY_SCHEMA, find_view, parse_schema_id
 from inkgrove.node.sending import queue_own
 from inkgrove.node.sending_here import Shares
 from inkgrove.node.settled import Settled
-from inkgrove.schema import Schema, ViewDefinition, append_version, fold_schema
-from inkgrove.store.blob_references import blobs_in
-from inkgrove.store.database import TryAgain
-from inkgrove.store.decide import Status
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.messages import payloads_of_schema
-from inkgrove.store.prepare import Prepared, by_log, prepare_own
-from inkgrove.store.publishing import (
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.store.db import RetryTransaction
+from inkgrove.store.logs import (
     CreateEntry,
-    OwnKey,
+    IngestStatus,
+    PreparedItem,
+    blobs_in,
+    by_log,
     find_creates,
+    find_log,
     find_log_of_schema,
+    ingest_batch,
     next_log_id,
+    payloads_of_schema,
+    prepare_own,
     read_hashes,
     read_role,
 )
-from inkgrove.store.reading import find_log
+from inkgrove.store.node import OwnKey
 
 LogKey = tuple[PublicKey, int]
 
@@ -118,7 +103,7 @@ class Appender:
         """Instances that have changed since they were read."""
         self._deleted: set[Hash] = set()
         self._named: dict[str, SchemaId] = {}
-        self._pending: list[Prepared] = []
+        self._pending: list[PreparedItem] = []
         self._shares = Shares()
         self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
         """Messages that name blobs."""
@@ -278,13 +263,13 @@ class Appender:
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
             raise LogError("log.stale", text, next=place)
 
-    def take(self, caller: Caller, end: LogEnd, item: Prepared, message: Message) -> None:
+    def take(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
         """Take an entry of the caller that is the next of its log; raises before anything is taken."""
         signed = item.signed
         entry = signed.entry
         assert caller.identity is not None
         self._spending.entry(caller.identity, entry.log_id, item.payload or b"", message)
-        self._pending.append(Prepared(len(self._pending), *item[1:]))
+        self._pending.append(PreparedItem(len(self._pending), *item[1:]))
         end.height = entry.seq_num
         end.hashes[entry.seq_num] = signed.hash
         end.is_ended = entry.is_end_of_log
@@ -435,8 +420,8 @@ class Appender:
         """Write what is pending; the transaction stays open."""
         if self._pending:
             receipts = ingest_batch(self.connection, by_log(self._pending), must_be_next=True)
-            if any(receipt.status is not Status.STORED for receipt in receipts.values()):
-                raise TryAgain  # planned against a state that another process has changed
+            if any(receipt.status is not IngestStatus.STORED for receipt in receipts.values()):
+                raise RetryTransaction  # planned against a state that another process has changed
             for end in self._ends.values():
                 if end.number is None and end.height:
                     log = find_log(self.connection, end.author, end.log_id)

@@ -13,8 +13,14 @@ from sqlalchemy import Connection
 
 from inkgrove.node.errors import TooManyAttempts
 from inkgrove.node.node import Node
-from inkgrove.store.attempts import count_attempt, has_attempt, note, take_back
-from inkgrove.store.housekeeping import KNOWN_ADDRESS, forget_expired
+from inkgrove.store.node import (
+    KNOWN_ADDRESS,
+    count_attempt,
+    forget_expired,
+    has_attempt,
+    record_attempt,
+    uncount_attempt,
+)
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3600 * _SECOND
@@ -41,8 +47,8 @@ def succeed(node: Node, name: str, address: str, counted: list[str]) -> None:
     now = node.clock()
 
     def work(connection: Connection) -> None:
-        take_back(connection, counted)
-        note(connection, _who("known", name, network_of(address)), now)
+        uncount_attempt(connection, counted)
+        record_attempt(connection, _who("known", name, network_of(address)), now)
         if now - node.tidied > _HOUR:
             forget_expired(connection, now, accesses_since=now - node.settings.access_record_seconds * _SECOND)
             node.tidied = now

@@ -4,8 +4,8 @@ The newest held word on access counts. Narrowing recalls nothing, but what is sa
 still see it; that an instance has ended is told to everyone who has a copy by us.
 """
 
-from inkgrove.core import IdentityId
-from inkgrove.messages import Access, AccessMode
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access, AccessMode
 
 
 def mode_of(access: Access | None) -> AccessMode:

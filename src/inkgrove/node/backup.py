@@ -18,15 +18,26 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select
 
-from inkgrove.core import Hash
-from inkgrove.messages import Timestamp
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import BackupError
 from inkgrove.node.receivers import READERS, RECEIVERS
-from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.database import FILE_NAME, Database, parse_place
-from inkgrove.store.durable_file import give_name, make_directory, sync_directory, sync_file, write_new_file
-from inkgrove.store.node_tables import blobs, codes, sessions, tokens
-from inkgrove.store.snapshot import check_snapshot, snapshot_revision, write_snapshot
+from inkgrove.store.db import (
+    FILE_NAME,
+    BlobFiles,
+    Database,
+    blobs,
+    codes,
+    make_directory,
+    parse_store_url,
+    rename_durably,
+    sessions,
+    sync_directory,
+    sync_file,
+    tokens,
+    write_new_file,
+)
+from inkgrove.store.logs import check_snapshot, snapshot_revision, write_snapshot
 
 FORM: Final = "inkgrove backup 1"
 MANIFEST: Final = "manifest.json"
@@ -82,7 +93,7 @@ def write_backup(
     draft.mkdir(mode=0o700)
     try:
         manifest = _fill(database, home, draft, vault_key, now, on_progress)
-        give_name(draft, target)
+        rename_durably(draft, target)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -127,7 +138,7 @@ def _files_of(home: Path) -> Iterator[str]:
 
 def _copy_blobs(snapshot: Path, source: BlobFiles, target: BlobFiles, on_progress: OnProgress) -> int:
     """Copy every blob that the database names; how many are not there."""
-    database = Database(parse_place(snapshot.parent))
+    database = Database(parse_store_url(snapshot.parent))
     try:
         named = [Hash(found) for found in database.read(lambda c: list(c.scalars(select(blobs.c.hash))))]
     finally:

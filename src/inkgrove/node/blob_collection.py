@@ -11,14 +11,20 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.node.blobs import note_references
 from inkgrove.node.node import Node
-from inkgrove.store.blob_references import Page, put_search_offset, read_said, search_offset, settle_references
-from inkgrove.store.blobs import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
-from inkgrove.store.database import in_lists
-from inkgrove.store.ingests import Offset
+from inkgrove.store.db import in_lists
 from inkgrove.store.locks import try_file_lock
+from inkgrove.store.logs import (
+    Offset,
+    ReferencePage,
+    put_search_offset,
+    read_reference_page,
+    rebuild_references,
+    search_offset,
+)
+from inkgrove.store.views import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
 
 _SECOND: Final = 1_000_000
 _LONGEST_UPLOAD: Final = 6 * 3600
@@ -79,12 +85,12 @@ def find_references(node: Node) -> None:
     """Follow the logs: what authors may lend that came past the node's publishing, and what counts otherwise now."""
     while not node.stopping.is_set():
         offset = node.database.read(search_offset)
-        page, after = node.database.read(lambda connection, start=offset: read_said(connection, start))  # type: ignore[misc]
+        page, after = node.database.read(lambda connection, start=offset: read_reference_page(connection, start))  # type: ignore[misc]
         if after == offset:
             return
 
-        def work(connection: Connection, found: Page = page, end: Offset = after) -> None:
-            settle_references(connection, found.instances)
+        def work(connection: Connection, found: ReferencePage = page, end: Offset = after) -> None:
+            rebuild_references(connection, found.instances)
             for said in found.said:
                 note_references(node, connection, said.instance, said.message, said.author)
             put_search_offset(connection, end)

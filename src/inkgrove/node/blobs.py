@@ -11,16 +11,18 @@ from typing import Self
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText
-from inkgrove.messages import InstanceMessage, SchemaId
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import InstanceMessage
 from inkgrove.node.caller import Caller, SchemaScope
 from inkgrove.node.errors import BlobError, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.node import Node
 from inkgrove.node.quotas import spend_blob
-from inkgrove.store.accesses import DOWNLOAD, UPLOAD
-from inkgrove.store.blob_references import Said, blobs_in, put_references
-from inkgrove.store.blobs import (
+from inkgrove.store.logs import AuthoredMessage, blobs_in, put_references
+from inkgrove.store.node import DOWNLOAD, UPLOAD, identities_of, keys_of
+from inkgrove.store.views import (
     BlobReader,
     is_lent_by_own,
     lent_media_type,
@@ -31,7 +33,6 @@ from inkgrove.store.blobs import (
     seen_naming,
     size_of,
 )
-from inkgrove.store.identities import identities_of, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,9 @@ def note_references(
     if identity is not None:
         lent = {content for content in named if _may_lend(node, connection, asking, content)}
     withheld = named.keys() - lent if asking.grant is not None else set()
-    put_references(connection, Said(instance, author, message), lent, withheld=withheld, anew=said_by is not None)
+    put_references(
+        connection, AuthoredMessage(instance, author, message), lent, withheld=withheld, anew=said_by is not None
+    )
 
 
 def _may_lend(node: Node, connection: Connection, caller: Caller, content: Hash) -> bool:

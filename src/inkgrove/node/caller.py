@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
-from inkgrove.core import Hash, IdentityId, parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import SchemaId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, parse_public_key
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AuthError, OutOfScope, RequestError, SignInRequired
 
 Action = Literal["read", "create", "update", "delete"]

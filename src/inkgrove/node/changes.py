@@ -9,27 +9,30 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from inkgrove.core import PublicKey
-from inkgrove.messages import SchemaId
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
 from inkgrove.node.errors import UnknownView
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view_on
-from inkgrove.store.following import (
-    Place,
-    Told,
-    TooFarBehind,
-    newest_changes,
-    newest_place,
+from inkgrove.store.logs import Offset
+from inkgrove.store.views import (
+    STREAM,
+    ChangeCursor,
+    ChangesExpired,
+    Owner,
+    VisibleChange,
+    find_newest_cursor,
     next_expiry,
-    parse_place,
-    read_after,
+    owners_on,
+    parse_change_cursor,
+    read_changes_after,
+    read_newest_changes,
+    read_progress,
+    reader_on,
+    view_of,
 )
-from inkgrove.store.ingests import Offset
-from inkgrove.store.owners import Owner, owners_on
-from inkgrove.store.view_store import STREAM, read_progress, view_of
-from inkgrove.store.visibility import reader_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Followed:
     """A caller that follows a view, and how far they have come."""
 
     schema_id: SchemaId
-    place: Place | None
+    place: ChangeCursor | None
     """None: what they said they had seen is not known here."""
     expiry: int | None = None
     """When the next row expires."""
@@ -67,7 +70,7 @@ def look(node: Node) -> Newest:
     """What is newest in the views."""
 
     def work(connection: Connection) -> Newest:
-        changes, seen = newest_changes(connection)
+        changes, seen = read_newest_changes(connection)
         return Newest(read_progress(connection, STREAM)[1], changes, seen)
 
     return node.views.database.read(work)
@@ -80,9 +83,9 @@ def follow(node: Node, caller: Caller, name: str, last_event_id: str | None) -> 
         view = find_view_on(connection, name)
         caller.reader_of(view.schema_id)
         if last_event_id is None:
-            return Followed(view.schema_id, newest_place(connection, view, node.clock()))
+            return Followed(view.schema_id, find_newest_cursor(connection, view, node.clock()))
         text = node.vault.reveal(last_event_id)
-        return Followed(view.schema_id, None if text is None else parse_place(text))
+        return Followed(view.schema_id, None if text is None else parse_change_cursor(text))
 
     return node.views.database.read(work)
 
@@ -101,10 +104,10 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
             return [], followed
         try:
             if place is None:
-                raise TooFarBehind
-            told = list(read_after(connection, view, place, reader))
-        except TooFarBehind:
-            place = newest_place(connection, view, reader.now)
+                raise ChangesExpired
+            told = list(read_changes_after(connection, view, place, reader))
+        except ChangesExpired:
+            place = find_newest_cursor(connection, view, reader.now)
             return [ChangeEvent("reset", event_id(node, place), [])], Followed(view.schema_id, place, expiry)
         last = told[-1].place
         owners = owners_on(connection, {row.author for item in told for row, _ in item.shown})
@@ -122,12 +125,12 @@ def read_changes(node: Node, caller: Caller, followed: Followed) -> tuple[list[C
     return node.views.database.read(work)
 
 
-def event_id(node: Node, place: Place) -> str:
+def event_id(node: Node, place: ChangeCursor) -> str:
     """A place as clients hand it back; its numbers would tell how much happens that they do not see."""
     return node.vault.hide(str(place))
 
 
-def _patch(told: Told, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
+def _patch(told: VisibleChange, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
     gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in told.gone]
     shown = [
         {

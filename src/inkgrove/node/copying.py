@@ -3,8 +3,9 @@
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Access
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access
 from inkgrove.node.appending import Appender
 from inkgrove.node.audience import may_receive, mode_of
 from inkgrove.node.caller import Caller

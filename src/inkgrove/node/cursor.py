@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.node.errors import BadCursor
-from inkgrove.store.filters import type_of
+from inkgrove.store.views import type_of
 
 Sort = Sequence[tuple[str, bool]]
 _KINDS: Final[dict[str, type]] = {

@@ -5,15 +5,23 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import RELATIONS_READ, Caller
 from inkgrove.node.errors import ViewError
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.names import name_on
 from inkgrove.node.node import Node
 from inkgrove.node.sending import was_sent
-from inkgrove.store.deliveries import HERE, DeliveryState, newest_states_via, states_of
-from inkgrove.store.pending_recipients import Pending, newest_pending, pending_of
+from inkgrove.store.federation import (
+    LOCAL_DELIVERY,
+    DeliveryState,
+    PendingRecipient,
+    newest_pending,
+    newest_states_via,
+    pending_of,
+    states_of,
+)
 
 _NOBODY: Final = IdentityId(b"")
 """Stands for whoever has a name that was not found yet."""
@@ -40,7 +48,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
         caller.reader_of(held.schema, instance)
         if is_own and caller.grant is not None and RELATIONS_READ not in caller.scopes:
             sent = {state.recipient for state in states if was_sent(connection, instance, state.recipient)}
-            states = [state for state in states if state.wanted == HERE or state.recipient in sent]
+            states = [state for state in states if state.wanted == LOCAL_DELIVERY or state.recipient in sent]
         found = [(_shown(state, held.last_seq), name_on(connection, state.recipient)) for state in states]
         return [*found, *((_unfound(item, held.last_seq), item.name) for item in pending)]
 
@@ -49,12 +57,12 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
 
 def _shown(state: DeliveryState, last_seq: int) -> DeliveryState:
     """A state with numbers of messages: who is hosted here is to have whatever is newest, and has it or nothing."""
-    if state.wanted != HERE:
+    if state.wanted != LOCAL_DELIVERY:
         return state
     return replace(state, wanted=last_seq, delivered=last_seq if state.delivered else 0)
 
 
-def _unfound(item: Pending, last_seq: int) -> DeliveryState:
+def _unfound(item: PendingRecipient, last_seq: int) -> DeliveryState:
     """How far something has come with a name that is not found: nowhere."""
     return DeliveryState(_NOBODY, item.via, item.state, last_seq, 0, item.code, item.changed)
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.messages import Access, Timestamp
-from inkgrove.store.owners import Owner
-from inkgrove.store.query import ViewRow
+from inkgrove.messages.instance import Access
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.store.views import Owner, ViewRow
 
 _AS_IT_IS: Final = frozenset({str, bool, int, float, type(None)})
 

@@ -8,20 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import (
-    Access,
-    Create,
-    Delete,
-    Message,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaRevert,
-    Unset,
-    Update,
-    encode_message,
-)
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
@@ -30,9 +23,11 @@ from inkgrove.node.sessions import authenticate_on
 from inkgrove.node.settled import Settled
 from inkgrove.node.values import to_json
 from inkgrove.node.writer import Work
-from inkgrove.schema import ViewDefinition, append_version, describe_version
-from inkgrove.store.publishing import read_keys
-from inkgrove.store.registry import read_registered
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.lint import describe_version
+from inkgrove.schema.schema import append_version
+from inkgrove.store.logs import read_registered
+from inkgrove.store.node import read_keys
 
 _NOTHING = Hash(b"")
 """What is not signed has no entry, and so no hash."""

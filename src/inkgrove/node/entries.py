@@ -5,20 +5,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from inkgrove.core import AreSigned, Hash, IdentityId, NextEntry, PublicKey
 from inkgrove.core.errors import BadPattern, InkgroveError, TooManyPatterns
-from inkgrove.messages import KeyOf, SchemaId, SchemaMigration, decode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.verify import AreSigned
+from inkgrove.messages.identity import KeyOf
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.schema import SchemaMigration
 from inkgrove.node.appending import Appender
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import OutOfScope, PublishError, RequestError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.judging import judge
 from inkgrove.node.writer import Finish, Reply
-from inkgrove.schema import check_patterns, patterns_of
+from inkgrove.schema.schema import patterns_of
+from inkgrove.schema.validation import check_patterns
 from inkgrove.signature_process import are_signed
-from inkgrove.store.identities import put_key
-from inkgrove.store.prepare import Item, Prepared, Rejected, prepare
-from inkgrove.store.publishing import OwnKey, held_among
+from inkgrove.store.logs import IngestItem, PreparedItem, RejectedItem, keep_held_hashes, prepare_items
+from inkgrove.store.node import OwnKey, put_key
 
 MAX_BATCH: Final = 1_000
 MAX_CHANGES: Final = 1_024
@@ -30,13 +36,13 @@ WRITING: Final[tuple[Action, ...]] = ("create", "update", "delete")
 class Offer:
     """Entries with payloads whose bytes, signatures and hashes have been checked."""
 
-    prepared: Sequence[Prepared]
-    rejected: Sequence[Rejected]
+    prepared: Sequence[PreparedItem]
+    rejected: Sequence[RejectedItem]
 
 
-def check_offer(items: Collection[Item], are_signed: AreSigned = are_signed) -> Offer:
+def check_offer(items: Collection[IngestItem], are_signed: AreSigned = are_signed) -> Offer:
     """The first half of the work: all computing, done before the writer is asked."""
-    return Offer(*prepare(items, are_signed))
+    return Offer(*prepare_items(items, are_signed))
 
 
 def _migrations(offer: Offer) -> list[SchemaMigration]:
@@ -102,7 +108,7 @@ class PublishEntries:
         """Judge every entry in the order of its log; the answer has `receipts`, in the order given."""
         receipts = {item.number: Receipt(item.hash, "refused", item.error) for item in self.offer.rejected}
         prepared = sorted(self.offer.prepared, key=_order)
-        known = held_among(appender.connection, [item.signed.hash for item in prepared])
+        known = keep_held_hashes(appender.connection, [item.signed.hash for item in prepared])
         appender.load_instances(_instances_named(prepared))
         for item in prepared:
             receipt = receipts[item.number] = Receipt(item.signed.hash)
@@ -119,24 +125,24 @@ class PublishEntries:
         return lambda: Reply(200, {"receipts": ordered})
 
 
-def _order(item: Prepared) -> tuple[bytes, int, int]:
+def _order(item: PreparedItem) -> tuple[bytes, int, int]:
     entry = item.signed.entry
     return entry.author, entry.log_id, entry.seq_num
 
 
-def _instances_named(prepared: Sequence[Prepared]) -> set[Hash]:
+def _instances_named(prepared: Sequence[PreparedItem]) -> set[Hash]:
     own = {item.signed.hash for item in prepared}
     named = (item.content.instance for item in prepared if item.content is not None)
     return {instance for instance in named if isinstance(instance, Hash) and instance not in own}
 
 
-def _require_own(appender: Appender, caller: Caller, item: Prepared) -> None:
+def _require_own(appender: Appender, caller: Caller, item: PreparedItem) -> None:
     identity = caller.identity
     assert identity is not None
     appender.require_key(item.signed.entry.author, identity)
 
 
-def _take(appender: Appender, caller: Caller, item: Prepared) -> None:
+def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
     entry = item.signed.entry
     assert caller.identity is not None
     message = item.content.message if item.content is not None else None

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, PublicKey
-from inkgrove.store.query import ViewRow, read_rows, weight_of
-from inkgrove.store.view_store import View
-from inkgrove.store.visibility import Reader
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.store.views import Reader, View, ViewRow, read_rows, weight_of
 
 _PIECE: Final = 50
 Related = ViewRow | Sequence[ViewRow | None] | None

@@ -10,19 +10,21 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Create, Unset, Update, decode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.query import schemas_of
 from inkgrove.node.schemas import find_view_on
-from inkgrove.schema import MISFIT, LogMessage, Schema, carry_value, check_value
-from inkgrove.store.messages import InstanceKey, messages_of
-from inkgrove.store.query import ViewRow, read_page
-from inkgrove.store.reading import find_logs
-from inkgrove.store.tables import name_of_log
-from inkgrove.store.visibility import reader_on
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.schema.schema import Schema, carry_value, check_value
+from inkgrove.schema.types import MISFIT
+from inkgrove.store.db import encode_log_key
+from inkgrove.store.logs import InstanceKey, find_logs, messages_of
+from inkgrove.store.views import ViewRow, read_page, reader_on
 
 MAX_ROWS: Final = 1_000
 
@@ -62,8 +64,8 @@ def count_fallbacks(node: Node, caller: Caller, name: str) -> Fallbacks:
 
 
 def _messages(connection: Connection, rows: list[ViewRow]) -> dict[Hash, list[LogMessage]]:
-    logs = find_logs(connection, {name_of_log(row.author, row.log_id) for row in rows})
-    keys = {row.instance: InstanceKey(logs[name_of_log(row.author, row.log_id)].id, row.seq_num) for row in rows}
+    logs = find_logs(connection, {encode_log_key(row.author, row.log_id) for row in rows})
+    keys = {row.instance: InstanceKey(logs[encode_log_key(row.author, row.log_id)].id, row.seq_num) for row in rows}
     found = messages_of(connection, set(keys.values()))
     return {instance: found[key] for instance, key in keys.items()}
 

@@ -6,13 +6,19 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, union_of_pools
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Access, Create, Delete, Parcel, SchemaId, Timestamp, Unset, Update, decode_message
-from inkgrove.schema import LogMessage
-from inkgrove.store.identities import identities_of
-from inkgrove.store.messages import InstanceKey, messages_of
-from inkgrove.store.reading import find_entry, find_log, read_encoded
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core.links import union_of_pools
+from inkgrove.messages.delivery import Parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import Unset
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.logs import InstanceKey, find_entry, find_log, messages_of, read_entry_bytes
+from inkgrove.store.node import identities_of
 
 MAX_PARCEL_BYTES: Final = 4 * 1024 * 1024
 """How much of an instance goes into one parcel."""
@@ -112,7 +118,7 @@ def pack(
         return None
     payloads = {item.seq_num: item.payload for item in messages}
     pool = union_of_pools(payloads, held.height)
-    encoded = read_encoded(connection, held.log, pool)
+    encoded = read_entry_bytes(connection, held.log, pool)
     entries = [(encoded[seq_num], payloads.get(seq_num)) for seq_num in pool if seq_num in encoded]
     return Parcel(held.instance, tuple(recipients), entries)
 

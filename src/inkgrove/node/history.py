@@ -8,19 +8,20 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Create, Delete, InstanceMessage, Unset, Update, decode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import PastTooLong, ViewError
 from inkgrove.node.node import Node
 from inkgrove.node.query import find_row, schemas_of
-from inkgrove.schema import LogContext, LogFold, LogMessage, Ruling, ViewDefinition, fold_log
-from inkgrove.store.messages import InstanceKey, messages_of, weigh_past
-from inkgrove.store.owners import Owner, owners_on
-from inkgrove.store.query import ViewRow, drop_lost_elements
-from inkgrove.store.reading import find_log
-from inkgrove.store.view_store import View, read_views
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import Ruling
+from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
+from inkgrove.store.logs import InstanceKey, estimate_history_bytes, find_log, messages_of
+from inkgrove.store.views import Owner, View, ViewRow, drop_lost_elements, owners_on, read_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def _messages(node: Node, row: ViewRow) -> list[LogMessage]:
         if log is None:
             return []
         key = InstanceKey(log.id, row.seq_num)
-        check_past(node, weigh_past(connection, key))
+        check_past(node, estimate_history_bytes(connection, key))
         (messages,) = messages_of(connection, [key]).values()
         return messages
 

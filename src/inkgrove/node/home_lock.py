@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from inkgrove.node.errors import BackupError
-from inkgrove.store.durable_file import make_directory
+from inkgrove.store.db import make_directory
 from inkgrove.store.locks import FileLock
 
 _NAME = "home.lock"

@@ -9,19 +9,13 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from inkgrove.core import KEY_BYTES, Entry, IdentityId, PublicKey, SecretKey, decode_entry, identity_of, sign_next
+from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import (
-    UNSET,
-    FurtherKey,
-    IdentityDocument,
-    KeyOf,
-    Message,
-    Unset,
-    decode_message,
-    encode_message,
-    read_host,
-)
+from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of
+from inkgrove.core.next_entry import sign_next
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
+from inkgrove.messages.message import Message, decode_message, encode_message
+from inkgrove.messages.value_readers import UNSET, Unset, read_host
 from inkgrove.node.adoption import KeyProof, check_key_proof
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.node.identity_log import (
@@ -37,13 +31,9 @@ from inkgrove.node.name_rules import bind_if_given, date_name, take_name
 from inkgrove.node.node import Node
 from inkgrove.node.passwords import hash_password
 from inkgrove.node.quotas import spend_document
-from inkgrove.store.identities import HostedIdentity, add_identity, find_identity, list_identities
-from inkgrove.store.ingest import ingest_batch
-from inkgrove.store.names import leave_name
-from inkgrove.store.peers import find_known
-from inkgrove.store.prepare import by_log, prepare
-from inkgrove.store.publishing import lock_keys
-from inkgrove.store.reading import find_log, heights_of, next_place, read_entries
+from inkgrove.store.federation import find_remote_identity
+from inkgrove.store.logs import by_log, find_log, heights_of, ingest_batch, prepare_items, read_entries, read_next_entry
+from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +186,7 @@ def _check_lives_here(
             height=height,
         )
     newest = known_document(connection, entry.author)
-    known = find_known(connection, identity_of(entry.author))
+    known = find_remote_identity(connection, identity_of(entry.author))
     is_found_there = known is not None and known.document_seq >= entry.seq_num and not leads_here
     is_held = newest is not None and newest[0] == entry.seq_num
     if newest is not None and newest[0] > entry.seq_num:
@@ -373,7 +363,7 @@ def take_document(node: Node, identity: IdentityId, signed: SignedMessage, *, le
 def append_document(connection: Connection, key: SecretKey, document: IdentityDocument) -> int:
     """Sign a document as the next entry of log 0, inside the caller's transaction; its sequence number."""
     payload = encode_message(document)
-    place = next_place(connection, key.public, IDENTITY_LOG)
+    place = read_next_entry(connection, key.public, IDENTITY_LOG)
     _take_in(connection, SignedMessage(sign_next(key, payload, place).encoded, payload))
     return place.seq_num
 
@@ -395,7 +385,7 @@ def _read_signed(signed: SignedMessage) -> tuple[Entry, Message]:
 
 def _take_in(connection: Connection, signed: SignedMessage) -> None:
     """Verify and append the very next entry of its log."""
-    prepared, rejected = prepare([(signed.entry, signed.payload)])
+    prepared, rejected = prepare_items([(signed.entry, signed.payload)])
     for refused in rejected:
         raise refused.error
     for item in prepared:

@@ -11,29 +11,39 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, PublicKey, identity_of
 from inkgrove.core.errors import InkgroveError, KeyRevoked
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import IdentityDocument, IdentityMessage, KeyOf, decode_message
+from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
+from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import IdentityError, UnknownIdentity
-from inkgrove.store.facts import lock_logs
-from inkgrove.store.identities import (
+from inkgrove.store.db import encode_log_key
+from inkgrove.store.federation import find_remote_identity, forget_remote_identity, newest_node_key
+from inkgrove.store.logs import (
+    Offset,
+    StoredEntry,
+    authors_since,
+    lock_logs,
+    read_entries,
+    read_newest_entries,
+    set_key_ends,
+)
+from inkgrove.store.node import (
     HostedIdentity,
+    NameRecord,
     find_identity,
-    key_standing,
+    find_key_status,
+    find_name,
     keys_of,
+    leave_name,
+    lock_fqdn,
     put_key,
+    put_name,
     remove_keys,
     sealed_key,
     set_fqdn,
     set_home,
 )
-from inkgrove.store.ingests import Offset, authors_since
-from inkgrove.store.names import NameRecord, find_name, leave_name, lock_fqdn, put_name
-from inkgrove.store.peers import find_known, forget_known, newest_node_key
-from inkgrove.store.reading import StoredEntry, read_entries, read_newest_entries
-from inkgrove.store.revocations import set_key_ends
-from inkgrove.store.tables import name_of_log
 
 IDENTITY_LOG: Final = 0
 _CHUNK: Final = 20
@@ -79,7 +89,7 @@ def _messages(entries: Iterable[StoredEntry]) -> Iterator[tuple[int, IdentityMes
 
 def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num: int) -> IdentityId | None:
     """Whose entry this is, if that is known; refuses one of a revoked key behind the last that counts."""
-    standing = key_standing(connection, author)
+    standing = find_key_status(connection, author)
     if standing is None:
         return None
     if standing.ends is not None and seq_num > (last := standing.ends.get(log_id, 0)):
@@ -128,7 +138,7 @@ def follow_since(connection: Connection, offset: Offset) -> None:
 def _follow_document(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
     identity = identity_of(first_key)
     # Whoever has a newer document is waited for: what an older one says of the keys must not be put in its place.
-    lock_logs.rows(connection, [name_of_log(first_key, IDENTITY_LOG)])
+    lock_logs.rows(connection, [encode_log_key(first_key, IDENTITY_LOG)])
     found = known_document(connection, first_key)
     if found is None:
         return
@@ -157,7 +167,7 @@ def _follow_home(connection: Connection, hosted: HostedIdentity, document: Ident
     """
     endpoint, is_here = hosted.endpoint, True
     if is_ours:
-        forget_known(connection, hosted.id)
+        forget_remote_identity(connection, hosted.id)
         endpoint = document.endpoint
     else:
         is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
@@ -169,7 +179,7 @@ def _follow_home(connection: Connection, hosted: HostedIdentity, document: Ident
 
 def _is_found_elsewhere(connection: Connection, identity: IdentityId) -> bool:
     """Whether discovery has found an identity on another node than this one."""
-    known, own = find_known(connection, identity), newest_node_key(connection)
+    known, own = find_remote_identity(connection, identity), newest_node_key(connection)
     return known is not None and (own is None or known.node_key != own[0])
 
 

@@ -6,14 +6,15 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Create, Delete, Message, SchemaId, Update, decode_message
-from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
-from inkgrove.store.decide import SOUND
-from inkgrove.store.messages import InstanceKey, messages_of, messages_since
-from inkgrove.store.publishing import CreateEntry
-from inkgrove.store.reading import LogState, read_logs
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import InstanceChange, InstanceFold, fold_further
+from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
+from inkgrove.store.logs import VALID_LOG, CreateEntry, InstanceKey, LogState, messages_of, messages_since, read_logs
 
 COSTLY: Final = 16
 """From so many messages on, to look for new ones is cheaper than to fold all of them."""
@@ -116,7 +117,7 @@ def _fold_further(
 
 
 def _is_sound(log: LogState) -> bool:
-    return log.is_whole and log.standing == SOUND
+    return log.is_whole and log.standing == VALID_LOG
 
 
 def _is_public(messages: Iterable[LogMessage], *, since_create: bool) -> bool:

@@ -4,29 +4,21 @@ docs/protocol.md sections 4 to 7. A writer keeps one log for a schema and one sc
 its own, and publishes nothing that the newest version of the schema refuses.
 """
 
-from inkgrove.core import Hash
-from inkgrove.messages import (
-    Create,
-    Delete,
-    IdentityDocument,
-    KeyOf,
-    Message,
-    OutcomeCode,
-    SchemaId,
-    SchemaMessage,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaRevert,
-    SchemaVersion,
-    Unset,
-    Update,
-)
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.schema import SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.caller import Action, Caller
 from inkgrove.node.errors import AuthError, PublishError
 from inkgrove.node.identity_log import IDENTITY_LOG, check_document
-from inkgrove.schema import Migration, append_version
-from inkgrove.store.identities import find_identity
+from inkgrove.schema.migrate import Migration
+from inkgrove.schema.schema import append_version
+from inkgrove.store.node import find_identity
 
 
 def judge(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:

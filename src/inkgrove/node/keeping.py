@@ -1,10 +1,10 @@
 """Copies of others' instances that an identity keeps, whatever the budget (docs/protocol.md section 9)."""
 
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.query import show_instance
-from inkgrove.store.copies import drop_pin, put_pin
+from inkgrove.store.rot import drop_pin, put_pin
 
 
 def keep(node: Node, caller: Caller, instance: Hash) -> None:

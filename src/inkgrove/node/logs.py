@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from inkgrove.core import ForkProof, PublicKey
-from inkgrove.messages import SchemaId
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.log import ForkProof
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import ViewError
 from inkgrove.node.names import names_on
 from inkgrove.node.node import Node
-from inkgrove.store.identities import keys_of
-from inkgrove.store.messages import schemas_of_logs
-from inkgrove.store.reading import (
+from inkgrove.store.logs import (
     LogState,
     StoredEntry,
     count_absent,
@@ -24,7 +23,9 @@ from inkgrove.store.reading import (
     find_log,
     read_entries,
     read_logs,
+    schemas_of_logs,
 )
+from inkgrove.store.node import keys_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from inkgrove.core import Hash, is_hash
-from inkgrove.store.durable_file import write_new_file
+from inkgrove.core.hashing import Hash, is_hash
+from inkgrove.store.db import write_new_file
 from inkgrove.store.locks import locked_file
 
 SLOTS: Final = 64

@@ -12,26 +12,27 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.errors import ForeignName, IdentityError, NameElsewhere, UnknownIdentity
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.epoch import read_epoch
-from inkgrove.store.identities import HostedIdentity, find_identity
-from inkgrove.store.names import (
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity, forget_remote_identity, forget_remote_name
+from inkgrove.store.node import (
     UNDATED,
+    HostedIdentity,
     NameRecord,
     bind_administrator,
     check_name,
     count_left_names,
     date_left_name,
     find_bound,
+    find_identity,
     find_name,
     forget_left_names,
     lock_fqdn,
     put_name,
+    read_epoch,
 )
-from inkgrove.store.peers import KnownIdentity, find_known, forget_known, forget_known_name
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -97,7 +98,7 @@ class NameState:
     record: NameRecord | None
     bound: IdentityId | None
     """Whom the rights of an administrator of that name are bound to."""
-    elsewhere: KnownIdentity | None
+    elsewhere: RemoteIdentity | None
     """Who was found under it on another node."""
 
 
@@ -196,8 +197,8 @@ def take_name(
             identity=identity.hex(),
         )
     put_name(connection, taken)
-    forget_known_name(connection, fqdn)
-    forget_known(connection, identity)
+    forget_remote_name(connection, fqdn)
+    forget_remote_identity(connection, identity)
 
 
 def _has(record: NameRecord | None, identity: IdentityId) -> bool:
@@ -210,7 +211,7 @@ def _read(connection: Connection, fqdn: str) -> NameState:
         holder.id if holder is not None else None,
         find_name(connection, fqdn),
         find_bound(connection, fqdn),
-        find_known(connection, fqdn),
+        find_remote_identity(connection, fqdn),
     )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId, PublicKey
+from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.node.node import Node
-from inkgrove.store.identities import find_identity, identities_of
-from inkgrove.store.peers import find_known
+from inkgrove.store.federation import find_remote_identity
+from inkgrove.store.node import find_identity, identities_of
 
 
 def name_on(connection: Connection, identity: IdentityId) -> str | None:
@@ -15,7 +15,7 @@ def name_on(connection: Connection, identity: IdentityId) -> str | None:
     hosted = find_identity(connection, identity)
     if hosted is not None and hosted.lives_here:
         return hosted.fqdn
-    known = find_known(connection, identity) or hosted
+    known = find_remote_identity(connection, identity) or hosted
     return None if known is None else known.fqdn
 
 

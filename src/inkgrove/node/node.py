@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
-from inkgrove.core import IdentityId, PublicKey, SecretKey
 from inkgrove.core.errors import NoStore
-from inkgrove.messages import Timestamp
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.access_log import AccessLog
 from inkgrove.node.disk import DiskReserve
 from inkgrove.node.errors import IdentityError
@@ -20,13 +20,10 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.node.signing import Signing
 from inkgrove.node.vault import Vault, open_vault
 from inkgrove.signature_process import SignatureProcess
-from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.database import Database
-from inkgrove.store.identities import sealed_key, some_sealed_keys
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
-from inkgrove.store.query_limit import NETWORK, LimitOf, QueryLimit
-from inkgrove.store.view_store import ViewStore, drop_all_views, open_views
+from inkgrove.store.db import NETWORK, BlobFiles, Database, LimitOf, QueryLimit
+from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.node import sealed_key, some_sealed_keys
+from inkgrove.store.views import ViewStore, drop_all_views, open_views
 
 
 def _system_clock() -> int:

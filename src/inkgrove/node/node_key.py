@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection
 
-from inkgrove.core import KEY_BYTES, SecretKey
+from inkgrove.core.keys import KEY_BYTES, SecretKey
 from inkgrove.node.node import Node
-from inkgrove.store.peers import add_node_key, lock_node_keys, newest_node_key
+from inkgrove.store.federation import add_node_key, lock_node_keys, newest_node_key
 
 
 def node_key(node: Node) -> SecretKey:

@@ -4,13 +4,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from inkgrove.messages import Outcome
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import BadCursor
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view_on
-from inkgrove.store.outcome_reading import KnownOutcome, Place, count_known_outcomes, read_known_outcomes
-from inkgrove.store.visibility import reader_on
+from inkgrove.store.views import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes, reader_on
 
 _OUTCOME: Final = "outcome"
 
@@ -28,8 +27,8 @@ def read_outcomes(
         known = None if knows_all else reader
         wanted = None if only is None else only.value
         with node.limit_for(caller.identity).on(connection):
-            found = read_known_outcomes(connection, view, known, only=wanted, after=after, limit=limit + 1)
-            counts = count_known_outcomes(connection, view, known)
+            found = read_visible_outcomes(connection, view, known, only=wanted, after=after, limit=limit + 1)
+            counts = count_visible_outcomes(connection, view, known)
         return {
             "outcomes": [_document(row) for row in found[:limit]],
             "counts": counts,
@@ -39,7 +38,7 @@ def read_outcomes(
     return node.views.database.read(work)
 
 
-def _document(row: KnownOutcome) -> dict[str, Any]:
+def _document(row: VisibleOutcome) -> dict[str, Any]:
     return {
         "author": row.author.hex(),
         "log_id": row.log_id,
@@ -51,13 +50,13 @@ def _document(row: KnownOutcome) -> dict[str, Any]:
     }
 
 
-def _render(node: Node, row: KnownOutcome) -> str:
+def _render(node: Node, row: VisibleOutcome) -> str:
     # Hidden, and as long for few logs as for many: the store's own number of a log tells how many there are.
     return node.vault.hide(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
 
 
-def _parse(node: Node, cursor: str) -> Place:
+def _parse(node: Node, cursor: str) -> OutcomeCursor:
     parts = (node.vault.reveal(cursor) or "").split(" ")
     if len(parts) != 4 or parts[0] != _OUTCOME:
         raise BadCursor("the cursor is not one of a page of outcomes")
-    return Place(int(parts[1]), int(parts[2]), bytes.fromhex(parts[3]))
+    return OutcomeCursor(int(parts[1]), int(parts[2]), bytes.fromhex(parts[3]))

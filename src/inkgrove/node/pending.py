@@ -5,18 +5,17 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import Access
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.instance import Access
 from inkgrove.node.audience import may_pass_to, mode_of
 from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.held import find_held, owner_of
 from inkgrove.node.node import Node
 from inkgrove.node.sending import is_follower
 from inkgrove.node.sending_here import Sent, deliver_here
-from inkgrove.store.deliveries import queue
-from inkgrove.store.identities import lives_here
-from inkgrove.store.pending_recipients import Pending, add_pending, count_pending, take_pending
-from inkgrove.store.publishing import add_shares
+from inkgrove.store.federation import PendingRecipient, add_pending, count_pending, queue_deliveries, take_pending
+from inkgrove.store.node import add_shares, lives_here
 
 MAX_PENDING: Final = 1_000
 """How many names one identity waits for."""
@@ -76,7 +75,7 @@ def send_found(connection: Connection, node: Node, name: str, identity: Identity
     return bool(found)
 
 
-def _send(connection: Connection, item: Pending, identity: IdentityId, now: int) -> None:
+def _send(connection: Connection, item: PendingRecipient, identity: IdentityId, now: int) -> None:
     held = find_held(connection, item.instance)
     if held is None or held.is_deleted or held.is_expired(now):
         return  # nobody gets anything of it any more
@@ -96,4 +95,4 @@ def _send(connection: Connection, item: Pending, identity: IdentityId, now: int)
         return
     if owner == item.via:
         add_shares(connection, [(item.instance, identity)], now)
-    queue(connection, item.instance, item.via, [identity], wanted=held.last_seq, now=now, again=[identity])
+    queue_deliveries(connection, item.instance, item.via, [identity], wanted=held.last_seq, now=now, again=[identity])

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from inkgrove.node.node import Node
-from inkgrove.store.pulse import Pulse, read_pulse
-from inkgrove.store.runs import Work, is_being_done
-from inkgrove.store.view_store import STREAM
+from inkgrove.store.db import ExclusiveWork, is_work_running
+from inkgrove.store.views import STREAM, StreamStatus, read_stream_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class PipelineState:
     """The newest position of the store."""
     position: int
     """The position that the views have come to."""
-    pulse: Pulse
+    pulse: StreamStatus
 
     @property
     def lag(self) -> int:
@@ -28,6 +27,8 @@ class PipelineState:
 def read_pipeline_state(node: Node) -> PipelineState:
     """The state of the pipeline now."""
     database = node.views.database
-    pulse = database.read(lambda connection: read_pulse(connection, STREAM))
+    pulse = database.read(lambda connection: read_stream_status(connection, STREAM))
     position = node.views.progress()[1].position
-    return PipelineState(is_being_done(database, Work.STREAM), node.store.newest_offset().position, position, pulse)
+    return PipelineState(
+        is_work_running(database, ExclusiveWork.STREAM), node.store.newest_offset().position, position, pulse
+    )

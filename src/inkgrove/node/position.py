@@ -8,7 +8,7 @@ from typing import Final
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.node.errors import RequestError
 from inkgrove.node.vault import Vault
-from inkgrove.store.ingests import Offset
+from inkgrove.store.logs import Offset
 
 MAX_TOKEN: Final = 200
 """Characters that a token has at most."""

@@ -4,17 +4,16 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from inkgrove.core import Hash, union_of_pools
-from inkgrove.messages import Proof
+from inkgrove.core.hashing import Hash
+from inkgrove.core.links import union_of_pools
+from inkgrove.messages.proof import Proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.history import check_past
 from inkgrove.node.node import Node
 from inkgrove.node.query import show_instance
-from inkgrove.store.database import in_lists
-from inkgrove.store.messages import InstanceKey, weigh_past
-from inkgrove.store.query import ViewRow
-from inkgrove.store.reading import find_log
-from inkgrove.store.tables import entries
+from inkgrove.store.db import entries, in_lists
+from inkgrove.store.logs import InstanceKey, estimate_history_bytes, find_log
+from inkgrove.store.views import ViewRow
 
 _ENTRY_BYTES: Final = 350
 """About what an entry has."""
@@ -32,7 +31,7 @@ def prove_instance(node: Node, caller: Caller, instance: Hash) -> Proof:
 def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
     log = find_log(connection, row.author, row.log_id)
     assert log is not None, "a row has a log"
-    check_past(node, weigh_past(connection, InstanceKey(log.id, row.seq_num)))
+    check_past(node, estimate_history_bytes(connection, InstanceKey(log.id, row.seq_num)))
     valid = [entries.c.log == log.id]
     if log.invalid_from is not None:
         valid.append(entries.c.seq_num < log.invalid_from)

@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from inkgrove.core import Hash, IdentityId, PublicKey
-from inkgrove.messages import (
-    UNSET,
-    Access,
-    Create,
-    Delete,
-    InstanceMessage,
-    SchemaId,
-    SchemaVersion,
-    Timestamp,
-    Unset,
-    Update,
-    encode_message,
-    encode_salted,
-)
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import encode_message, encode_salted
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import UNSET, Unset
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.audience import may_pass_on, may_receive, mode_of
 from inkgrove.node.caller import Action, Caller
@@ -46,9 +38,9 @@ from inkgrove.node.values import (
     to_json,
 )
 from inkgrove.node.writer import Finish, Reply
-from inkgrove.schema import FoldedRow
-from inkgrove.store.copies import hold
-from inkgrove.store.visible_row import VisibleRow, find_visible_row
+from inkgrove.schema.fold import FoldedRow
+from inkgrove.store.rot import lock_instance
+from inkgrove.store.views import VisibleRow, find_visible_row
 
 History = Literal["show"] | None
 
@@ -291,7 +283,7 @@ class PassOnInstance:
         """Note whom it is sent to, and what other nodes are to get."""
         appender.flush()
         connection, asking = appender.connection, caller.require_somebody()
-        hold(connection, self.instance)  # else it could rot, or something of it come, before it is queued
+        lock_instance(connection, self.instance)  # else it could rot, or something of it come, before it is queued
         held = find_held(connection, self.instance)
         if held is None or held.is_deleted or held.is_expired(appender.node.clock()):
             raise _unknown(self.instance)

@@ -7,23 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inkgrove.core import Hash
-from inkgrove.messages import (
-    FieldChange,
-    SchemaId,
-    SchemaMeta,
-    SchemaMigration,
-    SchemaRevert,
-    Unset,
-    message_from_value,
-)
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import message_from_value
+from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.appending import Appender, LogEnd
 from inkgrove.node.caller import Caller
 from inkgrove.node.errors import PublishError, RequestError
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.node.values import to_json
 from inkgrove.node.writer import Finish, Reply
-from inkgrove.schema import Field, Schema, append_version
+from inkgrove.schema.schema import Field, Schema, append_version
 
 _KINDS = {"name": "schema-meta", "fields": "schema-migration", "target": "schema-revert"}
 

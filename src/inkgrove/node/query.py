@@ -1,6 +1,7 @@
 """Reading views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
 
-What may be seen is one condition of SQL (`store/visibility.py`), the same for lists, counts, relations and single rows.
+What may be seen is one condition of SQL (`store/views/access.py`), the same for lists, counts, relations and single
+rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, PublicKey, parse_hash
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
-from inkgrove.messages import SchemaId
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.caller import ANYBODY, Caller
 from inkgrove.node.cursor import parse_cursor, render_cursor
 from inkgrove.node.errors import ViewError
@@ -22,15 +24,25 @@ from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.schemas import Schemas, find_view_on
 from inkgrove.node.sessions import authenticate_on
-from inkgrove.schema import RELATION_TYPES
-from inkgrove.store.filters import Filter, parse_filter
-from inkgrove.store.following import newest_place
-from inkgrove.store.ingests import count_after
-from inkgrove.store.instance_finding import view_of_instance
-from inkgrove.store.owners import Owner, owners_on
-from inkgrove.store.query import ViewRow, count_rows, read_page, read_row
-from inkgrove.store.view_store import View, read_views, view_of
-from inkgrove.store.visibility import Reader, reader_on
+from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.store.logs import count_after
+from inkgrove.store.views import (
+    Filter,
+    Owner,
+    Reader,
+    View,
+    ViewRow,
+    count_rows,
+    find_newest_cursor,
+    owners_on,
+    parse_filter,
+    read_page,
+    read_row,
+    read_views,
+    reader_on,
+    view_of,
+    view_of_instance,
+)
 
 MAX_PAGE: Final = 1000
 _COUNTED: Final = 10_000
@@ -143,7 +155,7 @@ def _answer(
         expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
         page = page.cut(len(expansion.related))
     cursor = None if page.after is None else render_cursor(sort, page.after)
-    changes = node.vault.hide(str(newest_place(connection, view, reader.now)))
+    changes = node.vault.hide(str(find_newest_cursor(connection, view, reader.now)))
     authors = {row.author for row in page.rows}
     if expansion is not None:
         authors |= expansion.authors()

@@ -10,15 +10,17 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
-from inkgrove.messages import Delete, IdentityDocument, Message, encode_message
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.instance import Delete
+from inkgrove.messages.message import Message, encode_message
 from inkgrove.node.errors import QuotaError
 from inkgrove.node.identity_log import IDENTITY_LOG
 from inkgrove.node.node import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.usage import NOTHING, Amounts, Usage, add_usage, lock_usage, set_limits, usage_of
+from inkgrove.store.node import NO_AMOUNTS, StorageUsage, StoredAmounts, add_usage, lock_usage, set_limits, usage_of
 
-BEYOND: Final = Amounts(entries=1_000, payload_bytes=16 * 1024 * 1024)
+BEYOND: Final = StoredAmounts(entries=1_000, payload_bytes=16 * 1024 * 1024)
 """How far messages of log 0 go beyond a quota."""
 _WORDS: Final = {"entries": "entries", "payload_bytes": "bytes of messages", "blob_bytes": "bytes of blobs"}
 
@@ -27,12 +29,14 @@ _WORDS: Final = {"entries": "entries", "payload_bytes": "bytes of messages", "bl
 class Quota:
     """What an identity has stored, and what it may."""
 
-    used: Amounts
-    limits: Amounts
+    used: StoredAmounts
+    limits: StoredAmounts
 
-    def require(self, more: Amounts, beyond: Amounts = NOTHING) -> None:
+    def require(self, more: StoredAmounts, beyond: StoredAmounts = NO_AMOUNTS) -> None:
         """Raise `quota.exceeded` if that much more would be too much."""
-        for name, wanted, used, limit, extra in zip(Amounts._fields, more, self.used, self.limits, beyond, strict=True):
+        for name, wanted, used, limit, extra in zip(
+            StoredAmounts._fields, more, self.used, self.limits, beyond, strict=True
+        ):
             if wanted and used + wanted > limit + extra:
                 raise QuotaError(
                     "quota.exceeded",
@@ -45,11 +49,11 @@ class Quota:
 
     def render(self) -> dict[str, dict[str, int]]:
         """By name what is used and what may be, as answers and commands show it."""
-        pairs = zip(Amounts._fields, self.used, self.limits, strict=True)
+        pairs = zip(StoredAmounts._fields, self.used, self.limits, strict=True)
         return {name: {"used": used, "limit": limit} for name, used, limit in pairs}
 
 
-def quota_from(settings: NodeSettings, usage: Usage) -> Quota:
+def quota_from(settings: NodeSettings, usage: StorageUsage) -> Quota:
     """The quota of an identity that has stored this much."""
 
     def limit(own: int | None, general: int) -> int:
@@ -57,7 +61,7 @@ def quota_from(settings: NodeSettings, usage: Usage) -> Quota:
 
     return Quota(
         usage.used,
-        Amounts(
+        StoredAmounts(
             limit(usage.entries, settings.identity_entries),
             limit(usage.payload_bytes, settings.identity_payload_bytes),
             limit(usage.blob_bytes, settings.identity_blob_bytes),
@@ -91,20 +95,20 @@ class Spending:
 
     def __init__(self, node: Node, connection: Connection) -> None:
         self._node, self._connection = node, connection
-        self._usage: dict[IdentityId, Usage] = {}
-        self._more: dict[IdentityId, Amounts] = {}
+        self._usage: dict[IdentityId, StorageUsage] = {}
+        self._more: dict[IdentityId, StoredAmounts] = {}
 
     def entry(self, identity: IdentityId, log_id: int, payload: bytes, message: Message) -> None:
         """Count an entry, or raise `quota.exceeded` or `storage.low-disk`; a delete is always taken."""
-        more = self._more.get(identity, NOTHING)
-        new = Amounts(more.entries + 1, more.payload_bytes + len(payload))
+        more = self._more.get(identity, NO_AMOUNTS)
+        new = StoredAmounts(more.entries + 1, more.payload_bytes + len(payload))
         if not isinstance(message, Delete):
             is_of_identity = log_id == IDENTITY_LOG
             self._node.disk.require(urgent=is_of_identity)
             usage = self._usage.get(identity)
             if usage is None:
                 usage = self._usage[identity] = usage_of(self._connection, [identity])[identity]
-            quota_from(self._node.settings, usage).require(new, BEYOND if is_of_identity else NOTHING)
+            quota_from(self._node.settings, usage).require(new, BEYOND if is_of_identity else NO_AMOUNTS)
         self._more[identity] = new
 
     def write(self) -> None:
@@ -124,6 +128,6 @@ def spend_document(node: Node, connection: Connection, identity: IdentityId, doc
 
 def spend_blob(node: Node, connection: Connection, identity: IdentityId, size: int) -> None:
     """Count a blob that an identity has uploaded, or raise `quota.exceeded`."""
-    more = Amounts(blob_bytes=size)
+    more = StoredAmounts(blob_bytes=size)
     quota_from(node.settings, lock_usage(connection, identity)).require(more)
     add_usage(connection, identity, more)

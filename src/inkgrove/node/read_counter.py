@@ -13,11 +13,11 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import StoreError
-from inkgrove.store.copies import add_reads
-from inkgrove.store.database import Database, in_lists
-from inkgrove.store.node_tables import identities, identity_keys
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.store.db import Database, identities, identity_keys, in_lists
+from inkgrove.store.rot import add_reads
 
 _SECONDS: Final = 5.0
 _MOST: Final = 2_000

@@ -8,24 +8,19 @@ from typing import Final, Literal
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
-from inkgrove.messages import UNSET, Unset
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.value_readers import UNSET, Unset
 from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.held import owner_of
 from inkgrove.node.node import Node
-from inkgrove.store import relations as store
-from inkgrove.store.accepted_senders import remove_sender
-from inkgrove.store.deliveries import retry_held
-from inkgrove.store.identities import lives_here
-from inkgrove.store.notices import queue_notice
-from inkgrove.store.publishing import authors_shared_with, remove_shares
-from inkgrove.store.relations import ListedRelation, Side, State
-from inkgrove.store.requests import remove_requests
+from inkgrove.store.federation import queue_move, remove_requests, remove_sender, retry_unapproved
+from inkgrove.store.node import ListedRelation, RelationState, Side, authors_shared_with, lives_here, remove_shares
+from inkgrove.store.node import relations as store
 
 Move = Literal["request", "end", "accept", "refuse", "block", "remove"]
 """`request` and `end` are the follower's, the others the followee's."""
 
-_MOVES: Final[dict[Move, dict[State | None, State | None]]] = {
+_MOVES: Final[dict[Move, dict[RelationState | None, RelationState | None]]] = {
     # before -> after; what is not listed is refused
     "request": {
         None: "requested",
@@ -48,7 +43,7 @@ _MOVES: Final[dict[Move, dict[State | None, State | None]]] = {
 }
 
 
-def decide(before: State | None, move: Move) -> State | None:
+def decide(before: RelationState | None, move: Move) -> RelationState | None:
     """How a relation stands after a move; None: there is none any more."""
     after = _MOVES[move]
     if before in after:
@@ -68,7 +63,7 @@ def move_relation(
     *,
     group: str | Unset | None = UNSET,
     tells: bool = False,
-) -> State | None:
+) -> RelationState | None:
     """Make a move, and put the relation into a group of the one who makes it; how it stands then.
 
     `tells`: the other side, if it is elsewhere, is to hear of it, sooner or later.
@@ -76,28 +71,28 @@ def move_relation(
     if follower == followee:
         raise RelationError("relation.own", "you cannot follow yourself")
 
-    def work(connection: Connection) -> State | None:
+    def work(connection: Connection) -> RelationState | None:
         if tells and not lives_here(connection, follower if move in ("request", "end") else followee):
             raise IdentityError(
                 "identity.lives-elsewhere",
                 "you have moved to another node: what you decide about others, you decide there",
             )
-        before = store.lock_state(connection, follower, followee)
+        before = store.lock_relation_state(connection, follower, followee)
         after = decide(before, move)
         if tells:
             _queue_notice(connection, follower, followee, move, node.clock())
         if move == "block":
             _shut_out(connection, followee, follower, node.clock(), tells=tells)
         if after is None:
-            store.remove(connection, follower, followee)
+            store.remove_relation(connection, follower, followee)
             return None
         if before is None:
-            store.begin(connection, follower, followee, after, node.clock())
+            store.begin_relation(connection, follower, followee, after, node.clock())
         elif after != before:
-            store.put_state(connection, follower, followee, after, node.clock())
+            store.put_relation_state(connection, follower, followee, after, node.clock())
         if not isinstance(group, Unset):
             side: Side = "following" if move in ("request", "end") else "followers"
-            store.put_group(connection, follower, followee, side, group)
+            store.put_relation_group(connection, follower, followee, side, group)
         return after
 
     return node.database.write(work)
@@ -113,23 +108,25 @@ def _shut_out(connection: Connection, me: IdentityId, other: IdentityId, now: in
     remove_requests(connection, me, other)
     authors = authors_shared_with(connection, me)
     remove_shares(connection, me, [author for author in authors if owner_of(connection, author) == other])
-    own = store.find_state(connection, me, other)
+    own = store.find_relation_state(connection, me, other)
     if own is not None and decide(own, "end") is None:
-        store.remove(connection, me, other)
+        store.remove_relation(connection, me, other)
         if tells:
             _queue_notice(connection, me, other, "end", now)
 
 
-def take_answer(node: Node, follower: IdentityId, followee: IdentityId, before: State, there: State) -> bool:
+def take_answer(
+    node: Node, follower: IdentityId, followee: IdentityId, before: RelationState, there: RelationState
+) -> bool:
     """Let a relation stand as the followee's node says when it was asked: they decide, and may have done so unheard.
 
     Whether it does: if it stands otherwise than before the question, what changed it may be newer than the answer.
     """
 
     def work(connection: Connection) -> bool:
-        if store.lock_state(connection, follower, followee) != before:
+        if store.lock_relation_state(connection, follower, followee) != before:
             return False
-        store.put_state(connection, follower, followee, there, node.clock())
+        store.put_relation_state(connection, follower, followee, there, node.clock())
         return True
 
     return node.database.write(work)
@@ -139,12 +136,12 @@ def _queue_notice(connection: Connection, follower: IdentityId, followee: Identi
     as_follower = move in ("request", "end")
     me, other = (follower, followee) if as_follower else (followee, follower)
     if not lives_here(connection, other):
-        queue_notice(connection, me, other, move, as_follower=as_follower, now=now)
+        queue_move(connection, me, other, move, as_follower=as_follower, now=now)
     if move == "accept":
-        retry_held(connection, me, other, now)
+        retry_unapproved(connection, me, other, now)
 
 
-def shown_state(side: Side, state: State) -> State:
+def shown_state(side: Side, state: RelationState) -> RelationState:
     """A state as it is told to one side: the follower does not learn of a block."""
     return "refused" if side == "following" and state == "blocked" else state
 
@@ -153,4 +150,4 @@ def list_relations(
     node: Node, identity: IdentityId, *, after: tuple[Side, IdentityId] | None = None, limit: int = 100
 ) -> list[ListedRelation]:
     """Followers and those followed, ordered by side and the other's id."""
-    return node.database.read(lambda connection: store.list_relations(connection, identity, after=after, limit=limit))
+    return node.database.read(lambda connection: store.read_relations(connection, identity, after=after, limit=limit))

@@ -10,8 +10,13 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
-from inkgrove.messages import InstanceMessage, SchemaId, SchemaMeta, decode_delivery, decode_message, open_parcel
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.delivery import decode_delivery, open_parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import InstanceMessage
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import HeldInstance, find_held, owner_of
@@ -19,9 +24,15 @@ from inkgrove.node.names import name_on
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.node.sending import is_follower
-from inkgrove.store.reading import read_entries
-from inkgrove.store.relations import find_state
-from inkgrove.store.requests import count_requests, list_requests, read_requests, remove_old_requests, remove_read
+from inkgrove.store.federation import (
+    count_requests,
+    list_requests,
+    read_requests,
+    remove_old_requests,
+    remove_read_requests,
+)
+from inkgrove.store.logs import read_entries
+from inkgrove.store.node import find_relation_state
 
 MAX_REQUESTS: Final = 200
 """How many parcels of strangers wait for one recipient."""
@@ -54,7 +65,7 @@ def _remove_unseen(connection: Connection, recipient: IdentityId, now: int) -> b
         for item in list_requests(connection, recipient)
         if not item.size and find_hosted(connection, now, recipient, item.via, item.instance) is None
     ]
-    remove_read(connection, unseen)
+    remove_read_requests(connection, unseen)
     return bool(unseen)
 
 
@@ -92,7 +103,7 @@ def list_waiting(node: Node, recipient: IdentityId) -> list[Waiting]:
     def work(connection: Connection) -> list[Waiting]:
         found = list_requests(connection, recipient)
         senders = {item.via: name_on(connection, item.via) for item in found}
-        asking = {via: find_state(connection, via, recipient) == "requested" for via in senders}
+        asking = {via: find_relation_state(connection, via, recipient) == "requested" for via in senders}
         names = {text: _schema_name(connection, text) for text in {item.schema for item in found}}
         shown = []
         for item in found:

@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import StoreError, StoreUnavailable
-from inkgrove.messages import Timestamp
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.backup import (
     FOLDERS,
     SINGLE_FILES,
@@ -33,16 +33,30 @@ from inkgrove.node.home_lock import HomeLock
 from inkgrove.node.mark import make_mark, path_of
 from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
 from inkgrove.node.signing import AUTHOR_KEY
-from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.database import FILE_NAME, Database
-from inkgrove.store.durable_file import give_name, make_directory, sync_directory, sync_file, write_new_file
-from inkgrove.store.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import NEWEST, OLDEST, open_store, too_old
-from inkgrove.store.runs import is_any_alive
-from inkgrove.store.snapshot import count_rows, load_rows, others_connected
-from inkgrove.store.view_store import FILE_NAME as VIEWS_FILE
-from inkgrove.store.view_store import drop_all_views, open_views
+from inkgrove.store.db import (
+    FILE_NAME,
+    BlobFiles,
+    Database,
+    is_any_run_alive,
+    make_directory,
+    rename_durably,
+    sync_directory,
+    sync_file,
+    write_new_file,
+)
+from inkgrove.store.logs import (
+    NEWEST,
+    OLDEST,
+    LogStore,
+    count_table_rows,
+    load_rows,
+    open_store,
+    others_connected,
+    too_old,
+)
+from inkgrove.store.node import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
+from inkgrove.store.views import FILE_NAME as VIEWS_FILE
+from inkgrove.store.views import drop_all_views, open_views
 
 _ASIDE: Final = "replaced-"
 _HANG_UP_SECONDS: Final = 5.0
@@ -114,7 +128,7 @@ def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
 
     Raises if somebody works on it, or if it holds something and nobody said that this may go.
     """
-    if is_any_alive(home):
+    if is_any_run_alive(home):
         raise BackupError("backup.in-use", f"a pipeline works on {home}: end it first")
     if "://" not in place and not (home / FILE_NAME).exists():
         return None
@@ -179,7 +193,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     sync_file(draft / FILE_NAME)
     old = home / FILE_NAME
     if not old.exists() and not any(home.glob(f"{VIEWS_FILE}*")):
-        give_name(draft / FILE_NAME, old)
+        rename_durably(draft / FILE_NAME, old)
         return None
     aside = home / f"{_ASIDE}{now}"
     aside.mkdir(mode=0o700)
@@ -198,7 +212,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
         except OSError:  # a disk without hard links
             copy_file(old, aside / FILE_NAME)
     sync_directory(aside)
-    give_name(draft / FILE_NAME, old)
+    rename_durably(draft / FILE_NAME, old)
     return aside
 
 
@@ -212,10 +226,10 @@ def _finish_file(store: LogStore) -> None:
 
 def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
     with open_store(place) as store, open_store(draft) as source:
-        expected = source.database.read(count_rows)
+        expected = source.database.read(count_table_rows)
         with store.database.writing() as connection:
             load_rows(draft, connection, lambda table, rows: on_progress(f"writing {table}", rows, None))
-            found = count_rows(connection)
+            found = count_table_rows(connection)
             if found != expected:
                 raise BackupError(
                     "backup.damaged", "the database does not hold what was written to it; nothing was changed"

@@ -10,13 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import NoSuchCopy
+from inkgrove.core.hashing import Hash
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
-from inkgrove.store.copies import Copy, find_copy
-from inkgrove.store.rot_runs import RotRun, count_steps, list_runs
-from inkgrove.store.rot_selection import SOFT_GUARDS, read_copy
+from inkgrove.store.rot import SOFT_GUARDS, Copy, RotRun, count_steps, find_copy, list_rot_runs, read_copy
 
 _SECOND = 1_000_000
 
@@ -46,7 +44,7 @@ class ExplainedCopy:
 def read_rot_state(node: Node, caller: Caller) -> RotState:
     """The ladder and the newest runs."""
     caller.require_administrator()
-    return node.database.read(lambda connection: RotState(count_steps(connection), list_runs(connection, 60)))
+    return node.database.read(lambda connection: RotState(count_steps(connection), list_rot_runs(connection, 60)))
 
 
 def explain_copy(node: Node, caller: Caller, instance: Hash, policy: Mapping[str, Any]) -> ExplainedCopy:

@@ -10,16 +10,16 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import SchemaId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.node import Node
-from inkgrove.schema import Schema, Version, ViewDefinition, fold_schema
-from inkgrove.store.messages import payloads_of_schema
-from inkgrove.store.reading import LogState, find_log
-from inkgrove.store.view_store import View, view_of, views_called
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.schema import Schema, Version, fold_schema
+from inkgrove.store.logs import LogState, find_log, payloads_of_schema
+from inkgrove.store.views import View, view_of, views_called
 
 _KEPT: Final = 1000
 _KEPT_BYTES: Final = 32 * 1024 * 1024

@@ -6,12 +6,13 @@ docs/protocol.md section 7. What is granted is author and log, so a namesake tha
 from dataclasses import dataclass, field
 from typing import Final
 
-from inkgrove.messages import SchemaId, SchemaMeta
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.caller import ACTIONS, RELATIONS_READ, Action, SchemaScope, Scope
 from inkgrove.node.errors import AmbiguousName, OAuthInvalidScope, UnknownView
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view, parse_schema_id
-from inkgrove.schema import fold_schema
+from inkgrove.schema.schema import fold_schema
 
 MAX_SCOPES: Final = 50
 

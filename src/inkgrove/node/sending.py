@@ -5,15 +5,13 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.audience import may_pass_on, may_pass_to, may_receive
 from inkgrove.node.held import HeldInstance, find_held, owner_of
-from inkgrove.store.compiled import Compiled, CompiledList
-from inkgrove.store.database import in_lists
-from inkgrove.store.deliveries import HERE, queue, recipients_of, senders_of
-from inkgrove.store.federation_tables import deliveries
-from inkgrove.store.identities import LIVING, living_among
-from inkgrove.store.node_tables import relations, shares
+from inkgrove.store.db import Compiled, CompiledList, deliveries, in_lists, relations, shares
+from inkgrove.store.federation import LOCAL_DELIVERY, queue_deliveries, recipients_of, senders_of
+from inkgrove.store.node import LIVING, living_among
 
 
 def queue_own(
@@ -46,7 +44,7 @@ def queue_own(
                 if may_receive(held.access, recipient, was_sent=recipient in known, is_follower=recipient in of_owner)
             }
         if recipients:
-            queue(connection, instance, owner, recipients, wanted=held.last_seq, now=now, again=again)
+            queue_deliveries(connection, instance, owner, recipients, wanted=held.last_seq, now=now, again=again)
         if held.is_deleted or may_pass_on(held.access):
             queue_forwards(connection, instance, held.last_seq, now, besides=owner)
 
@@ -56,7 +54,7 @@ def queue_passed_on(
 ) -> None:
     """Let recipients get an instance of somebody else from a recipient of this node."""
     others = set(recipients) - living_among(connection, recipients)
-    queue(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
+    queue_deliveries(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
 
 
 def queue_forwards(
@@ -65,7 +63,9 @@ def queue_forwards(
     """Let those get what is new of an instance whom identities of this node have passed it to."""
     for via in senders_of(connection, instance):
         if via != besides:
-            queue(connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now)
+            queue_deliveries(
+                connection, instance, via, recipients_of(connection, instance, via), wanted=last_seq, now=now
+            )
 
 
 def queue_news(connection: Connection, instances: Collection[Hash], now: int) -> None:
@@ -160,6 +160,8 @@ _sent: Final = CompiledList(
 )
 _delivered: Final = CompiledList(
     lambda instances: (
-        select(deliveries.c.instance).where(deliveries.c.instance.in_(instances), deliveries.c.wanted < HERE).distinct()
+        select(deliveries.c.instance)
+        .where(deliveries.c.instance.in_(instances), deliveries.c.wanted < LOCAL_DELIVERY)
+        .distinct()
     )
 )

@@ -9,16 +9,23 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
 from inkgrove.node.errors import DeliveryError
 from inkgrove.node.held import HeldInstance, find_held, owner_of
 from inkgrove.node.requests import find_room
 from inkgrove.node.sending import is_follower
-from inkgrove.store.deliveries import State, note_here
-from inkgrove.store.identities import living_among
-from inkgrove.store.publishing import add_shares
-from inkgrove.store.requests import add_request, find_request, lock_box, remove_ended, remove_requests
+from inkgrove.store.federation import (
+    DeliveryStatus,
+    add_request,
+    find_request,
+    lock_box,
+    record_local_delivery,
+    remove_ended_requests,
+    remove_requests,
+)
+from inkgrove.store.node import add_shares, living_among
 
 
 class Sent(NamedTuple):
@@ -57,11 +64,11 @@ class Shares:
         if self._here:
             deliver_here(connection, self._here, now)
         if self.ended:
-            remove_ended(connection, self.ended)
+            remove_ended_requests(connection, self.ended)
         self._elsewhere, self._here, self.ended = [], [], []
 
 
-_STATES: dict[Fate, State] = {Fate.ACCEPTED: "delivered", Fate.HELD: "held", Fate.REFUSED: "refused"}
+_STATES: dict[Fate, DeliveryStatus] = {Fate.ACCEPTED: "delivered", Fate.HELD: "held", Fate.REFUSED: "refused"}
 
 
 def deliver_here(connection: Connection, sent: Collection[Sent], now: int) -> None:
@@ -76,7 +83,7 @@ def deliver_here(connection: Connection, sent: Collection[Sent], now: int) -> No
 def note_fate(connection: Connection, item: Sent, fate: Fate, refusal: DeliveryError | None, now: int) -> None:
     """Let the sender see what became of something for a recipient of this node."""
     code = refusal.code if refusal is not None else None
-    note_here(connection, item.instance, item.via, item.recipient, _STATES[fate], code, now)
+    record_local_delivery(connection, item.instance, item.via, item.recipient, _STATES[fate], code, now)
 
 
 def receive_here(

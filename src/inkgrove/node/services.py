@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import Scope
 from inkgrove.node.errors import OAuthError
 from inkgrove.node.node import Node
 from inkgrove.node.scopes import render_scopes
 from inkgrove.node.sessions import ACCESS, CODE, REFRESH, hash_token, new_token
-from inkgrove.store import services as store
-from inkgrove.store.services import Client, LivingGrant, StoredCode, StoredToken
+from inkgrove.store.node import ActiveGrant, OAuthClient, StoredCode, StoredToken
+from inkgrove.store.node import services as store
 
 CODE_SECONDS: Final = 60
 MAX_REDIRECT_URIS: Final = 10
@@ -33,7 +33,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 # Clients
 
 
-def register_client(node: Node, name: str, redirect_uris: list[str]) -> Client:
+def register_client(node: Node, name: str, redirect_uris: list[str]) -> OAuthClient:
     """Note a service that will ask identities for access."""
     name = " ".join(name.split())
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
@@ -44,7 +44,7 @@ def register_client(node: Node, name: str, redirect_uris: list[str]) -> Client:
         raise OAuthError("oauth.invalid-redirect-uri", f"give 1 to {MAX_REDIRECT_URIS} different redirect_uris")
     for uri in redirect_uris:
         check_redirect_uri(uri)
-    client = Client(node.random_bytes(16).hex(), name, tuple(redirect_uris), node.clock())
+    client = OAuthClient(node.random_bytes(16).hex(), name, tuple(redirect_uris), node.clock())
     node.database.write(lambda connection: store.add_client(connection, client))
     return client
 
@@ -65,7 +65,7 @@ def check_redirect_uri(uri: str) -> None:
         raise OAuthError("oauth.invalid-redirect-uri", f"{uri!r} has a fragment, a user name or a host that is none")
 
 
-def find_client(node: Node, client: str) -> Client | None:
+def find_client(node: Node, client: str) -> OAuthClient | None:
     """A registered service."""
     return node.database.read(lambda connection: store.find_client(connection, client))
 
@@ -165,7 +165,7 @@ def rotate_tokens(node: Node, token: str, found: StoredToken) -> Tokens | None:
     return node.database.write(work)
 
 
-def _add_tokens(node: Node, connection: Connection, grant: store.Grant) -> Tokens:
+def _add_tokens(node: Node, connection: Connection, grant: store.StoredGrant) -> Tokens:
     now, settings = node.clock(), node.settings
     access, refresh = new_token(node, ACCESS), new_token(node, REFRESH)
     ends, last = settings.access_token_seconds * _SECOND, settings.refresh_token_seconds * _SECOND
@@ -194,10 +194,10 @@ def revoke_token(node: Node, token: str, found: StoredToken) -> None:
     node.database.write(work)
 
 
-def list_services(node: Node, identity: IdentityId) -> list[LivingGrant]:
+def list_services(node: Node, identity: IdentityId) -> list[ActiveGrant]:
     """What services can do for an identity now."""
     node.access_log.flush()
-    return node.database.read(lambda connection: store.living_grants(connection, identity, node.clock()))
+    return node.database.read(lambda connection: store.list_active_grants(connection, identity, node.clock()))
 
 
 def end_service(node: Node, identity: IdentityId, client: str) -> None:

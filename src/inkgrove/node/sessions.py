@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.accesses import record
 from inkgrove.node.attempts import begin_sign_in, succeed
 from inkgrove.node.caller import ANYBODY, Caller, Scope, parse_scope
@@ -18,16 +18,16 @@ from inkgrove.node.errors import BadPassword, BadToken
 from inkgrove.node.name_rules import bind_if_given, is_administrator
 from inkgrove.node.node import Node
 from inkgrove.node.passwords import hash_password, is_password
-from inkgrove.store.identities import (
+from inkgrove.store.node import (
     HostedIdentity,
     add_session,
     end_sessions,
     find_identity,
     find_session,
+    find_token,
     lock_password,
     set_password,
 )
-from inkgrove.store.services import find_token
 
 SESSION, ACCESS, REFRESH, CODE = "ink_s_", "ink_a_", "ink_r_", "ink_c_"
 _SECOND: Final = 1_000_000

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from inkgrove.core import Hash, PublicKey
-from inkgrove.messages import SchemaId
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
 from inkgrove.node.instance_states import InstanceState
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import Schemas
-from inkgrove.store.publishing import LogRole
+from inkgrove.store.logs import LogRole
 
 _KEPT: Final = 20_000
 _KEPT_INSTANCES: Final = 200

@@ -12,12 +12,14 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
-from inkgrove.core import Hash, parse_secret_key
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import parse_secret_key
 from inkgrove.node.errors import Restored
 from inkgrove.node.mark import Mark, all_marks, find_mark, make_mark, path_of
-from inkgrove.store.database import Database, lock_form
-from inkgrove.store.epoch import (
+from inkgrove.store.db import Database, lock_schema_changes
+from inkgrove.store.logs import keep_held_hashes
+from inkgrove.store.node import (
     Epoch,
     begin_epoch,
     has_logs_of,
@@ -30,7 +32,6 @@ from inkgrove.store.epoch import (
     note_waiting,
     read_epoch,
 )
-from inkgrove.store.publishing import held_among
 
 OLDER: Final = "the database lacks entries that were signed with it: it is older than it was"
 NO_MARK: Final = "the home has no mark of this database: nobody knows whether it is as new as it was"
@@ -81,7 +82,7 @@ class Signing:
             if self._is_known():
                 return
             with self._database.writing(durable=True) as connection:
-                lock_form(connection)
+                lock_schema_changes(connection)
                 name, is_reset = self._note(connection)
             self.close()
             self._mark = make_mark(self._home, name)
@@ -282,7 +283,7 @@ def _give_up_lost(connection: Connection, mark: Mark) -> None:
     """Take the entries out of a mark that a database lacks which was resumed without them."""
     epoch, known = read_epoch(connection), mark.hashes()
     assert epoch is not None
-    mark.take_out(set(known) - held_among(connection, known), epoch.resumed)
+    mark.take_out(set(known) - keep_held_hashes(connection, known), epoch.resumed)
 
 
 def _restored() -> Restored:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from inkgrove.node.node import Node
-from inkgrove.store.blobs import count_blobs
-from inkgrove.store.ingests import newest_offset
-from inkgrove.store.tables import logs
+from inkgrove.store.db import logs
+from inkgrove.store.logs import newest_offset
+from inkgrove.store.views import count_blobs
 
 
 @dataclass(frozen=True, slots=True)

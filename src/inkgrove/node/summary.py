@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
 from inkgrove.node.schemas import find_view_on
-from inkgrove.store.rot_tables import PUBLIC
-from inkgrove.store.summaries import Summary, cooked_summary, exact_summary
-from inkgrove.store.view_store import View
-from inkgrove.store.visibility import reader_on
+from inkgrove.store.db import PUBLIC
+from inkgrove.store.rot import Summary, cooked_summary, exact_summary
+from inkgrove.store.views import View, reader_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,18 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import BadTimestamp
+from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS
-from inkgrove.messages import Access, AccessMode, OutcomeCode, Timestamp, parse_timestamp
+from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
-from inkgrove.schema import Migration, ViewDefinition
-from inkgrove.store.identities import HostedIdentity, find_identity
-from inkgrove.store.names import is_left
-from inkgrove.store.peers import KnownIdentity, find_known
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.migrate import Migration
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import HostedIdentity, find_identity, is_left
 
 _MODES: Mapping[str, AccessMode] = {
     "self": "self",
@@ -107,9 +109,9 @@ def _find_recipient(connection: Connection, name: Any) -> IdentityId:
         except ValueError:
             pass
     name = name.lower()
-    found: HostedIdentity | KnownIdentity | None = find_identity(connection, name)
+    found: HostedIdentity | RemoteIdentity | None = find_identity(connection, name)
     if found is None or is_left(connection, name):  # a name that leads elsewhere by now is not its former holder's
-        found = find_known(connection, name) if name.isprintable() else None
+        found = find_remote_identity(connection, name) if name.isprintable() else None
     if found is None:
         raise UnknownIdentity(f"no identity {name[:80]!r} is known here", identity=name[:253])
     return found.id

@@ -15,9 +15,9 @@ from nacl.exceptions import CryptoError
 from nacl.pwhash.argon2id import MEMLIMIT_INTERACTIVE, OPSLIMIT_INTERACTIVE, SALTBYTES, kdf
 from nacl.secret import SecretBox
 
-from inkgrove.core import SecretKey
+from inkgrove.core.keys import SecretKey
 from inkgrove.node.errors import IdentityError, VaultLocked
-from inkgrove.store.durable_file import write_new_file
+from inkgrove.store.db import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
 """The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""

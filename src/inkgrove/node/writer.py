@@ -28,15 +28,8 @@ from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.sessions import authenticate_on
 from inkgrove.node.settled import Settled
-from inkgrove.store.publishing import (
-    Recorded,
-    RequestKey,
-    add_answers,
-    find_answers,
-    forget_answers,
-    lock_keys,
-    own_offset,
-)
+from inkgrove.store.logs import own_offset
+from inkgrove.store.node import IdempotencyKey, RecordedAnswer, add_answers, find_answers, forget_answers, lock_keys
 
 MAX_GROUP: Final = 512
 """How many jobs share a transaction at most."""
@@ -260,14 +253,14 @@ class _Repeats:
         self._callers = callers
         wanted = {key for job in jobs if (key := self._key(job)) is not None}
         self._known = find_answers(connection, wanted, since) if wanted else {}
-        self._planned: dict[RequestKey, tuple[int, bytes]] = {}
-        self._answers: list[tuple[RequestKey, Recorded]] = []
+        self._planned: dict[IdempotencyKey, tuple[int, bytes]] = {}
+        self._answers: list[tuple[IdempotencyKey, RecordedAnswer]] = []
 
-    def _key(self, job: Job) -> RequestKey | None:
+    def _key(self, job: Job) -> IdempotencyKey | None:
         caller = self._callers[job.token]
         if job.idempotency_key is None or not isinstance(caller, Caller) or caller.identity is None:
             return None
-        return RequestKey(caller.identity, caller.client, job.idempotency_key)
+        return IdempotencyKey(caller.identity, caller.client, job.idempotency_key)
 
     def find(self, job: Job) -> Reply | int | None:
         """The answer to the same request, or its number in this group; raises if the key was used for another one."""
@@ -296,7 +289,7 @@ class _Repeats:
         """Remember an answer."""
         key = self._key(job)
         if key is not None:
-            recorded = Recorded(sha256(job.request).digest(), reply.status, json.dumps(reply.body))
+            recorded = RecordedAnswer(sha256(job.request).digest(), reply.status, json.dumps(reply.body))
             self._answers.append((key, recorded))
 
     def write(self, now: int) -> None:

@@ -4,16 +4,18 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.core import hash_entry, list_claims, parse_public_key
+from inkgrove.core.entry import hash_entry
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import decode_message
+from inkgrove.core.log import list_claims
+from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import ViewError
 from inkgrove.node.logs import ShownLog, list_logs, show_log
 from inkgrove.node.query import schemas_of
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
-from inkgrove.store.reading import LogState, StoredEntry
+from inkgrove.store.logs import LogState, StoredEntry
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ENTRIES: Final = 40

@@ -10,8 +10,8 @@ from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.routes import relations as relation_routes
 from inkgrove.api.routes.relations import FollowerBody, FollowingBody
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
 from inkgrove.node import services
 from inkgrove.node.accesses import list_accesses
@@ -23,7 +23,7 @@ from inkgrove.node.quotas import show_quota
 from inkgrove.node.relations import list_relations, shown_state
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import DID, describe_grant, schema_name
-from inkgrove.store.accepted_senders import list_senders
+from inkgrove.store.federation import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STATES: Final = {

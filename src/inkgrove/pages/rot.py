@@ -12,8 +12,8 @@ from inkgrove.node.query import parse_instance
 from inkgrove.node.rot_state import explain_copy, read_rot_state
 from inkgrove.pages.visits import PageRoute, VisitDependency
 from inkgrove.pages.wording import plural
-from inkgrove.store.rot_runs import RotRun
-from inkgrove.store.rot_tables import LADDER
+from inkgrove.store.db import LADDER
+from inkgrove.store.rot import RotRun
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STEPS: Final = {

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Query, Response
 
 from inkgrove.api.http.answers import make_large
 from inkgrove.core.errors import QueryTooExpensive
-from inkgrove.messages import Outcome, SchemaId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import PublishError
 from inkgrove.node.fallbacks import count_fallbacks
 from inkgrove.node.names import name_of_author, names_of_authors
@@ -15,8 +16,8 @@ from inkgrove.node.query import schemas_of
 from inkgrove.node.schemas import parse_schema_id
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import steps_of, title_of_version
-from inkgrove.schema import Schema
-from inkgrove.store.view_store import View
+from inkgrove.schema.schema import Schema
+from inkgrove.store.views import View
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TROUBLED = (Outcome.QUARANTINED, Outcome.PENDING, Outcome.OBSOLETE)

@@ -13,7 +13,7 @@ from inkgrove.node.errors import BadCursor
 from inkgrove.node.names import names_of_authors
 from inkgrove.node.query import Answer, Question, ask
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.schema import is_array
+from inkgrove.schema.types import is_array
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ROWS: Final = 25

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.api.http.auth import check_origin, cookie_name, cookie_of, get_node, is_https
 from inkgrove.api.http.problems import note_internal, status_of
-from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import parse_public_key
 from inkgrove.node import errors
 from inkgrove.node.caller import Caller
 from inkgrove.node.identities import show_identity

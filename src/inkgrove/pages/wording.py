@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.messages import SchemaMeta, SchemaMigration, SchemaRevert, Timestamp, Unset
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
 from inkgrove.node.documents import plain
 from inkgrove.node.node import Node
 from inkgrove.node.scopes import schema_meta
-from inkgrove.schema import Field, FieldUpdate, Version
+from inkgrove.schema.schema import Field, FieldUpdate, Version
 
 FOR_TEMPLATES: Final = ("ago", "moment", "count", "plural", "short", "cell", "access_words", "rate_words", "sentence")
 _STEPS: Final = ((86_400 * 2, 86_400, "day"), (3_600 * 2, 3_600, "hour"), (60 * 2, 60, "minute"), (0, 1, "second"))

@@ -6,9 +6,11 @@ docs/protocol.md section 6. Each module beside this one keeps a part of the rule
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from inkgrove.core import Hash, HeldEntry
-from inkgrove.messages import SchemaId, SchemaMigration
+from inkgrove.core.hashing import Hash
+from inkgrove.core.log import HeldEntry
 from inkgrove.messages.cbor import Value
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.schema import SchemaMigration
 from inkgrove.reference.instances import ReferenceInstance, judge_log
 from inkgrove.reference.live_path import LiveSchema, live_schema
 from inkgrove.reference.logs import (

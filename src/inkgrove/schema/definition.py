@@ -6,7 +6,8 @@ It knows for every version a message may name how to read it, or why it cannot.
 from collections.abc import Container
 from functools import cached_property
 
-from inkgrove.messages import OutcomeCode, SchemaId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.schema.migrate import Migration, compile_migration
 from inkgrove.schema.schema import Field, Schema, Version
 

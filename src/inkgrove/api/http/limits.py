@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import Busy, RequestError
-from inkgrove.store.database import POOL_SIZE
+from inkgrove.store.db import POOL_SIZE
 
 _Result = TypeVar("_Result")
 

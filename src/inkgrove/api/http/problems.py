@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from inkgrove.core import NextEntry
 from inkgrove.core.errors import CODES, InkgroveError, make_error
+from inkgrove.core.next_entry import NextEntry
 from inkgrove.node import errors as node
 from inkgrove.node.entries import render_place
 

@@ -29,7 +29,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.sessions import ACCESS, CODE, REFRESH, SESSION
 from inkgrove.node.settings import NodeSettings
 from inkgrove.node.state import read_state
-from inkgrove.store.query_limit import NETWORK
+from inkgrove.store.db import NETWORK
 
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -30,8 +30,8 @@ from inkgrove.api.http.problems import note_internal, responses, status_of
 from inkgrove.api.oauth import consent_page
 from inkgrove.api.oauth.server import OAuthRequest, OAuthServer, check_parameters
 from inkgrove.api.oauth.services import issuer_of
-from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import IdentityId
 from inkgrove.node import errors, sessions
 from inkgrove.node.caller import RELATIONS_READ
 from inkgrove.node.identities import show_identity

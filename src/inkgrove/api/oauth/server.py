@@ -28,7 +28,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.scopes import render_scopes, resolve_scopes
 from inkgrove.node.services import Consent, Tokens
 from inkgrove.node.sessions import parse_scopes
-from inkgrove.store.services import Client, StoredCode, StoredToken
+from inkgrove.store.node import OAuthClient, StoredCode, StoredToken
 
 # It would write whole tokens into the log.
 logging.getLogger("authlib").setLevel(logging.INFO)
@@ -72,7 +72,7 @@ class _Payload(OAuth2Payload):  # type: ignore[misc]
 
 
 class _Client(ClientMixin):  # type: ignore[misc]
-    def __init__(self, node: Node, stored: Client) -> None:
+    def __init__(self, node: Node, stored: OAuthClient) -> None:
         self.node = node
         self.stored = stored
 

@@ -10,11 +10,11 @@ from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDepe
 from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
-from inkgrove.messages import Timestamp
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node import accesses, services
 from inkgrove.node.attempts import count_registration
 from inkgrove.node.node import Node
-from inkgrove.store.identities import find_identity
+from inkgrove.store.node import find_identity
 
 router = APIRouter(tags=["services"])
 _ID = "^[0-9a-f]{32}$"

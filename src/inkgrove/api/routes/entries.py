@@ -14,7 +14,8 @@ from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
-from inkgrove.core import AreSigned, parse_public_key
+from inkgrove.core.keys import parse_public_key
+from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
 from inkgrove.node.entries import (
     MAX_BATCH,
@@ -32,7 +33,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.sessions import authenticate
 from inkgrove.node.writer import Job, Reply
 from inkgrove.signature_process import are_signed
-from inkgrove.store.prepare import Item
+from inkgrove.store.logs import IngestItem
 
 router = APIRouter(tags=["publishing"])
 
@@ -222,7 +223,7 @@ def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bo
     return is_single, check_offer([_read_item(item, read) for item in items], are_signed)
 
 
-def _read_item(item: Any, read: Any) -> Item:
+def _read_item(item: Any, read: Any) -> IngestItem:
     if type(item) is not dict or not {"entry"} <= item.keys() <= {"entry", "payload"}:
         raise RequestError("request.invalid", "each entry is an object with entry and payload")
     payload = item.get("payload")

@@ -16,7 +16,7 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import AddressDependency, NodeDependency, get_address, get_node
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel, from_base64
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation import blobs, fork_proofs, outbox, relations
 from inkgrove.federation.federation import Federation
@@ -25,11 +25,11 @@ from inkgrove.federation.inbox import take_in
 from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
 from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH, Owner, tell_own_entries, tell_own_heights
 from inkgrove.federation.senders import received_request
-from inkgrove.messages import (
+from inkgrove.messages import delivery
+from inkgrove.messages.replication import (
     REPLICATION_MEDIA_TYPE,
     decode_ask_heights,
     decode_wants,
-    delivery,
     encode_entries,
     encode_heights,
 )
@@ -37,7 +37,7 @@ from inkgrove.node.attempts import count_fork_proof
 from inkgrove.node.blobs import find_blob
 from inkgrove.node.caller import Caller
 from inkgrove.node.node import Node
-from inkgrove.store.peers import KnownIdentity
+from inkgrove.store.federation import RemoteIdentity
 
 router = APIRouter(tags=["federation"])
 
@@ -62,7 +62,7 @@ def federation_of(request: Request) -> Federation:
     return cast(Federation, request.app.state.federation)
 
 
-async def admit(request: Request, body: bytes) -> KnownIdentity:
+async def admit(request: Request, body: bytes) -> RemoteIdentity:
     """The identity in whose name another node sends a request; raises unless that is proved."""
     return await federation_of(request).senders.admit(_as_received(request, body), get_address(request))
 

@@ -15,11 +15,14 @@ from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
-from inkgrove.core import IdentityId, identity_of, parse_public_key
+from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
 from inkgrove.federation.serving import host_document, well_known_of
 from inkgrove.federation.well_known import FORMAT, NODE_PATH, PATH, render_well_known
-from inkgrove.messages import UNSET, SchemaId, Timestamp, encode_message
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.message import encode_message
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import UNSET
 from inkgrove.node import adoption, errors, identities, sessions
 from inkgrove.node.attempts import count_identity
 from inkgrove.node.entries import render_place

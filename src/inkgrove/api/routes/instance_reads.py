@@ -12,9 +12,10 @@ from inkgrove.api.http.limits import read_in_thread
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.changes import catch_up
 from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocument
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import PROOF_MEDIA_TYPE, Delete, encode_proof, render_proof
+from inkgrove.messages.instance import Delete
+from inkgrove.messages.proof import PROOF_MEDIA_TYPE, encode_proof, render_proof
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import access_document, plain, row_document
 from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
@@ -22,9 +23,7 @@ from inkgrove.node.node import Node
 from inkgrove.node.prove import prove_instance
 from inkgrove.node.query import parse_instance, show_instance
 from inkgrove.node.sessions import authenticate
-from inkgrove.store.owners import Owner
-from inkgrove.store.query import ViewRow
-from inkgrove.store.view_store import View
+from inkgrove.store.views import Owner, View, ViewRow
 
 router = APIRouter(tags=["instances"])
 

@@ -25,9 +25,9 @@ from inkgrove.api.routes.publishing import (
     read_body,
     without,
 )
-from inkgrove.core import Hash, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Timestamp
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.caller import Caller
 from inkgrove.node.deliveries import read_deliveries
 from inkgrove.node.errors import RequestError

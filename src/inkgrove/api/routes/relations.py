@@ -12,21 +12,22 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import StrictModel
-from inkgrove.core import IdentityId
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.relating import found_nowhere
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
-from inkgrove.messages import UNSET, Timestamp, Unset
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import UNSET, Unset
 from inkgrove.node import errors, relations
 from inkgrove.node.accesses import record
 from inkgrove.node.caller import RELATIONS_READ, Caller
 from inkgrove.node.identities import parse_identity_name
 from inkgrove.node.name_rules import require_here
 from inkgrove.node.node import Node
-from inkgrove.store.peers import KnownIdentity, find_known
-from inkgrove.store.relations import Side, State, find_state
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import RelationState, Side, find_relation_state
 
 router = APIRouter(tags=["relations"])
 
@@ -59,7 +60,7 @@ class RelationDocument(BaseModel):
     side: Side
     identity: str
     fqdn: str | None
-    state: State
+    state: RelationState
     group: str | None
     changed: str
 
@@ -74,7 +75,7 @@ class RelationsDocument(BaseModel):
 class RelationStateDocument(BaseModel):
     """How a relation stands now."""
 
-    state: State
+    state: RelationState
 
 
 _MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
@@ -92,7 +93,7 @@ _REFUSALS = responses(
 class OtherIdentity:
     """The other side of a relation, on this node or elsewhere; other nodes are waited for on the loop."""
 
-    def __init__(self, node: Node, federation: Federation, identity: IdentityId, known: KnownIdentity | None) -> None:
+    def __init__(self, node: Node, federation: Federation, identity: IdentityId, known: RemoteIdentity | None) -> None:
         self._node, self._federation = node, federation
         self.id, self._known = identity, known
 
@@ -126,8 +127,8 @@ async def find_other(request: Request, node: Node, name: str, *, must_answer: bo
 
 async def _find_elsewhere(
     node: Node, federation: Federation, name: str | IdentityId, *, must_answer: bool
-) -> KnownIdentity:
-    known = await run_in_threadpool(node.database.read, lambda connection: find_known(connection, name))
+) -> RemoteIdentity:
+    known = await run_in_threadpool(node.database.read, lambda connection: find_remote_identity(connection, name))
     if known is not None and not must_answer:
         return known
     discovery = federation.discovery
@@ -141,7 +142,7 @@ async def _find_elsewhere(
 
 async def _move(
     node: Node, follower: IdentityId, followee: IdentityId, move: relations.Move, **facts: Any
-) -> State | None:
+) -> RelationState | None:
     return await run_in_threadpool(
         partial(relations.move_relation, node, follower, followee, move, tells=True, **facts)
     )
@@ -204,7 +205,9 @@ async def follow(
     other = await find_other(request, node, name, must_answer=True)
     state = await _move(node, me, other.id, "request", group=group)
     await other.tell(me)
-    found = await run_in_threadpool(node.database.read, lambda connection: find_state(connection, me, other.id))
+    found = await run_in_threadpool(
+        node.database.read, lambda connection: find_relation_state(connection, me, other.id)
+    )
     state = found or state
     assert state is not None
     return {"state": relations.shown_state("following", state)}

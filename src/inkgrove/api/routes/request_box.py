@@ -11,17 +11,20 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.relations import find_other
-from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, parse_hash
+from inkgrove.core.keys import IdentityId
 from inkgrove.federation.receiving import Receipt
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
-from inkgrove.messages import Create, Delete, InstanceMessage, Timestamp, Unset
+from inkgrove.messages.instance import Create, Delete, InstanceMessage
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import Unset
 from inkgrove.node import errors
 from inkgrove.node.acceptance import Fate
 from inkgrove.node.names import name_of_identity
 from inkgrove.node.requests import Waiting, list_waiting, read_waiting
 from inkgrove.node.values import render_access, to_json
-from inkgrove.store.accepted_senders import list_senders
+from inkgrove.store.federation import list_senders
 
 router = APIRouter(tags=["sharing"])
 

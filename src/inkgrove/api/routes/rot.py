@@ -13,17 +13,17 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
 from inkgrove.api.routes.instance_reads import InstancePath
 from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
-from inkgrove.messages import DELIVERY_MEDIA_TYPE
+from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
 from inkgrove.node.caller import Caller
 from inkgrove.node.keeping import keep, let_go
 from inkgrove.node.node import Node
 from inkgrove.node.position import render_position
 from inkgrove.node.query import parse_instance
 from inkgrove.node.summary import summarise
-from inkgrove.store.peers import KnownIdentity
-from inkgrove.store.summaries import summary_document, together
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.rot import add_summaries, summary_document
 
 router = APIRouter(tags=["rot"])
 
@@ -100,7 +100,7 @@ def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
             "version": found.view.version,
             "exact": summary_document(found.exact),
             "cooked": cooked,
-            "together": summary_document(together(found.exact, found.cooked)),
+            "together": summary_document(add_summaries(found.exact, found.cooked)),
         }
     )
 
@@ -177,5 +177,5 @@ async def give_copy(request: Request, node: NodeDependency, instance: InstancePa
     return await make_within_quota(request, sender.node_key, _copy, node, sender, parse_instance(instance))
 
 
-def _copy(node: Node, sender: KnownIdentity, instance: Hash) -> Response:
+def _copy(node: Node, sender: RemoteIdentity, instance: Hash) -> Response:
     return Response(offer(node, sender, instance), media_type=DELIVERY_MEDIA_TYPE)

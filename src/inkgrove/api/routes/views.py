@@ -23,7 +23,8 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.messages import Outcome, SchemaId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.caller import Caller
 from inkgrove.node.documents import row_document
 from inkgrove.node.errors import UnknownView
@@ -33,7 +34,7 @@ from inkgrove.node.outcomes import read_outcomes
 from inkgrove.node.position import render_position
 from inkgrove.node.query import MAX_PAGE, Answer, Question, ask, list_views
 from inkgrove.node.schemas import parse_schema_id
-from inkgrove.store.query import ViewRow
+from inkgrove.store.views import ViewRow
 
 router = APIRouter(tags=["views"])
 

@@ -13,9 +13,7 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
-from inkgrove.store.facts import read_claims
-from inkgrove.store.ingests import START
-from inkgrove.store.log_store import LogStore
+from inkgrove.store.logs import START, LogStore, read_claims
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:

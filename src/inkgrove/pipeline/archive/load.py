@@ -16,16 +16,17 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark import Accumulator
 
-from inkgrove.core import KEY_BYTES, Hash, PublicKey, SignedEntry, decode_entry
+from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import StoreUnavailable
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import KEY_BYTES, PublicKey
+from inkgrove.core.verify import SignedEntry
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
-from inkgrove.store.bulk import Line, LogAsSeen, Run
-from inkgrove.store.decide import Status
+from inkgrove.store.db import encode_log_key
 from inkgrove.store.locks import FileLock
-from inkgrove.store.prepare import read_content
-from inkgrove.store.tables import name_of_log
+from inkgrove.store.logs import IngestStatus, LogAtVerification, LogBatch, VerifiedLine, read_content
 
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 40_000
@@ -90,7 +91,7 @@ class Loader:
         self._clean: list[Row] = []
         self._careful: list[Row] = []
         self._last_hash: bytes | None = None
-        self._logs: dict[bytes, LogAsSeen | None] = {}
+        self._logs: dict[bytes, LogAtVerification | None] = {}
         """The logs that this task has changed, as it left them; None for those that others have changed meanwhile."""
 
     def take(self, row: Row) -> None:
@@ -135,11 +136,11 @@ class Loader:
         if len(self._careful) >= _CAREFUL_CHUNK:
             self._ingest()
 
-    def _note_logs(self, runs: list[Run], moved: set[LogAsSeen]) -> None:
+    def _note_logs(self, runs: list[LogBatch], moved: set[LogAtVerification]) -> None:
         for run in runs:
             log, lines = run.log, run.lines
             left = log._replace(height=max(log.height, lines[-1].seq_num), held=log.held + len(lines))
-            self._logs[name_of_log(log.author, log.log_id)] = None if log in moved else left
+            self._logs[encode_log_key(log.author, log.log_id)] = None if log in moved else left
 
     def _is_moved(self, row: Row) -> bool:
         return row.log in self._logs and self._logs[row.log] is None
@@ -163,12 +164,12 @@ class Loader:
                 new.append(row)
         return new
 
-    def _run(self, log: bytes, rows: list[Row]) -> Run | None:
+    def _run(self, log: bytes, rows: list[Row]) -> LogBatch | None:
         author, log_id = PublicKey(log[:KEY_BYTES]), int.from_bytes(log[KEY_BYTES:], "big")
-        seen = self._logs.get(log, LogAsSeen(author, log_id, rows[0].height, rows[0].held))
+        seen = self._logs.get(log, LogAtVerification(author, log_id, rows[0].height, rows[0].held))
         if seen is None:
             return None
-        return Run(seen, [_line(row) for row in rows])
+        return LogBatch(seen, [_line(row) for row in rows])
 
     def _ingest(self) -> None:
         rows, self._careful = self._careful, []
@@ -183,7 +184,7 @@ class Loader:
             if receipt.error is not None:
                 self._refuse(row, receipt.error.code, receipt.error.message)
             else:
-                self._count(row, KNOWN if receipt.status is Status.KNOWN else APPENDED)
+                self._count(row, KNOWN if receipt.status is IngestStatus.KNOWN else APPENDED)
 
     def _count(self, row: Row, status: str) -> None:
         if row.code is None:
@@ -210,6 +211,6 @@ def _size(row: Row) -> int:
     return len(row.entry or b"") + len(row.payload or b"")
 
 
-def _line(row: Row) -> Line:
+def _line(row: Row) -> VerifiedLine:
     content = read_content(row.payload) if row.payload is not None else None
-    return Line(row.seq_num, Hash(row.hash or b""), row.entry or b"", row.payload, content, row.is_end)
+    return VerifiedLine(row.seq_num, Hash(row.hash or b""), row.entry or b"", row.payload, content, row.is_end)

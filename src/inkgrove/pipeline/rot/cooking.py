@@ -19,17 +19,16 @@ from pyspark.sql import functions as f
 from sqlalchemy import Connection, select
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import Access, Create, Update, decode_message
+from inkgrove.messages.instance import Access, Create, Update
+from inkgrove.messages.message import decode_message
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.schema import LogContext, LogMessage, fold_log
-from inkgrove.store.cells import cell_encoder
-from inkgrove.store.database import in_lists
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.node_tables import identities, relations, shares
-from inkgrove.store.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
+from inkgrove.store.db import EVERYTHING, PUBLIC, identities, in_lists, relations, shares
+from inkgrove.store.logs import LogStore
+from inkgrove.store.views import cell_encoder
 
 TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
 _NUMBERS: Final = ("integer", "float")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from inkgrove.core import IdentityId, parse_public_key
 from inkgrove.core.errors import InkgroveError, RotError
-from inkgrove.messages import SchemaId
+from inkgrove.core.keys import IdentityId, parse_public_key
+from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.rot.fungi import FUNGI
-from inkgrove.store.rot_selection import SOFT_GUARDS
+from inkgrove.store.rot import SOFT_GUARDS
 
 _SECOND: Final = 1_000_000
 

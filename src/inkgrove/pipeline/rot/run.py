@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection, literal, select
 
-from inkgrove.core import Hash
+from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.rot.cooking import TO_COOK, cook, value_task
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
@@ -31,30 +31,35 @@ from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.blob_store import BlobFiles
-from inkgrove.store.copies import note_copies
-from inkgrove.store.opening import open_store
-from inkgrove.store.registry import find_schema
-from inkgrove.store.rot_runs import (
+from inkgrove.store.db import SHOWN, BlobFiles, ExclusiveWork, hold_work_lock, start_pipeline_run
+from inkgrove.store.db import copies as copy_table
+from inkgrove.store.logs import find_schema_number, open_store
+from inkgrove.store.rot import (
     EXPIRED,
     RotRun,
-    apply_some,
-    begin_run,
+    apply_moves,
+    begin_rot_run,
     blobs_left_by,
     commit_plan,
     count_steps,
-    find_run,
-    finish_run,
+    find_rot_run,
+    finish_rot_run,
+    may_rot,
     next_tick,
+    note_copies,
     remove_blobs,
+    select_copies,
 )
-from inkgrove.store.rot_selection import may_rot, select_copies
-from inkgrove.store.rot_tables import SHOWN
-from inkgrove.store.rot_tables import copies as copy_table
-from inkgrove.store.runs import Work, doing, start_run
-from inkgrove.store.staging import drop_leftovers, drop_stages, merging, open_stage, stage_place
-from inkgrove.store.view_store import open_views
-from inkgrove.store.view_tables import edges, gone
+from inkgrove.store.views import (
+    drop_leftovers,
+    drop_stages,
+    edges,
+    find_stage_url,
+    gone,
+    open_merge_transaction,
+    open_stage,
+    open_views,
+)
 
 _ROWS: Final = 10_000
 
@@ -139,8 +144,8 @@ class Rot:
         self.clock = clock
         self.store = open_store(place)
         self.views = open_views(place)
-        self._run = start_run(self.views.database)
-        self._stage_place = stage_place(self.store.database.url)
+        self._run = start_pipeline_run(self.views.database)
+        self._stage_place = find_stage_url(self.store.database.url)
         spark.dataSource.register(CopySource)
         drop_leftovers(self.views.database, self._run)
 
@@ -162,7 +167,7 @@ class Rot:
 
     def run(self, policy: Policy) -> Outcome:
         """Let copies rot, or end the run that was interrupted."""
-        with doing(self._run, Work.ROT):
+        with hold_work_lock(self._run, ExclusiveWork.ROT):
             run = self._begin(policy)
             policy = restore_policy(run.policy)
             if run.state == "begun":
@@ -172,7 +177,7 @@ class Rot:
     def _begin(self, policy: Policy) -> RotRun:
         now = self.clock()
         tick = self.store.database.read(next_tick)
-        run = self.store.database.write(lambda c: begin_run(c, policy.seed, now, policy.render()))
+        run = self.store.database.write(lambda c: begin_rot_run(c, policy.seed, now, policy.render()))
         if run.state == "begun":
             self._note(tick, run.now)
         return run
@@ -207,7 +212,7 @@ class Rot:
 
     def _schema_numbers(self, policy: Policy) -> dict[str, int]:
         def work(connection: Connection) -> dict[str, int]:
-            found = {name: find_schema(connection, parse_schema(name)) for name in schemas_named(policy)}
+            found = {name: find_schema_number(connection, parse_schema(name)) for name in schemas_named(policy)}
             return {name: number for name, number in found.items() if number is not None}
 
         return self.store.database.read(work)
@@ -279,7 +284,7 @@ class Rot:
                 "freshness": outcome.freshness,
             }
             self._run.check()
-            with merging(self.store.database, stages) as (connection, names):
+            with open_merge_transaction(self.store.database, stages) as (connection, names):
                 commit_plan(connection, names, run.tick, report)
         finally:
             drop_stages(self.store.database, stages)
@@ -327,14 +332,14 @@ class Rot:
         while True:
             # What came since the plan may guard what is to go. It is new to the next run, and later than this one.
             self._note(run.tick + 1, max(self.clock(), run.now + 1))
-            applied = database.write(lambda connection: apply_some(connection, run, policy.guards))
+            applied = database.write(lambda connection: apply_moves(connection, run, policy.guards))
             if not applied.moves:
                 break
             self._remove(applied.blobs, run)
 
         def end(connection: Connection) -> Outcome:
             after = count_steps(connection)
-            finish_run(connection, run.tick, self.clock(), {"after": after})
+            finish_rot_run(connection, run.tick, self.clock(), {"after": after})
             return outcome_of(connection, run.tick)
 
         return database.write(end)
@@ -360,7 +365,7 @@ def _freed() -> Column:
 
 def outcome_of(connection: Connection, tick: int) -> Outcome:
     """What the record of a run says."""
-    found = find_run(connection, tick)
+    found = find_rot_run(connection, tick)
     report = {} if found is None else found.report
     names = ("moves", "kept", "freshness", "before", "after")
     return Outcome(tick, **{name: report[name] for name in names if name in report})

@@ -11,8 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from inkgrove.core.errors import NoStore
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.opening import open_store
+from inkgrove.store.logs import LogStore, open_store
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 """The cascade over everything, as Spark's joins: which rows go because what they point to was deleted.
 
 docs/protocol.md section 6 rule 4. Used when all edges count: a view is built anew, or a deletion was taken back. What
-one batch adds is spread in the database (`inkgrove.store.cascade`), where its few edges are found by index.
+one batch adds is spread in the database (`inkgrove.store.views.merge`), where its few edges are found by index.
 `Relations` says where the edges and deletions are found: as they will be after a merge, or after a swap.
 """
 
@@ -16,10 +16,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import Connection, literal, select, table
 
 from inkgrove.pipeline.tables import STAGED, spark_schema
-from inkgrove.store.builds import shadow_edges
-from inkgrove.store.staging import open_stage
-from inkgrove.store.view_store import View, open_views
-from inkgrove.store.view_tables import deleted, edges
+from inkgrove.store.views import View, deleted, edges, open_stage, open_views, shadow_edges
 
 _ROUNDS_IN_ONE_PLAN = 10
 """After so many rounds their results become one, for a long chain would make a long plan."""

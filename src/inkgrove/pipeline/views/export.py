@@ -11,13 +11,12 @@ from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import InputError
-from inkgrove.messages import Timestamp
+from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.runtime.batches import cut
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import spark_schema
-from inkgrove.schema import element_of, is_array
-from inkgrove.store.query import ViewRow, count_rows, read_all
-from inkgrove.store.view_store import View, open_views
+from inkgrove.schema.types import element_of, is_array
+from inkgrove.store.views import View, ViewRow, count_rows, open_views, read_all_rows
 
 Format = Literal["parquet", "csv", "json", "delta"]
 _TYPES: dict[str, pa.DataType] = {
@@ -76,7 +75,7 @@ def _read_rows(
             pass
         views = open_views(place)
         with views.database.reading() as connection:
-            found = read_all(connection, view, _PAGE)
+            found = read_all_rows(connection, view, _PAGE)
             while rows := list(islice(found, _PAGE)):
                 yield from cut(pa.RecordBatch.from_pylist([_facts(row, schema) for row in rows], schema))
                 done.add(len(rows))

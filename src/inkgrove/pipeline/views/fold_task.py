@@ -16,21 +16,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark import Accumulator
 
-from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import MEANINGS, Access, Message, Outcome, SchemaId, decode_message
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.outcomes import MEANINGS, Outcome
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import FOLDED
 from inkgrove.pipeline.views.plan import in_runs
-from inkgrove.schema import FoldedRow, LogContext, LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
-from inkgrove.store.cells import cell_encoder
-from inkgrove.store.ingests import Offset
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.messages import SchemaLog
-from inkgrove.store.reading import LogState
-from inkgrove.store.staging import Stage, open_stage
-from inkgrove.store.view_store import View
-from inkgrove.store.view_tables import NO_VIEW, names_and_types
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import FoldedRow
+from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
+from inkgrove.schema.schema import fold_schema
+from inkgrove.store.logs import LogState, LogStore, Offset, SchemaLog
+from inkgrove.store.views import NO_VIEW, Stage, View, cell_encoder, names_and_types, open_stage
 
 
 @dataclass(frozen=True)

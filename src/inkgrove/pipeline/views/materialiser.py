@@ -17,37 +17,52 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import PipelineError
-from inkgrove.messages import SchemaId
+from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import FOLDED, spark_schema
 from inkgrove.pipeline.views.cascade import Relations, gone_stages
 from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
 from inkgrove.pipeline.views.plan import render_offset
-from inkgrove.schema import ViewDefinition
-from inkgrove.store.builds import (
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.store.db import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
+from inkgrove.store.logs import START, LogStore, Offset, open_store
+from inkgrove.store.views import (
+    FEW_EDGES,
     KEEP_SECONDS,
+    MOST_FILES,
+    STREAM,
+    CascadeMode,
+    View,
     ViewState,
+    ViewStore,
     begin_build,
     correct_build,
     drop_build,
     drop_left_builds,
+    drop_leftovers,
+    drop_stages,
+    edges,
+    edges_of,
+    find_stage_url,
+    has_few_edges,
+    has_undone_cascade,
     index_build,
     load_build,
+    merge_stages,
+    names_and_types,
+    open_merge_transaction,
+    open_stages,
+    open_views,
+    read_progress,
+    read_views,
+    recompute_cascade,
+    record_batch,
+    record_changes,
+    replace_gone,
     shadow_edges,
-    swap,
+    swap_view,
+    write_progress,
 )
-from inkgrove.store.cascade import FEW_EDGES, has_few_edges, spread_anew
-from inkgrove.store.changes import recorded
-from inkgrove.store.ingests import START, Offset
-from inkgrove.store.log_store import LogStore
-from inkgrove.store.merge import Cascade, edges_of, loosens_cascade, merge_stages, open_staged, replace_gone
-from inkgrove.store.opening import open_store
-from inkgrove.store.pulse import note_batch
-from inkgrove.store.runs import Work, doing, start_run
-from inkgrove.store.staging import MOST_FILES, drop_leftovers, drop_stages, merging, stage_place
-from inkgrove.store.turns import turn, turn_to_write
-from inkgrove.store.view_store import STREAM, View, ViewStore, open_views, read_progress, read_views, write_progress
-from inkgrove.store.view_tables import edges, names_and_types
 
 _PARTS = 8
 """A batch is not worth more tasks, unless somebody says so."""
@@ -103,8 +118,8 @@ class Materialiser:
         self.few_edges = FEW_EDGES
         self._definitions = Definitions(self.store)
         self._batch_began = time()
-        self.run = start_run(self.views.database)
-        self.staging = stage_place(self.views.database.url), str(self.run.number)
+        self.run = start_pipeline_run(self.views.database)
+        self.staging = find_stage_url(self.views.database.url), str(self.run.number)
         self._drop_leftovers()
 
     def close(self) -> None:
@@ -160,7 +175,7 @@ class Materialiser:
 
         If nothing was taken in yet, all of them are built, each entry folded once, and the stream goes on from there.
         """
-        self.run.begin(Work.STREAM)
+        self.run.begin(ExclusiveWork.STREAM)
         reached = self.store.newest_offset()
         if self.views.progress()[1] != START or reached == START:
             self.settle()
@@ -197,7 +212,7 @@ class Materialiser:
         stages = [item["stage"] for item in results]
         try:
             self.run.check()
-            with turn(self.views.database):
+            with hold_merge_lock(self.views.database):
                 is_merged = self._merge(stages, folded_with, offset)
         finally:
             drop_stages(self.views.database, stages)
@@ -209,15 +224,15 @@ class Materialiser:
         cascaded: list[str] | None = None
         try:
             while True:
-                with merging(self.views.database, [*stages, *(cascaded or ())]) as (connection, names):
+                with open_merge_transaction(self.views.database, [*stages, *(cascaded or ())]) as (connection, names):
                     current = read_views(connection)
                     if {view.id: view.fingerprint for view in current.values()} != folded_with:
                         return False
                     known = list(current.values())
-                    staged = open_staged(connection, names, {view.id: view.fields for view in known})
-                    is_loose = cascaded is None and loosens_cascade(connection, staged, known)
+                    staged = open_stages(connection, names, {view.id: view.fields for view in known})
+                    is_loose = cascaded is None and has_undone_cascade(connection, staged, known)
                     if not is_loose or has_few_edges(connection, self.few_edges, edges, *edges_of(staged)):
-                        cascade: Cascade = "anew" if is_loose else "forward" if cascaded is None else "staged"
+                        cascade: CascadeMode = "anew" if is_loose else "forward" if cascaded is None else "staged"
                         batch, before = read_progress(connection, STREAM)
                         self.report.written += merge_stages(connection, staged, known, cascade)
                         reached = max(before, offset or before)
@@ -233,7 +248,7 @@ class Materialiser:
     def _note_batch(self, connection: Connection, moved: int) -> None:
         now = time()
         micros = int((now - self._batch_began) * 1_000_000)
-        note_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
+        record_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
 
     def _fold(
         self,
@@ -271,7 +286,7 @@ class Materialiser:
                 "pipeline.not-registered",
                 f"{schema_id} is not registered: inkgrove index {schema_id.author} {schema_id.log_id}",
             )
-        with doing(self.run, Work.REBUILD):
+        with hold_work_lock(self.run, ExclusiveWork.REBUILD):
             self._build(schema_id, self._definitions.now(known)[0])
 
     def _build(self, schema_id: SchemaId, snapshot: Snapshot) -> None:
@@ -285,7 +300,7 @@ class Materialiser:
             return True  # unregistered meanwhile
         database = self.views.database
         reached = self.store.newest_offset()
-        with turn(database), database.writing() as connection:
+        with hold_merge_lock(database), database.writing() as connection:
             old = read_views(connection).get(schema_id)
             if old is None or old.id != snapshot.views[schema_id]:
                 return True
@@ -296,7 +311,7 @@ class Materialiser:
             folded = self._fill(schema_id, snapshot, new)
             while self._behind(reached) > _FEW:
                 reached = self._catch_up_build(schema_id, snapshot, new, reached)
-            with turn(database):
+            with hold_merge_lock(database):
                 # A newer version may be shown already, by another pipeline; from here on nobody else can show one.
                 known = self.views.views()
                 _, prints = self._definitions.now(known)
@@ -345,15 +360,18 @@ class Materialiser:
                 for item in waiting:
                     item.cancel()
                 raise
-        with turn_to_write(self.views.database), self.views.database.writing() as connection:
+        with hold_write_lock(self.views.database), self.views.database.writing() as connection:
             index_build(connection, new)
         return results
 
     def _load(self, results: list[dict[str, Any]], new: View) -> None:
         stages = [item["stage"] for item in results]
         try:
-            with turn_to_write(self.views.database), merging(self.views.database, stages) as (connection, names):
-                load_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+            with (
+                hold_write_lock(self.views.database),
+                open_merge_transaction(self.views.database, stages) as (connection, names),
+            ):
+                load_build(connection, open_stages(connection, names, {new.id: new.fields}), new)
         finally:
             drop_stages(self.views.database, stages)
 
@@ -372,8 +390,8 @@ class Materialiser:
         results = self._fold(self._dirty(schema=str(schema_id), **between), snapshot, schema_id)
         stages = [item["stage"] for item in results]
         try:
-            with merging(self.views.database, stages) as (connection, names):
-                correct_build(connection, open_staged(connection, names, {new.id: new.fields}), new)
+            with open_merge_transaction(self.views.database, stages) as (connection, names):
+                correct_build(connection, open_stages(connection, names, {new.id: new.fields}), new)
         finally:
             drop_stages(self.views.database, stages)
         self.report.add(results)
@@ -392,14 +410,14 @@ class Materialiser:
             cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
         try:
             with (
-                merging(database, cascaded) as (connection, names),
-                recorded(connection, others if has_cascade else [], None),
+                open_merge_transaction(database, cascaded) as (connection, names),
+                record_changes(connection, others if has_cascade else [], None),
             ):
-                swap(connection, old, new, _state(definition), time())
+                swap_view(connection, old, new, _state(definition), time())
                 if is_small:
-                    spread_anew(connection)
+                    recompute_cascade(connection)
                 elif has_cascade:
-                    replace_gone(connection, open_staged(connection, names, {}))
+                    replace_gone(connection, open_stages(connection, names, {}))
         finally:
             drop_stages(database, cascaded)
 

@@ -22,12 +22,11 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from inkgrove.core import parse_public_key
-from inkgrove.messages import SchemaId
+from inkgrove.core.keys import parse_public_key
+from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
-from inkgrove.store.ingests import Ingest, Offset, What
-from inkgrove.store.log_store import LogStore
+from inkgrove.store.logs import Ingest, IngestKind, LogStore, Offset
 
 
 class Group(NamedTuple):
@@ -37,8 +36,8 @@ class Group(NamedTuple):
     create_seq: int | None
 
 
-_LATE = frozenset({What.PAYLOAD, What.PAYLOAD_DROPPED})
-_BREAKS = frozenset({What.FORK, What.LIE, What.ENDED})
+_LATE = frozenset({IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED})
+_BREAKS = frozenset({IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED})
 
 
 def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:

@@ -20,9 +20,7 @@ from sqlalchemy import MetaData, Select, Table, null, select
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
-from inkgrove.store.staging import reading_stage, stage_table
-from inkgrove.store.view_store import open_views
-from inkgrove.store.view_tables import deleted_table, edge_table, gone_table
+from inkgrove.store.views import deleted_table, edge_table, gone_table, open_stage_transaction, open_views, stage_table
 
 _ROWS = 10_000
 _TABLES = {"edges": edge_table, "deleted": deleted_table, "gone": gone_table}
@@ -72,7 +70,7 @@ class _Reader(DataSourceReader):
         schema = RELATIONS[self.of]
         views = open_views(self.place)
         try:
-            with reading_stage(views.database, partition.stage) as (connection, name):
+            with open_stage_transaction(views.database, partition.stage) as (connection, name):
                 query = _select(partition, name, self.of)
                 found = connection.execute(query, execution_options={"yield_per": _ROWS})
                 for rows in found.partitions(_ROWS):

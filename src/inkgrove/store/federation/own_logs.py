@@ -1,0 +1,139 @@
+"""All that is held of somebody's logs, for the node that signs for them, and who can hold ours.
+
+docs/protocol.md section 8.12. What waits in a box of requests counts as well: when its recipient accepts the sender, it
+is held against the logs.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Select, or_, select
+
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.store.db.connection import in_lists
+from inkgrove.store.db.log_tables import entries, logs
+from inkgrove.store.db.node_tables import (
+    deliveries,
+    identities,
+    identity_keys,
+    known_identities,
+    notices,
+    peers,
+    relations,
+    request_box,
+    shares,
+)
+from inkgrove.store.federation.public_index import NO_OFFERED_ENTRIES, OfferedEntries, SeqNumRange
+from inkgrove.store.logs.entries import LogState, find_log, log_state
+
+_PIECE: Final = 500
+
+
+def list_held_logs(
+    connection: Connection, authors: Collection[PublicKey], *, after: int, limit: int
+) -> tuple[list[LogState], int | None]:
+    """Logs of authors in the store's own order, behind a place in it, and where the next page begins."""
+    query = select(logs).where(logs.c.author.in_(list(authors)), logs.c.id > after).order_by(logs.c.id).limit(limit)
+    found = [log_state(row) for row in connection.execute(query)]
+    return found, found[-1].id if len(found) == limit else None
+
+
+def read_held_entries(
+    connection: Connection,
+    author: PublicKey,
+    log_id: int,
+    ranges: Sequence[SeqNumRange],
+    *,
+    after: int,
+    most: int,
+    most_bytes: int,
+) -> OfferedEntries:
+    """Every entry that is held at some places of a log, evidence included, with its payload if that is held."""
+    log = find_log(connection, author, log_id)
+    if log is None:
+        return NO_OFFERED_ENTRIES
+    found: list[tuple[bytes, bytes | None]] = []
+    size = last_seq = 0
+    for first, last in ranges:
+        for seq_num, encoded, payload in _rows(connection, log.id, max(first, after + 1), last):
+            weight = len(encoded) + len(payload or b"")
+            if found and seq_num != last_seq and (len(found) >= most or size + weight > most_bytes):
+                return OfferedEntries(found, size, last_seq)
+            found.append((encoded, payload))
+            size, last_seq = size + weight, seq_num
+    return OfferedEntries(found, size, None)
+
+
+def _rows(connection: Connection, log: int, first: int, last: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+    query = select(entries.c.seq_num, entries.c.encoded, entries.c.payload)
+    query = query.where(entries.c.log == log, entries.c.seq_num.between(first, last))
+    ordered = query.order_by(entries.c.seq_num, entries.c.id)
+    with connection.execution_options(yield_per=_PIECE).execute(ordered) as found:
+        for row in found:
+            yield row[0], row[1], row[2]
+
+
+def read_waiting_parcels(connection: Connection, sender: IdentityId) -> Iterator[bytes]:
+    """The parcels of a sender that wait in boxes of requests here."""
+    query = select(request_box.c.parcel).where(request_box.c.via == sender).order_by(request_box.c.id)
+    with connection.execution_options(yield_per=20).execute(query) as found:
+        for row in found:
+            yield row[0]
+
+
+# Who can hold ours
+
+
+def kept_keys(connection: Connection) -> dict[IdentityId, list[tuple[PublicKey, bytes | None]]]:
+    """The keys of every hosted identity, each with its encrypted secret if this node keeps it."""
+    query = select(identity_keys.c.identity, identity_keys.c.author, identity_keys.c.sealed)
+    query = query.join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
+    found: dict[IdentityId, list[tuple[PublicKey, bytes | None]]] = {}
+    for identity, author, sealed in connection.execute(query.order_by(identity_keys.c.author)):
+        found.setdefault(IdentityId(identity), []).append((PublicKey(author), sealed))
+    return found
+
+
+class MentionedIdentities(NamedTuple):
+    """Identities elsewhere that some tables name by id."""
+
+    names: set[str]
+    """Of those whose name is known."""
+    nameless: set[IdentityId]
+    """Those whose name is not known."""
+
+
+def find_receivers(connection: Connection) -> MentionedIdentities:
+    """Identities elsewhere to whom something of ours was or is to be sent, and the peers."""
+    is_accepted = relations.c.state == "accepted"
+    found = _find_mentioned(
+        connection,
+        select(deliveries.c.recipient),
+        select(shares.c.identity),
+        select(relations.c.follower).where(is_accepted),
+        select(relations.c.followee).where(is_accepted),
+    )
+    return MentionedIdentities(found.names | set(connection.scalars(select(peers.c.fqdn))), found.nameless)
+
+
+def names_of_others(connection: Connection) -> set[str]:
+    """Names of identities elsewhere who know of ours: they have at least looked up log 0."""
+    columns = (relations.c.follower, relations.c.followee, notices.c.other, request_box.c.via)
+    return _find_mentioned(connection, *(select(column) for column in columns)).names
+
+
+def _find_mentioned(connection: Connection, *queries: Select[Any]) -> MentionedIdentities:
+    mentioned = {found for query in queries for found in connection.scalars(query.distinct())}
+    mentioned -= set(connection.scalars(select(identities.c.id)))
+    known: dict[bytes, str] = {}
+    for some in in_lists(sorted(mentioned)):
+        query = select(known_identities.c.id, known_identities.c.fqdn).where(known_identities.c.id.in_(some))
+        known |= {row.id: row.fqdn for row in connection.execute(query)}
+    return MentionedIdentities(set(known.values()), {IdentityId(found) for found in mentioned - known.keys()})
+
+
+def is_any_held(connection: Connection, authors: Collection[PublicKey], sender: IdentityId) -> bool:
+    """Whether anything of these authors is here, in logs or in a box."""
+    in_logs = select(logs.c.id).where(logs.c.author.in_(list(authors)))
+    in_boxes = select(request_box.c.id).where(request_box.c.via == sender)
+    return connection.scalar(select(or_(in_logs.exists(), in_boxes.exists()))) is True

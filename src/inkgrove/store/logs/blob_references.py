@@ -1,0 +1,409 @@
+"""Which instances name which blobs, and who may see these: kept with every message that is stored, however it came.
+
+docs/protocol.md section 8.10. The right to a blob follows from the messages in the log store, not from views. A
+reference holds what the messages of its instance say of who may see it (`access`, `expires`), and up to which place of
+the log they stand (`last_seq`): a fork, a revocation or an end before that place makes it count no more, at once.
+It begins with the message that names the hash and ends with the instance, since earlier states can be read too.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Self, TypeGuard
+
+from sqlalchemy import Connection, and_, bindparam, case, delete, not_, null, or_, select, true, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.value_readers import Unset
+from inkgrove.schema.log_fold import LogMessage
+from inkgrove.schema.types import MISFIT, check_blob
+from inkgrove.store.db.connection import Compiled, execute_many, in_lists, pairs_as_parameters, table_of_pairs
+from inkgrove.store.db.log_tables import entries, logs
+from inkgrove.store.db.node_tables import blob_progress, blob_references, blobs
+from inkgrove.store.logs.messages import InstanceKey, create_seqs_from, messages_of
+from inkgrove.store.logs.positions import START, Ingest, IngestKind, Offset, read_ingests
+
+_PAGE: Final = 5_000
+_AT_ONCE: Final = 500
+"""How many instances are read at a time."""
+
+
+class AuthoredMessage(NamedTuple):
+    """A message of an instance, as far as blobs are concerned."""
+
+    instance: Hash
+    author: PublicKey
+    message: InstanceMessage
+
+
+class StoredMessage(NamedTuple):
+    """An instance message that was just stored."""
+
+    key: InstanceKey
+    author: PublicKey
+    seq_num: int
+    hash: Hash
+    message: InstanceMessage
+    is_newest: bool
+    """Whether its log is sound and nothing behind it was held: what came before is what was noted."""
+
+
+def blobs_in(message: InstanceMessage) -> dict[Hash, str]:
+    """The blobs that a message names, each with its media type."""
+    if isinstance(message, Delete) or isinstance(message.fields, Unset):
+        return {}
+    found = {}
+    for value in message.fields.values():
+        for item in value if type(value) is list else (value,):
+            if type(item) is dict and (blob := check_blob(item)) is not MISFIT:
+                found[blob["hash"]] = blob["type"]
+    return found
+
+
+@dataclass(slots=True)
+class _Story:
+    """An instance as its messages tell it, in the order of its log; schema rules are not asked."""
+
+    instance: Hash
+    schema: SchemaId
+    last_seq: int
+    """The last message that said something that counts here."""
+    access: str | None = None
+    mode: str | None = None
+    expires: int | None = None
+    is_deleted: bool = False
+    named: dict[Hash, str] = field(default_factory=dict)
+    """Blobs with the media type that the first message says which names them."""
+
+    @classmethod
+    def begin(cls, seq_num: int, entry_hash: Hash, message: Create) -> Self:
+        story = cls(entry_hash, message.schema.schema_id, seq_num)
+        story.hear(seq_num, message)
+        return story
+
+    def hear(self, seq_num: int, message: InstanceMessage) -> None:
+        if message.schema is not None and message.schema.schema_id != self.schema:
+            return  # refused in every view
+        if isinstance(message, Delete):
+            self.is_deleted = True
+            return
+        named = blobs_in(message)
+        self.named = named | self.named
+        if message.access is not None:
+            self.mode = message.access.mode
+            self.access = json.dumps({"mode": self.mode, "to": [to.hex() for to in message.access.to]})
+        if not isinstance(message.expires, Unset):
+            self.expires = message.expires.microseconds if message.expires is not None else None
+        if named or _has_word(message):
+            self.last_seq = seq_num
+
+    def facts(self) -> dict[str, Any]:
+        return {"access": self.access, "mode": self.mode, "expires": self.expires, "last_seq": self.last_seq}
+
+
+def _has_word(message: Create | Update) -> bool:
+    return message.access is not None or not isinstance(message.expires, Unset)
+
+
+# Keeping
+
+
+def is_of_interest(message: object) -> TypeGuard[InstanceMessage]:
+    """Whether a message that is stored may begin, change or end references."""
+    if isinstance(message, Create):
+        return bool(blobs_in(message))
+    if isinstance(message, Update):
+        return _has_word(message) or bool(blobs_in(message))
+    return isinstance(message, Delete)
+
+
+def update_references(connection: Connection, heard: Iterable[StoredMessage]) -> None:
+    """Bring the references up to date with messages that are of interest, in the transaction that stores them."""
+    groups: dict[InstanceKey, list[StoredMessage]] = {}
+    for item in sorted(heard, key=attrgetter("key", "seq_num")):
+        groups.setdefault(item.key, []).append(item)
+    if not groups:
+        return
+    known = _read_known(connection, groups)
+    unclear: dict[InstanceKey, PublicKey] = {}
+    clear: list[tuple[InstanceKey, PublicKey, _Story]] = []
+    for key, items in groups.items():
+        story = known.get(key)
+        first = items[0]
+        if not all(item.is_newest for item in items):
+            if story is not None or any(blobs_in(item.message) for item in items):
+                unclear[key] = first.author
+            continue
+        if isinstance(first.message, Create):
+            story = _Story.begin(first.seq_num, first.hash, first.message)
+        elif story is None:
+            if any(blobs_in(item.message) for item in items):
+                unclear[key] = first.author
+            continue
+        for item in items:
+            if not isinstance(item.message, Create):
+                story.hear(item.seq_num, item.message)
+        clear.append((key, first.author, story))
+    _write_all(connection, clear)
+    rebuild_references(connection, unclear)
+
+
+def rebuild_references(connection: Connection, instances: dict[InstanceKey, PublicKey]) -> None:
+    """Find the references of instances, each with its author, anew from all messages that are held."""
+    keys = sorted(instances)
+    for start in range(0, len(keys), _AT_ONCE):
+        messages = messages_of(connection, keys[start : start + _AT_ONCE])
+        told = [(key, instances[key], story) for key in messages if (story := _tell(key, messages[key])) is not None]
+        _write_all(connection, told)
+        for key, _, story in told:
+            _end_others(connection, key, story)
+
+
+def _end_others(connection: Connection, key: InstanceKey, story: _Story) -> None:
+    """End references that no message which counts makes any more."""
+    refers = blob_references.c
+    is_its_own = and_(refers.log == key.log, refers.create_seq == key.create_seq)
+    others = set(connection.scalars(select(refers.hash).where(is_its_own))) - story.named.keys()
+    for some in in_lists(sorted(others)):
+        connection.execute(delete(blob_references).where(is_its_own, refers.hash.in_(some)))
+
+
+def _tell(key: InstanceKey, messages: Iterable[LogMessage]) -> _Story | None:
+    """The story of an instance; None while its create is not held, or does not count."""
+    story: _Story | None = None
+    for item in messages:
+        message = _decode(item.payload)
+        if message is None:
+            continue
+        if item.invalid_code is not None:
+            if story is not None and isinstance(message, Delete):
+                story.hear(item.seq_num, message)  # a delete counts in whatever branch of a forked log
+        elif isinstance(message, Create):
+            if item.seq_num == key.create_seq:
+                story = _Story.begin(item.seq_num, item.hash, message)
+        elif story is not None:
+            story.hear(item.seq_num, message)
+    return story
+
+
+def _decode(payload: bytes | None) -> InstanceMessage | None:
+    if payload is None:
+        return None
+    try:
+        message = decode_message(payload)
+    except InkgroveError:
+        return None
+    return message if isinstance(message, Create | Update | Delete) else None
+
+
+def _read_known(connection: Connection, keys: Collection[InstanceKey]) -> dict[InstanceKey, _Story]:
+    rows = _known.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(keys)))
+    return {
+        InstanceKey(log, create_seq): _Story(
+            Hash(instance), SchemaId(PublicKey(author), log_id), last_seq, access, mode, expires
+        )
+        for log, create_seq, instance, author, log_id, last_seq, access, mode, expires in rows
+    }
+
+
+def _select_known(dialect: str) -> Any:
+    wanted, refers = table_of_pairs(dialect), blob_references.c
+    columns = (refers.log, refers.create_seq, refers.instance, refers.schema_author, refers.schema_log_id)
+    words = (refers.last_seq, refers.access, refers.mode, refers.expires)
+    is_it = and_(refers.log == wanted.c.first, refers.create_seq == wanted.c.second)
+    return select(*columns, *words).join_from(wanted, blob_references, is_it)
+
+
+_known: Final = Compiled(lambda connection: _select_known(connection.dialect.name))
+_OF_INSTANCE = and_(blob_references.c.log == bindparam("of_log"), blob_references.c.create_seq == bindparam("of_seq"))
+_END: Final = delete(blob_references).where(_OF_INSTANCE)
+_CHANGE: Final = (
+    update(blob_references)
+    .where(_OF_INSTANCE)
+    .values({name: bindparam(f"new_{name}") for name in ("access", "mode", "expires", "last_seq")})
+)
+
+
+def _write_all(connection: Connection, told: Sequence[tuple[InstanceKey, PublicKey, _Story]]) -> None:
+    # Locks the rows, in one order, against a collection that is under way.
+    named = {content for _, _, story in told if not story.is_deleted for content in story.named}
+    for some in in_lists(sorted(named)):
+        connection.execute(update(blobs).where(blobs.c.hash.in_(some)).values(unused_since=null()))
+    for key, author, story in told:
+        _write(connection, key, author, story)
+
+
+def _write(connection: Connection, key: InstanceKey, author: PublicKey, story: _Story) -> None:
+    place = {"of_log": key.log, "of_seq": key.create_seq}
+    if story.is_deleted:
+        execute_many(connection, _END, [place])
+        # Those of an older version of this store, which have no place yet.
+        is_its_own = and_(blob_references.c.instance == story.instance, blob_references.c.author == author)
+        connection.execute(delete(blob_references).where(is_its_own))
+        return
+    facts = story.facts()
+    if story.named:
+        named = sorted(story.named)
+        same = {"instance": story.instance, "author": author, "log": key.log, "create_seq": key.create_seq, **facts}
+        same |= {"schema_author": story.schema.author, "schema_log_id": story.schema.log_id}
+        rows = [{"hash": content, "media_type": story.named[content], **same, **_UNDECIDED} for content in named]
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        statement = insert(blob_references)
+        changed = {name: statement.excluded[name] for name in ("log", "create_seq", *facts)}
+        keys = ["hash", "instance", "author"]
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), rows)
+    execute_many(connection, _CHANGE, [place | {f"new_{name}": value for name, value in facts.items()}])
+
+
+_UNDECIDED: Final = {"is_lent": False, "is_withheld": False, "is_decided": False}
+
+
+# Lending
+
+
+def put_references(
+    connection: Connection,
+    said: AuthoredMessage,
+    lent: Iterable[Hash],
+    *,
+    withheld: Iterable[Hash] = (),
+    anew: bool = True,
+) -> None:
+    """Note which blobs that a stored message names its author may lend.
+
+    `withheld`: those that a service named which may not read them. `anew`: the message is new, and not found again.
+    """
+    lendable, kept_back = set(lent), set(withheld)
+    rows = [
+        {
+            "of_hash": content,
+            "of_instance": said.instance,
+            "of_author": said.author,
+            "lends": content in lendable,
+            "withholds": content in kept_back,
+        }
+        for content in sorted(blobs_in(said.message))
+    ]
+    if rows:
+        execute_many(connection, _LEND_ANEW if anew else _LEND_AGAIN, rows)
+
+
+def _lend(may_change: Any) -> Any:
+    refers = blob_references.c
+    is_it = and_(
+        refers.hash == bindparam("of_hash"),
+        refers.instance == bindparam("of_instance"),
+        refers.author == bindparam("of_author"),
+    )
+    withholds = bindparam("withholds", type_=refers.is_withheld.type)
+    return (
+        update(blob_references)
+        .where(is_it, may_change)
+        .values(
+            is_lent=or_(refers.is_lent, bindparam("lends", type_=refers.is_lent.type)),
+            # Who named it first has decided; what one who may read it names later is no longer withheld.
+            is_withheld=case((refers.is_decided, and_(refers.is_withheld, withholds)), else_=withholds),
+            is_decided=true(),
+        )
+    )
+
+
+_LEND_ANEW: Final = _lend(true())
+_LEND_AGAIN: Final = _lend(not_(blob_references.c.is_withheld))
+
+
+def lend_reference(connection: Connection, content: Hash, instance: Hash, author: PublicKey) -> None:
+    """The bytes came with an instance from its author's node: its readers may read them."""
+    is_it = (
+        (blob_references.c.hash == content)
+        & (blob_references.c.instance == instance)
+        & (blob_references.c.author == author)
+    )
+    connection.execute(update(blob_references).where(is_it).values(is_lent=True))
+    connection.execute(update(blobs).where(blobs.c.hash == content).values(unused_since=null()))
+
+
+# What came past the node's own publishing, or counts otherwise than when it came
+
+
+def search_offset(connection: Connection) -> Offset:
+    """Up to where the logs were searched for references."""
+    row = connection.execute(select(blob_progress.c.xid, blob_progress.c.position)).first()
+    return Offset(row.xid, row.position) if row is not None else START
+
+
+def put_search_offset(connection: Connection, offset: Offset) -> None:
+    """Note up to where the logs were searched."""
+    facts = {"xid": offset.xid, "position": offset.position}
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(blob_progress).values(id=1, **facts)
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=facts))
+
+
+class ReferencePage(NamedTuple):
+    """What a page of ingest positions has to do with blobs."""
+
+    said: Sequence[AuthoredMessage]
+    """Messages that name blobs or end instances."""
+    instances: dict[InstanceKey, PublicKey]
+    """Instances whose references are to be found anew, each with its author."""
+
+
+def read_reference_page(connection: Connection, after: Offset, limit: int = _PAGE) -> tuple[ReferencePage, Offset]:
+    """What is to be looked at after an offset, and the offset behind it."""
+    ingests, offset = read_ingests(connection, after, limit)
+    hashes = [
+        item.hash for item in ingests if item.hash is not None and item.what in (IngestKind.ENTRY, IngestKind.PAYLOAD)
+    ]
+    creates = entries.alias("creates")
+    found: dict[bytes, AuthoredMessage] = {}
+    instances: dict[InstanceKey, PublicKey] = {}
+    for some in in_lists(hashes):
+        query = (
+            select(
+                entries.c.hash,
+                entries.c.payload,
+                entries.c.log,
+                entries.c.create_seq,
+                logs.c.author,
+                creates.c.hash.label("instance"),
+            )
+            .join_from(entries, logs, logs.c.id == entries.c.log)
+            .join(creates, (creates.c.log == entries.c.log) & (creates.c.seq_num == entries.c.create_seq))
+            .where(entries.c.hash.in_(some), entries.c.payload.is_not(None))
+            .where(entries.c.kind.in_(("create", "update", "delete")))
+        )
+        for row in connection.execute(query):
+            payload = bytes(row.payload)
+            # Decoding takes longer than looking for the three keys that every blob has and the word of a delete.
+            is_likely = (b"dhash" in payload and b"dsize" in payload) or b"fdelete" in payload
+            message = _decode(payload) if is_likely else None
+            if message is not None:
+                found[row.hash] = AuthoredMessage(Hash(row.instance), PublicKey(row.author), message)
+                instances[InstanceKey(row.log, row.create_seq)] = PublicKey(row.author)
+    instances |= _touched_by_verdicts(connection, ingests)
+    return ReferencePage([found[content] for content in hashes if content in found], instances), offset
+
+
+def _touched_by_verdicts(connection: Connection, ingests: Iterable[Ingest]) -> dict[InstanceKey, PublicKey]:
+    """The instances of logs that were found to be forked or to lie, or that end elsewhere than before."""
+    firsts: dict[int, int] = {}
+    for item in ingests:
+        if (
+            item.what in (IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED)
+            and item.log is not None
+            and item.seq_num is not None
+        ):
+            firsts[item.log] = min(item.seq_num, firsts.get(item.log, item.seq_num))
+    found: dict[InstanceKey, PublicKey] = {}
+    for log, first in firsts.items():
+        author = PublicKey(connection.scalar(select(logs.c.author).where(logs.c.id == log)) or b"")
+        found |= {InstanceKey(log, create_seq): author for create_seq in create_seqs_from(connection, log, first)}
+    return found

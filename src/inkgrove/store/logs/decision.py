@@ -1,0 +1,231 @@
+"""Whether a signed entry joins its log: a pure decision from what is held (docs/protocol.md section 2).
+
+The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
+what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
+to judge the next entry by. Of what lies in the invalid part of a log, deletes are kept too. What is kept is worth
+exactly what `core.log.verify_log` says of the same set.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from inkgrove.core.errors import AfterEndOfLog, EntryError, Forked, InkgroveError, InvalidSince, KeyRevoked, LogError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.links import lipmaa
+from inkgrove.store.logs.preparation import PreparedItem
+
+
+class IngestStatus(StrEnum):
+    """What became of an item."""
+
+    STORED = "stored"
+    KNOWN = "known"
+    """The entry was held already, and the item brought nothing new."""
+    COMPLETED = "completed"
+    """The entry was held already, its payload was not."""
+    EVIDENCE = "evidence"
+    """Kept as proof that its author forked the log or lied about a size, or as a delete behind that."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class LogValidity:
+    """From which sequence numbers on the entries of a log do not count, and why."""
+
+    forked_at: int | None = None
+    lied_at: int | None = None
+    ended_at: int | None = None
+    revoked_after: int | None = None
+    """The last sequence number that counts, if the identity has revoked the author's key; 0: none does."""
+
+    @property
+    def last_counted(self) -> int | None:
+        """The place behind which entries are no messages, if there is one: the log was ended or its key revoked."""
+        return _least(self.ended_at, self.revoked_after)
+
+    @property
+    def invalid_from(self) -> int | None:
+        """The sequence number from which on nothing in the log counts, if there is one."""
+        return _least(self.forked_at, self.lied_at)
+
+    def refusal(self, seq_num: int) -> InkgroveError | None:
+        """Why an entry at this place is not verified; None if it is, once a path leads to it."""
+        if self.forked_at is not None and seq_num >= self.forked_at:
+            at = self.forked_at
+            return Forked(f"the log is forked at entry {at}", seq_num=seq_num, forked_at=at)
+        if self.lied_at is not None and seq_num >= self.lied_at:
+            at = self.lied_at
+            return InvalidSince(
+                f"entry {at} lies about the size of its payload", seq_num=seq_num, invalid_from=self.lied_at
+            )
+        if self.ended_at is not None and seq_num > self.ended_at:
+            return AfterEndOfLog(f"entry {self.ended_at} ended the log", seq_num=seq_num)
+        if self.revoked_after is not None and seq_num > self.revoked_after:
+            last = self.revoked_after
+            return KeyRevoked(
+                f"the key was revoked: only what is up to entry {last} counts", seq_num=seq_num, last=last
+            )
+        return None
+
+    def is_behind_end(self, seq_num: int) -> bool:
+        """Whether an entry at this place is no message: behind the end of its log or key, and in no invalid part."""
+        return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)
+
+
+VALID_LOG: Final = LogValidity()
+"""All entries count."""
+
+
+class Claim(NamedTuple):
+    """The hash that held entries claim for one sequence number."""
+
+    hash: Hash
+    witness: Hash
+    """A held entry that makes the claim: the entry itself or one that links to it."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the entry itself is held."""
+        return self.hash == self.witness
+
+
+@dataclass(slots=True)
+class LogIngestState:
+    """What is known of one log while a batch is decided; moves on with every decision."""
+
+    author: PublicKey
+    log_id: int
+    id: int = 0
+    height: int = 0
+    held: int = 0
+    standing: LogValidity = field(default_factory=LogValidity)
+    claims: dict[int, Claim] = field(default_factory=dict)
+    """One for each sequence number that an item makes a claim about, as far as held entries make one too."""
+    known: dict[Hash, bool] = field(default_factory=dict)
+    """The entries held at the places of the items: whether their payloads are held."""
+    first_height: int = 0
+    """The height before the batch."""
+
+    def next_links(self) -> tuple[Hash | None, Hash | None] | None:
+        """Lipmaa link and backlink of the next entry; None if the log lacks an entry that it must link to."""
+        if self.height == 0:
+            return None, None
+        seq_num = self.height + 1
+        backlink, lipmaa_link = self.claims.get(self.height), self.claims.get(lipmaa(seq_num))
+        if backlink is None or lipmaa_link is None or not lipmaa_link.is_held:
+            return None
+        return (lipmaa_link.hash if lipmaa(seq_num) != self.height else None), backlink.hash
+
+
+class Decision(NamedTuple):
+    """What to do with an item."""
+
+    status: IngestStatus
+    error: InkgroveError | None = None
+    stores_entry: bool = False
+    stores_payload: bool = False
+    forked_at: int | None = None
+    witness: Hash | None = None
+    """The held entry that the item contradicts."""
+    is_stale: bool = False
+
+
+def decide_ingest(facts: LogIngestState, item: PreparedItem, *, must_be_next: bool = False) -> Decision:
+    """What becomes of an item; `must_be_next` takes only the very next entry of the log."""
+    signed = item.signed
+    seq_num = signed.entry.seq_num
+    has_payload = item.payload is not None
+    if signed.hash in facts.known:
+        return _decide_known(facts, item)
+    if must_be_next and (refusal := _refuse_unless_next(facts, item)) is not None:
+        return refusal
+    contradiction = _find_contradiction(facts, item)
+    if contradiction is not None:
+        at, witness = contradiction
+        error = Forked(f"the entry forks its log at entry {at}", seq_num=seq_num, forked_at=at)
+        return Decision(IngestStatus.EVIDENCE, error, True, has_payload, at, witness)
+    refusal_by_log = facts.standing.refusal(seq_num)
+    if refusal_by_log is not None:
+        # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
+        is_kept = item.is_delete and not facts.standing.is_behind_end(seq_num)
+        return Decision(IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED, refusal_by_log, is_kept, is_kept)
+    if seq_num > 1 and not _has_path(facts, item):
+        error_of_path = EntryError(
+            "entry.no-path-to-first", f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num
+        )
+        return Decision(IngestStatus.REFUSED, error_of_path)
+    if item.is_lie:
+        return Decision(IngestStatus.EVIDENCE, item.payload_error, True, True)
+    return Decision(IngestStatus.STORED, item.payload_error, True, has_payload)
+
+
+def _find_contradiction(facts: LogIngestState, item: PreparedItem) -> tuple[int, Hash] | None:
+    """The earliest place that a held entry claims another hash for, with that entry; none behind a known fork."""
+    forked_at = facts.standing.forked_at
+    found = None
+    for at, claimed in item.claims:
+        claim = facts.claims.get(at)
+        is_news = claim is not None and claim.hash != claimed and (forked_at is None or at < forked_at)
+        if claim is not None and is_news and (found is None or at < found[0]):
+            found = at, claim.witness
+    return found
+
+
+def _has_path(facts: LogIngestState, item: PreparedItem) -> bool:
+    """Whether an entry that it links to is held; below the invalid part all that is held is verified."""
+    for at, _ in item.claims[1:]:
+        claim = facts.claims.get(at)
+        if claim is not None and claim.is_held:
+            return True
+    return False
+
+
+def _decide_known(facts: LogIngestState, item: PreparedItem) -> Decision:
+    if item.payload is None or facts.known[item.signed.hash]:
+        return Decision(IngestStatus.KNOWN, item.payload_error)
+    status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.COMPLETED
+    return Decision(status, item.payload_error, stores_payload=True)
+
+
+def _refuse_unless_next(facts: LogIngestState, item: PreparedItem) -> Decision | None:
+    # Refused before anybody looks for forks: a writer that came second must not become evidence against its own log.
+    entry, standing = item.signed.entry, facts.standing
+    if standing.invalid_from is not None:
+        return Decision(IngestStatus.REFUSED, standing.refusal(facts.height + 1))
+    if standing.ended_at is not None:
+        return Decision(IngestStatus.REFUSED, LogError("log.ended", f"entry {standing.ended_at} ended the log"))
+    links = entry.lipmaa_link, entry.backlink
+    if entry.seq_num != facts.height + 1 or links != facts.next_links():
+        return Decision(IngestStatus.REFUSED, is_stale=True)
+    return None
+
+
+def apply_decision(facts: LogIngestState, item: PreparedItem, decision: Decision) -> None:
+    """Move the facts on to the state after the decision."""
+    signed, standing = item.signed, facts.standing
+    entry = signed.entry
+    if decision.stores_payload:
+        facts.known[signed.hash] = True
+    if decision.stores_entry:
+        facts.known.setdefault(signed.hash, False)
+        facts.held += 1
+        facts.height = max(facts.height, entry.seq_num)
+        for at, claimed in item.claims:
+            claim = facts.claims.get(at)
+            if claim is None or (at == entry.seq_num and claim.hash == claimed):
+                facts.claims[at] = Claim(claimed, signed.hash)
+    if decision.status is IngestStatus.EVIDENCE or (entry.is_end_of_log and decision.stores_entry):
+        facts.standing = LogValidity(
+            _least(standing.forked_at, decision.forked_at),
+            _least(standing.lied_at, entry.seq_num if item.is_lie else None),
+            _least(standing.ended_at, entry.seq_num if decision.status is IngestStatus.STORED else None)
+            if entry.is_end_of_log
+            else standing.ended_at,
+            standing.revoked_after,
+        )
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)

@@ -1,0 +1,413 @@
+"""Reads logs, entries and the messages of instances (docs/protocol.md sections 2, 5 and 6)."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import LogError, MissingLink
+from inkgrove.core.hashing import Flavour, Hash, flavour_of
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.core.links import has_lipmaa_link, lipmaa
+from inkgrove.core.log import ForkProof, verify_fork_proof
+from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.verify import verify_signed
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
+from inkgrove.store.db.log_tables import (
+    VALIDITY_COLUMNS,
+    encode_log_key,
+    entries,
+    fork_proofs,
+    ingests,
+    log_schemas,
+    logs,
+    schemas,
+)
+from inkgrove.store.logs.decision import LogValidity
+from inkgrove.store.logs.positions import IngestKind
+from inkgrove.store.logs.schema_registry import find_schema_number
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What is held of a log, and how far it counts."""
+
+    id: int
+    """The store's own number of the log."""
+    author: PublicKey
+    log_id: int
+    height: int
+    """The greatest sequence number held."""
+    held: int
+    """How many entries are held, evidence included."""
+    standing: LogValidity
+
+    @property
+    def invalid_from(self) -> int | None:
+        """The sequence number from which on nothing in the log counts, if there is one."""
+        return self.standing.invalid_from
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every entry up to the height is held."""
+        return self.held == self.height and self.standing.forked_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as it is held."""
+
+    entry: Entry
+    hash: Hash
+    payload: bytes | None
+    refusal: str | None
+    """The code of the reason why it does not count; None if it is verified."""
+
+
+class EncodedEntry(NamedTuple):
+    """An entry as it was sent, with its payload if that is held."""
+
+    seq_num: int
+    hash: bytes
+    encoded: bytes
+    payload: bytes | None
+
+
+_LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *VALIDITY_COLUMNS)
+_log_called: Final = Compiled(lambda _: _LOG.where(logs.c.name == bindparam("name")))
+_logs_called: Final = CompiledList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
+_logs_numbered: Final = CompiledList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
+
+
+def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState | None:
+    """The log, if anything of it is held."""
+    row = _log_called.first(connection, name=encode_log_key(author, log_id))
+    return _log_of(row) if row is not None else None
+
+
+def _log_of(row: Any) -> LogState:
+    number, author, log_id, height, held, *standing = row
+    return LogState(number, PublicKey(author), log_id, height, held, LogValidity(*standing))
+
+
+def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
+    """Logs by the store's own number: those asked for, or all."""
+    if numbers is None:
+        return {row.id: log_state(row) for row in connection.execute(select(logs).order_by(logs.c.name))}
+    return {row[0]: _log_of(row) for some in in_lists(numbers) for row in _logs_numbered.rows(connection, some)}
+
+
+def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, LogState]:
+    """Those of the logs, by author and log id as one key, of which anything is held."""
+    rows = (row for some in in_lists(names) for row in _logs_called.rows(connection, some))
+    return {name: _log_of(row) for *row, name in rows}
+
+
+def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
+    """The greatest sequence number held of each log of an author."""
+    first, last = encode_log_key(author, 0), author + b"\xff" * 8
+    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
+    return {row.log_id: row.height for row in connection.execute(query)}
+
+
+def log_state(row: Any) -> LogState:
+    """A row of the table `logs`."""
+    standing = LogValidity(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
+    return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
+
+
+def read_next_entry(connection: Connection, author: PublicKey, log_id: int) -> NextEntry:
+    """What the next entry of a log must carry; raises if the log takes no more or lacks an entry to link to."""
+    log = find_log(connection, author, log_id)
+    if log is None:
+        return NextEntry(author, log_id, 1, None, None, Flavour.YAMF)
+    if log.invalid_from is None and log.standing.ended_at is not None:
+        raise LogError("log.ended", f"entry {log.standing.ended_at} ended the log")
+    seq_num = log.height + 1
+    refusal = log.standing.refusal(seq_num)
+    if refusal is not None:
+        raise refusal
+    wanted = {log.height, lipmaa(seq_num)}
+    query = select(entries.c.seq_num, entries.c.hash).where(entries.c.log == log.id, entries.c.seq_num.in_(wanted))
+    hashes = {row.seq_num: Hash(row.hash) for row in connection.execute(query)}
+    if lipmaa(seq_num) not in hashes:
+        raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
+    lipmaa_link = hashes[lipmaa(seq_num)] if has_lipmaa_link(seq_num) else None
+    backlink = hashes[log.height]
+    return NextEntry(author, log_id, seq_num, lipmaa_link, backlink, flavour_of(backlink))
+
+
+def find_entry(connection: Connection, entry_hash: Hash) -> StoredEntry | None:
+    """The entry with this hash."""
+    row = _entry.first(connection, hash=entry_hash)
+    return _stored_entry(row) if row is not None else None
+
+
+def read_entries(connection: Connection, author: PublicKey, log_id: int, first: int, last: int) -> list[StoredEntry]:
+    """The entries of a part of a log in order, with evidence."""
+    rows = _entries.rows(connection, name=encode_log_key(author, log_id), first=first, last=last)
+    return [_stored_entry(row) for row in rows]
+
+
+def read_newest_entries(
+    connection: Connection, author: PublicKey, log_id: int, before: int, most: int
+) -> list[StoredEntry]:
+    """The last entries of a log before a place whose payloads are held, newest first; a log may have wide gaps."""
+    rows = _newest.rows(connection, name=encode_log_key(author, log_id), before=before, most=most)
+    return [_stored_entry(row) for row in rows]
+
+
+_STORED: Final = select(
+    entries.c.seq_num, entries.c.encoded, entries.c.hash, entries.c.payload, *VALIDITY_COLUMNS
+).join_from(entries, logs)
+_entry: Final = Compiled(lambda _: _STORED.where(entries.c.hash == bindparam("hash")))
+_entries: Final = Compiled(
+    lambda _: _STORED.where(
+        logs.c.name == bindparam("name"), entries.c.seq_num.between(bindparam("first"), bindparam("last"))
+    ).order_by(entries.c.seq_num, entries.c.hash)
+)
+_newest: Final = Compiled(
+    lambda _: (
+        _STORED.where(
+            logs.c.name == bindparam("name"),
+            entries.c.seq_num < bindparam("before"),
+            entries.c.payload.is_not(None),
+        )
+        .order_by(entries.c.seq_num.desc(), entries.c.hash.desc())
+        .limit(bindparam("most"))
+    )
+)
+
+
+def read_encoded_entries(connection: Connection, log: int, after: tuple[int, bytes], limit: int) -> list[EncodedEntry]:
+    """So many entries of a log behind a place and a hash, in order, with payloads and evidence."""
+    seq_num, entry_hash = after
+    return [EncodedEntry(*row) for row in _lines.rows(connection, log=log, after=seq_num, hash=entry_hash, limit=limit)]
+
+
+_lines: Final = Compiled(
+    lambda _: (
+        select(entries.c.seq_num, entries.c.hash, entries.c.encoded, entries.c.payload)
+        .where(entries.c.log == bindparam("log"), entries.c.seq_num >= bindparam("after"))
+        .where(or_(entries.c.seq_num > bindparam("after"), entries.c.hash > bindparam("hash")))
+        .order_by(entries.c.seq_num, entries.c.hash)
+        .limit(bindparam("limit"))
+    )
+)
+
+
+def _stored_entry(row: Any) -> StoredEntry:
+    seq_num, encoded, entry_hash, payload, *standing = row
+    refusal = LogValidity(*standing).refusal(seq_num)
+    return StoredEntry(decode_entry(encoded), Hash(entry_hash), payload, refusal.code if refusal is not None else None)
+
+
+def read_entry_bytes(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[int, bytes]:
+    """The bytes of verified entries at these places of a log, given by the store's own number."""
+    standing = read_logs(connection, [log])[log].standing
+    return {
+        seq_num: encoded
+        for some in in_lists(seq_nums)
+        for seq_num, encoded in _encoded.rows(connection, some, log=log)
+        if standing.refusal(seq_num) is None
+    }
+
+
+_encoded: Final = CompiledList(
+    lambda seq_nums: select(entries.c.seq_num, entries.c.encoded).where(
+        entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
+    )
+)
+
+
+def verified_among(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
+    """Those of the hashes that are of verified entries, of whatever log."""
+    found: set[Hash] = set()
+    for some in in_lists(hashes):
+        query = select(entries.c.hash, entries.c.seq_num, *VALIDITY_COLUMNS).join_from(entries, logs)
+        for entry_hash, seq_num, *standing in connection.execute(query.where(entries.c.hash.in_(some))):
+            if LogValidity(*standing).refusal(seq_num) is None:
+                found.add(Hash(entry_hash))
+    return found
+
+
+def find_fork_proof(connection: Connection, author: PublicKey, log_id: int) -> ForkProof | None:
+    """The proof of the earliest known fork of a log."""
+    query = (
+        select(fork_proofs.c.first, fork_proofs.c.second)
+        .join_from(fork_proofs, logs)
+        .where(logs.c.name == encode_log_key(author, log_id))
+        .order_by(fork_proofs.c.seq_num)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    witnesses = select(entries.c.encoded).where(entries.c.hash.in_([row.first, row.second])).order_by(entries.c.hash)
+    first, second = (verify_signed(decode_entry(encoded)) for encoded in connection.scalars(witnesses))
+    return verify_fork_proof(first, second)
+
+
+def find_fork_proofs(connection: Connection, numbers: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
+    """For logs that are forked two entries each that prove the earliest known fork, as bytes; not verified again."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    first, second = entries.alias(), entries.alias()
+    for some in in_lists(numbers):
+        of_some = select(fork_proofs.c.log, func.min(fork_proofs.c.seq_num).label("seq_num"))
+        earliest = of_some.where(fork_proofs.c.log.in_(some)).group_by(fork_proofs.c.log).subquery()
+        query = (
+            select(fork_proofs.c.log, first.c.hash, first.c.encoded, second.c.hash, second.c.encoded)
+            .join_from(
+                fork_proofs,
+                earliest,
+                and_(fork_proofs.c.log == earliest.c.log, fork_proofs.c.seq_num == earliest.c.seq_num),
+            )
+            .join(first, first.c.hash == fork_proofs.c.first)
+            .join(second, second.c.hash == fork_proofs.c.second)
+        )
+        for log, one_hash, one, other_hash, other in connection.execute(query):
+            found[log] = (one, other) if one_hash < other_hash else (other, one)
+    return found
+
+
+def count_absent(connection: Connection, log: int) -> int:
+    """How many verified entries of a log have no payload."""
+    standing = read_logs(connection, [log])[log].standing
+    bounds = []
+    if standing.invalid_from is not None:
+        bounds.append(entries.c.seq_num < standing.invalid_from)
+    if standing.last_counted is not None:
+        bounds.append(entries.c.seq_num <= standing.last_counted)
+    query = select(func.count()).where(entries.c.log == log, entries.c.payload.is_(None), *bounds)
+    return connection.scalar(query) or 0
+
+
+# Drops payloads and keeps their entries (docs/protocol.md section 9: the rot takes payloads, never proofs).
+
+
+_DROP = update(entries).where(entries.c.id == bindparam("of_id")).values(payload=None)
+
+
+def drop_payloads(connection: Connection, hashes: Collection[Hash]) -> int:
+    """Forget the payloads of these entries, all but those that prove a lie about their size; how many went."""
+    dropped = 0
+    columns = (entries.c.id, entries.c.log, entries.c.seq_num, entries.c.encoded)
+    for some in in_lists(hashes):
+        query = (
+            select(*columns, func.length(entries.c.payload).label("size"))
+            .where(entries.c.hash.in_(some), entries.c.payload.is_not(None))
+            .order_by(entries.c.id)
+            .with_for_update()
+        )
+        rows = [row for row in connection.execute(query) if decode_entry(row.encoded).payload_size == row.size]
+        if rows:
+            connection.execute(_DROP, [{"of_id": row.id} for row in rows])
+            happened = [
+                {"what": IngestKind.PAYLOAD_DROPPED.value, "log": row.log, "seq_num": row.seq_num} for row in rows
+            ]
+            connection.execute(insert(ingests), happened)
+        dropped += len(rows)
+    return dropped
+
+
+class LogRole(NamedTuple):
+    """What a log is for, as its first entry and its messages tell."""
+
+    first_kind: str | None
+    schemas: frozenset[SchemaId]
+    """The schemas that its messages name; a log that we wrote has one at most."""
+
+
+def read_role(connection: Connection, log: int) -> LogRole:
+    """What a log that is held is for."""
+    first = select(entries.c.kind).where(entries.c.log == log, entries.c.seq_num == 1)
+    named = select(schemas.c.author, schemas.c.log_id).join_from(log_schemas, schemas).where(log_schemas.c.log == log)
+    found = frozenset(SchemaId(PublicKey(row.author), row.log_id) for row in connection.execute(named))
+    return LogRole(connection.scalar(first), found)
+
+
+def _of_author(author: PublicKey) -> Any:
+    return logs.c.name.between(encode_log_key(author, 0), encode_log_key(author, MAX_STORED_INTEGER))
+
+
+def find_log_of_schema(connection: Connection, author: PublicKey, schema: SchemaId) -> int | None:
+    """The id of the log that an author writes a schema's instances to; the first, if it is not alone."""
+    number = find_schema_number(connection, schema)
+    if number is None:
+        return None
+    query = (
+        select(logs.c.log_id)
+        .join_from(logs, log_schemas, log_schemas.c.log == logs.c.id)
+        .where(_of_author(author), log_schemas.c.schema == number)
+        .order_by(logs.c.name)
+        .limit(1)
+    )
+    return connection.scalar(query)
+
+
+def next_log_id(connection: Connection, author: PublicKey) -> int:
+    """The id of a log that an author has not begun."""
+    query = select(logs.c.log_id).where(_of_author(author)).order_by(logs.c.name.desc()).limit(1)
+    return (connection.scalar(query) or 0) + 1
+
+
+_read_hashes: Final = CompiledList(
+    lambda seq_nums: select(entries.c.seq_num, entries.c.hash).where(
+        entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
+    )
+)
+
+
+def read_hashes(connection: Connection, log: int, seq_nums: Iterable[int]) -> dict[int, Hash]:
+    """The hashes of a log's entries at some places; the log must not be forked below them."""
+    found = (row for some in in_lists(seq_nums) for row in _read_hashes.rows(connection, some, log=log))
+    return {seq_num: Hash(entry_hash) for seq_num, entry_hash in found}
+
+
+def keep_held_hashes(connection: Connection, hashes: Collection[Hash]) -> set[Hash]:
+    """Those of the hashes whose entries are held."""
+    return {Hash(found) for some in in_lists(hashes) for (found,) in _held.rows(connection, some)}
+
+
+_held: Final = CompiledList(lambda hashes: select(entries.c.hash).where(entries.c.hash.in_(hashes)))
+
+
+class CreateEntry(NamedTuple):
+    """Where the create of an instance stands."""
+
+    log: int
+    author: PublicKey
+    log_id: int
+    seq_num: int
+    schema: SchemaId
+
+
+def find_creates(connection: Connection, instances: Collection[Hash]) -> dict[Hash, CreateEntry]:
+    """The creates among some entries, by hash."""
+    return {
+        Hash(entry_hash): CreateEntry(log, PublicKey(author), log_id, seq_num, SchemaId(PublicKey(owner), number))
+        for some in in_lists(instances)
+        for entry_hash, log, seq_num, author, log_id, owner, number in _creates.rows(connection, some)
+    }
+
+
+_creates: Final = CompiledList(
+    lambda hashes: (
+        select(
+            entries.c.hash,
+            entries.c.log,
+            entries.c.seq_num,
+            logs.c.author,
+            logs.c.log_id,
+            schemas.c.author.label("schema_author"),
+            schemas.c.log_id.label("schema_log_id"),
+        )
+        .join_from(entries, logs, logs.c.id == entries.c.log)
+        .join(schemas, schemas.c.id == entries.c.schema)
+        .where(entries.c.kind == "create", entries.c.hash.in_(hashes))
+    )
+)

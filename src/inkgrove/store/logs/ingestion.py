@@ -1,0 +1,469 @@
+"""Takes a batch of items into their logs: lock, decide, write, in one transaction (docs/protocol.md section 2)."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Select, and_, bindparam, exists, insert, null, or_, select, update
+
+from inkgrove.core.entry import decode_entry
+from inkgrove.core.errors import InkgroveError, LogError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.links import lipmaa
+from inkgrove.messages.ids import SchemaId
+from inkgrove.store.db.connection import (
+    Compiled,
+    CompiledList,
+    RetryTransaction,
+    execute_many,
+    in_lists,
+    insert_new,
+    pairs_as_parameters,
+    table_of_pairs,
+)
+from inkgrove.store.db.log_tables import (
+    VALIDITY_COLUMNS,
+    encode_log_key,
+    entries,
+    fork_proofs,
+    ingests,
+    log_schemas,
+    logs,
+)
+from inkgrove.store.db.rot_tables import ROTTED, copies
+from inkgrove.store.logs.blob_references import StoredMessage, is_of_interest, update_references
+from inkgrove.store.logs.decision import (
+    VALID_LOG,
+    Claim,
+    Decision,
+    IngestStatus,
+    LogIngestState,
+    LogValidity,
+    apply_decision,
+    decide_ingest,
+)
+from inkgrove.store.logs.entries import read_next_entry
+from inkgrove.store.logs.messages import InstanceKey
+from inkgrove.store.logs.positions import IngestKind
+from inkgrove.store.logs.preparation import Batch, LogKey, PayloadContent, PreparedItem
+from inkgrove.store.logs.revocations import lock_ends
+from inkgrove.store.logs.schema_registry import number_schemas
+
+# Reads and locks what a batch has to be judged by: a few queries for the whole batch, however long its logs are.
+#
+# docs/protocol.md section 2. Of each log only the places that the items claim something about are read.
+
+
+lock_logs: Final = CompiledList(
+    lambda names: (
+        select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, *VALIDITY_COLUMNS)
+        .where(logs.c.name.in_(names))
+        .order_by(logs.c.name)
+        .with_for_update()
+    )
+)
+
+
+def lock_log_states(connection: Connection, batch: Batch, *, must_be_next: bool) -> dict[LogKey, LogIngestState]:
+    """The facts of every log of the batch, which no other writer changes before the transaction ends."""
+    facts = _lock_logs(connection, batch)
+    _load_claims(connection, batch, facts, must_be_next=must_be_next)
+    return facts
+
+
+def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogIngestState]:
+    names = {encode_log_key(*key): key for key in batch}
+    facts: dict[LogKey, LogIngestState] = {}
+    # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
+    for some in in_lists(sorted(names)):
+        for name, number, height, held, *standing in lock_logs.rows(connection, some):
+            key = names[name]
+            facts[key] = LogIngestState(*key, number, height, held, LogValidity(*standing), first_height=height)
+    missing = {name: key for name, key in names.items() if key not in facts}
+    # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
+    begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
+    if begun:
+        ends = lock_ends(connection, {author for author, _ in begun.values()})
+        standings = {
+            name: LogValidity(revoked_after=ends[author].get(log_id, 0) if log_id and author in ends else None)
+            for name, (author, log_id) in begun.items()
+        }
+        rows = [
+            {"name": name, "author": author, "log_id": log_id, "height": 0, "held": 0}
+            | {"revoked_after": standings[name].revoked_after}
+            for name, (author, log_id) in sorted(begun.items())
+        ]
+        made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), rows).all()
+        if len(made) < len(rows):
+            raise RetryTransaction  # another writer has begun one of these logs meanwhile
+        facts |= {
+            names[row.name]: LogIngestState(*names[row.name], row.id, standing=standings[row.name]) for row in made
+        }
+    return facts | {key: LogIngestState(*key) for name, key in missing.items() if name not in begun}
+
+
+def _load_claims(
+    connection: Connection, batch: Batch, facts: dict[LogKey, LogIngestState], *, must_be_next: bool
+) -> None:
+    by_id = {log.id: log for log in facts.values() if log.first_height}
+    places = {
+        (facts[key].id, seq_num)
+        for key, items in batch.items()
+        if facts[key].first_height
+        for seq_num in _places(facts[key], items, must_be_next=must_be_next)
+    }
+    for found in read_claims(connection, places, {number: log.height for number, log in by_id.items()}):
+        log = by_id[found.log]
+        if found.has_payload is None:
+            log.claims.setdefault(found.at, found.claim)
+        else:
+            log.claims[found.at] = found.claim
+            log.known[found.claim.hash] = found.has_payload
+
+
+class FoundClaim(NamedTuple):
+    """What the store says about a place: by the entry held there, or by one that links to it."""
+
+    log: int
+    at: int
+    claim: Claim
+    has_payload: bool | None
+    """None unless the entry itself is held."""
+
+
+def read_claims(
+    connection: Connection, places: Collection[tuple[int, int]], heights: Mapping[int, int]
+) -> Iterator[FoundClaim]:
+    """The claims about places (log, sequence number) of logs that are `heights` high."""
+    if not places:
+        return
+    held: set[tuple[int, int]] = set()
+    for log, seq_num, found, has_payload in _read(connection, _held, places):
+        held.add((log, seq_num))
+        entry_hash = Hash(found)
+        yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), bool(has_payload))
+    # Entries that are not held may be claimed by others that link to them.
+    missing = set(places) - held
+    witnesses = {(log, witness) for log, seq_num in missing for witness in linking_to(seq_num, heights[log])}
+    for log, witness, encoded in _read(connection, _witnesses, witnesses):
+        entry = decode_entry(encoded)
+        for at, claimed in ((entry.seq_num - 1, entry.backlink), (lipmaa(entry.seq_num), entry.lipmaa_link)):
+            if claimed is not None:
+                yield FoundClaim(log, at, Claim(claimed, Hash(witness)), None)
+
+
+def _places(log: LogIngestState, items: Iterable[PreparedItem], *, must_be_next: bool) -> Iterator[int]:
+    """The sequence numbers that matter to the items, as far as anything can be held there."""
+    height = log.first_height
+    for item in items:
+        yield from (at for at, _ in item.claims if at <= height)
+    if must_be_next:
+        yield from (height, lipmaa(height + 1))
+
+
+def linking_to(seq_num: int, height: int) -> Iterator[int]:
+    """The sequence numbers up to `height` whose entries link to this one, by backlink or lipmaa link."""
+    # lipmaa(n) is n - R(j), or for n = R(k) it is R(k - 1): so n - lipmaa(n) is some R(j) or a power of three.
+    distance, power = 1, 1
+    while seq_num + min(distance, power) <= height:
+        for at in {seq_num + distance, seq_num + power}:
+            if at <= height and (at == seq_num + 1 or lipmaa(at) == seq_num):
+                yield at
+        power *= 3
+        distance = distance * 3 + 1
+
+
+def _read(connection: Connection, query: Compiled, places: Collection[tuple[int, int]]) -> Sequence[Any]:
+    if not places:
+        return []
+    return query.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(places)))
+
+
+def _select_held(connection: Connection) -> Select[Any]:
+    # What has rotted does not come back unasked: its payloads count as if they were here.
+    has_rotted = exists().where(
+        copies.c.log == entries.c.log,
+        copies.c.create_seq == entries.c.create_seq,
+        or_(*(copies.c.step == step for step in ROTTED)),
+    )
+    has_payload = or_(entries.c.payload.is_not(None), has_rotted)
+    return _at_places(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), connection)
+
+
+def _select_witnesses(connection: Connection) -> Select[Any]:
+    return _at_places(select(entries.c.log, entries.c.hash, entries.c.encoded), connection)
+
+
+def _at_places(query: Select[Any], connection: Connection) -> Select[Any]:
+    wanted = table_of_pairs(connection.dialect.name)
+    return query.join_from(wanted, entries, and_(entries.c.log == wanted.c.first, entries.c.seq_num == wanted.c.second))
+
+
+_held: Final = Compiled(_select_held)
+_witnesses: Final = Compiled(_select_witnesses)
+
+
+# Writes what was decided on a batch, in the transaction that holds its logs (docs/protocol.md sections 2 and 5).
+
+
+Values = dict[str, Any]
+
+_COMPLETE = (
+    update(entries)
+    .where(entries.c.hash == bindparam("of_hash"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
+        }
+    )
+)
+_INSERT_ENTRY = insert(entries)
+_INSERT_INGEST = insert(ingests)
+_MOVE = (
+    update(entries)
+    .where(entries.c.id == bindparam("of_id"))
+    .values(create_seq=bindparam("new_create_seq"), ref_hash=null())
+)
+_ADVANCE = (
+    update(logs)
+    .where(logs.c.id == bindparam("of_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("height", "held", "forked_at", "lied_at", "ended_at")})
+)
+
+
+@dataclass(slots=True)
+class Writes:
+    """What a batch changes, gathered decision by decision."""
+
+    stored: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
+    completed: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
+    """Items that bring the payload of an entry which is held already."""
+    proofs: list[Values] = field(default_factory=list)
+    happened: list[Values] = field(default_factory=list)
+    logs: dict[int, LogIngestState] = field(default_factory=dict)
+
+    def add(self, facts: LogIngestState, item: PreparedItem, decision: Decision) -> None:
+        """Note a decision; the facts are those before it."""
+        signed, log = item.signed, facts.id
+        seq_num = signed.entry.seq_num
+        if decision.stores_entry:
+            self.stored.append((facts, item))
+            self._note(IngestKind.ENTRY, log, seq_num)
+            if signed.entry.is_end_of_log and seq_num < facts.height:
+                self._note(IngestKind.ENDED, log, seq_num)
+        elif decision.stores_payload:
+            self.completed.append((facts, item))
+            self._note(IngestKind.PAYLOAD, log, seq_num)
+        else:
+            return
+        self.logs[log] = facts
+        if decision.forked_at is not None:
+            proof = {"first": decision.witness, "second": signed.hash}
+            self.proofs.append({"log": log, "seq_num": decision.forked_at, **proof})
+            self._note(IngestKind.FORK, log, decision.forked_at)
+        if item.is_lie:
+            self._note(IngestKind.LIE, log, seq_num)
+
+    def _note(self, what: IngestKind, log: int, seq_num: int) -> None:
+        self.happened.append({"what": what.value, "log": log, "seq_num": seq_num})
+
+    def write(self, connection: Connection) -> None:
+        """Write everything; nothing if nothing changes."""
+        if not self.happened:
+            return
+        both = [*self.stored, *self.completed]
+        named = {
+            (facts.id, item.content.schema.schema_id)
+            for facts, item in both
+            if item.content is not None and item.content.schema is not None
+        }
+        schemas = number_schemas(connection, {schema_id for _, schema_id in named})
+        targets = find_targets(
+            connection,
+            ((facts.id, item.signed.entry.seq_num, item.signed.hash) for facts, item in self.stored),
+            {
+                (facts.id, item.content.instance)
+                for facts, item in both
+                if item.content is not None and isinstance(item.content.instance, Hash)
+            },
+        )
+        if self.stored:
+            execute_many(connection, _INSERT_ENTRY, [
+                {
+                    "log": facts.id,
+                    "seq_num": item.signed.entry.seq_num,
+                    "hash": item.signed.hash,
+                    "encoded": item.signed.entry.encoded,
+                    **_values_of(facts, item, schemas, targets),
+                }
+                for facts, item in self.stored
+            ])  # fmt: skip
+            # Only entries that fill a gap can be waited for: nobody knows the hash of an entry behind his own.
+            assign_waiting_messages(
+                connection,
+                {
+                    (facts.id, item.signed.hash): item.signed.entry.seq_num
+                    for facts, item in self.stored
+                    if item.signed.entry.seq_num < facts.first_height
+                },
+            )
+        if self.completed:
+            execute_many(connection, _COMPLETE, [
+                {"of_hash": item.signed.hash}
+                | {f"new_{name}": value for name, value in _values_of(facts, item, schemas, targets).items()}
+                for facts, item in self.completed
+            ])  # fmt: skip
+        note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
+        if self.proofs:
+            connection.execute(insert(fork_proofs), self.proofs)
+        execute_many(connection, _ADVANCE, [
+            {
+                "of_id": log.id,
+                "new_height": log.height,
+                "new_held": log.held,
+                "new_forked_at": log.standing.forked_at,
+                "new_lied_at": log.standing.lied_at,
+                "new_ended_at": log.standing.ended_at,
+            }
+            for log in self.logs.values()
+        ])  # fmt: skip
+        execute_many(connection, _INSERT_INGEST, self.happened)
+        update_references(connection, [
+            StoredMessage(
+                InstanceKey(facts.id, create_seq_of(facts.id, seq_num, item.content, targets)),
+                facts.author,
+                seq_num,
+                item.signed.hash,
+                item.content.message,
+                is_newest=seq_num > facts.first_height and facts.standing == VALID_LOG,
+            )
+            for facts, item in both
+            if item.content is not None
+            and is_of_interest(item.content.message)
+            and (seq_num := item.signed.entry.seq_num)
+        ])  # fmt: skip
+
+
+Targets = dict[tuple[int, Hash], int]
+"""Where the entries that messages name stand, by log and hash."""
+
+
+def find_targets(
+    connection: Connection, stored: Iterable[tuple[int, int, Hash]], wanted: Collection[tuple[int, Hash]]
+) -> Targets:
+    """Where the wanted entries stand, among those that are being stored (log, place, hash) and those that are held."""
+    if not wanted:
+        return {}
+    targets: Targets = {(log, entry_hash): seq_num for log, seq_num, entry_hash in stored}
+    missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
+    for some in in_lists(missing):
+        for log, entry_hash, seq_num in _places_write.rows(connection, some):
+            targets[log, Hash(entry_hash)] = seq_num
+    return targets
+
+
+_places_write: Final = CompiledList(
+    lambda hashes: select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(hashes))
+)
+
+
+MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
+_NOTHING: Values = dict.fromkeys(MESSAGE_COLUMNS)
+
+
+def _values_of(facts: LogIngestState, item: PreparedItem, schemas: dict[SchemaId, int], targets: Targets) -> Values:
+    if item.content is None:
+        return _NOTHING
+    values = message_values(facts.id, item.signed.entry.seq_num, item.content, schemas, targets)
+    return dict(zip(MESSAGE_COLUMNS, (*values, item.payload), strict=True))
+
+
+def message_values(
+    log: int, own_seq: int, content: PayloadContent, schemas: dict[SchemaId, int], targets: Targets
+) -> tuple[Any, ...]:
+    """The values of `MESSAGE_COLUMNS`, all but the payload."""
+    create_seq = create_seq_of(log, own_seq, content, targets)
+    ref_hash = content.instance if isinstance(content.instance, Hash) and create_seq == own_seq else None
+    schema = content.schema
+    number, version = (schemas[schema.schema_id], schema.version) if schema is not None else (None, None)
+    return content.kind, number, version, create_seq, ref_hash, content.code, content.access
+
+
+def create_seq_of(log: int, own_seq: int, content: PayloadContent, targets: Targets) -> int:
+    """The place of the entry that a message is folded with: its create, else itself."""
+    if isinstance(content.instance, Hash):
+        return targets.get((log, content.instance), own_seq)
+    # A number that is not below its own names no create, whatever else arrives.
+    return own_seq if content.instance is None else min(content.instance, own_seq)
+
+
+def assign_waiting_messages(connection: Connection, arrived: Targets) -> None:
+    """Give messages that named an entry by its hash, before it was held, to that entry."""
+    for some in in_lists(entry_hash for _, entry_hash in arrived):
+        query = select(entries.c.id, entries.c.log, entries.c.ref_hash).where(entries.c.ref_hash.in_(some))
+        moves = [
+            {"of_id": row.id, "new_create_seq": arrived[row.log, Hash(row.ref_hash)]}
+            for row in connection.execute(query)
+            if (row.log, Hash(row.ref_hash)) in arrived
+        ]
+        if moves:
+            execute_many(connection, _MOVE, moves)
+
+
+def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
+    """Remember which schemas the messages of a log name, both by number."""
+    for some in in_lists({log for _, log in named}):
+        named -= set(_named_in.rows(connection, some))
+    if named:
+        rows = [{"schema": schema, "log": log} for schema, log in sorted(named)]
+        connection.execute(insert_new(connection, log_schemas), rows)
+
+
+_named_in: Final = CompiledList(
+    lambda numbers: select(log_schemas.c.schema, log_schemas.c.log).where(log_schemas.c.log.in_(numbers))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReceipt:
+    """What became of one item."""
+
+    hash: Hash | None
+    """None if the bytes are no entry."""
+    status: IngestStatus
+    error: InkgroveError | None = None
+    """Why it was refused or what it is evidence of; also set if only the payload given with it was rubbish."""
+
+
+def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) -> dict[int, IngestReceipt]:
+    """Decide on every item and write what changes; the receipts by the number of their items."""
+    receipts: dict[int, IngestReceipt] = {}
+    stale: list[PreparedItem] = []
+    writes = Writes()
+    for key, facts in lock_log_states(connection, batch, must_be_next=must_be_next).items():
+        for item in batch[key]:
+            decision = decide_ingest(facts, item, must_be_next=must_be_next)
+            writes.add(facts, item, decision)
+            apply_decision(facts, item, decision)
+            if decision.is_stale:
+                stale.append(item)
+            else:
+                receipts[item.number] = IngestReceipt(item.signed.hash, decision.status, decision.error)
+    writes.write(connection)
+    for item in stale:
+        receipts[item.number] = IngestReceipt(item.signed.hash, IngestStatus.REFUSED, _why_stale(connection, item))
+    return receipts
+
+
+def _why_stale(connection: Connection, item: PreparedItem) -> InkgroveError:
+    entry = item.signed.entry
+    try:
+        place = read_next_entry(connection, entry.author, entry.log_id)
+    except InkgroveError as error:
+        return error
+    return LogError(
+        "log.stale",
+        f"entry {entry.seq_num} does not follow the newest entry of its log, {place.seq_num - 1}",
+        next=place,
+    )

@@ -1,0 +1,83 @@
+"""How far the logs of revoked keys count (docs/protocol.md section 7).
+
+What an identity's document says of a key is written to the key's logs as well: so everything that asks how a log stands
+hears of it, and what came before the revocation counts no more than what comes after it.
+"""
+
+import json
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import Connection, insert, select, update
+
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.store.db.connection import CompiledList, in_lists
+from inkgrove.store.db.log_tables import encode_log_key, ingests, logs
+from inkgrove.store.db.node_tables import identity_keys
+from inkgrove.store.logs.positions import IngestKind
+
+Ends = dict[int, int]
+"""By log id, the last sequence number that counts; no other log of the key counts."""
+
+
+def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
+    """Revoke a key with the places up to which it still counts, or let it count again."""
+    revoked = None if ends is None else json.dumps(list(ends))
+    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
+    _set_logs(connection, author, None if ends is None else dict(ends))
+
+
+def _set_logs(connection: Connection, author: PublicKey, ends: Ends | None) -> None:
+    # Not log 0: it says whose key this is.
+    is_its_own = logs.c.name.between(encode_log_key(author, 1), encode_log_key(author, MAX_STORED_INTEGER))
+    query = select(logs.c.id, logs.c.log_id, logs.c.height, logs.c.revoked_after).where(is_its_own)
+    for log, log_id, height, before in connection.execute(query.order_by(logs.c.name).with_for_update()).all():
+        last = None if ends is None else ends.get(log_id, 0)
+        if last == before:
+            continue
+        connection.execute(update(logs).where(logs.c.id == log).values(revoked_after=last))
+        first = min(place for place in (before, last) if place is not None) + 1
+        if first <= height:
+            connection.execute(insert(ingests), {"what": IngestKind.ENDED.value, "log": log, "seq_num": first})
+
+
+def ends_of(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, Ends]:
+    """The ends of those of these keys that are revoked."""
+    return {
+        PublicKey(author): parse_ends(revoked)
+        for some in in_lists(authors)
+        for author, revoked in _revoked.rows(connection, some)
+    }
+
+
+_revoked: Final = CompiledList(
+    lambda authors: select(identity_keys.c.author, identity_keys.c.revoked).where(
+        identity_keys.c.author.in_(authors), identity_keys.c.revoked.is_not(None)
+    )
+)
+
+
+def lock_ends(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, Ends]:
+    """The same for keys whose logs are about to begin: who revokes one waits until its new log can be seen."""
+    return {
+        PublicKey(author): parse_ends(revoked)
+        for some in in_lists(sorted(authors))
+        for author, revoked in _locked.rows(connection, some)
+        if revoked is not None
+    }
+
+
+_locked: Final = CompiledList(
+    lambda authors: (
+        select(identity_keys.c.author, identity_keys.c.revoked)
+        .where(identity_keys.c.author.in_(authors))
+        .order_by(identity_keys.c.author)
+        .with_for_update(read=True)
+    )
+)
+
+
+def parse_ends(revoked: str) -> Ends:
+    """The ends of a key as the table has them."""
+    return dict(json.loads(revoked))

@@ -1,0 +1,109 @@
+"""What publishing keeps beside the logs: whose keys write, which log a schema is in, shares, answers to repeat.
+
+docs/protocol.md sections 5, 7 and 8. Everything here runs inside the transaction of the caller.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, insert, select, tuple_
+
+from inkgrove.core.keys import IdentityId
+from inkgrove.store.db.connection import in_lists
+from inkgrove.store.db.node_tables import idempotency
+from inkgrove.store.logs.entries import (
+    CreateEntry,  # noqa: F401
+    LogRole,  # noqa: F401
+    _creates,  # noqa: F401
+    _held,  # noqa: F401
+    _of_author,  # noqa: F401
+    _read_hashes,  # noqa: F401
+    find_creates,  # noqa: F401
+    find_log_of_schema,  # noqa: F401
+    keep_held_hashes,  # noqa: F401
+    next_log_id,  # noqa: F401
+    read_hashes,  # noqa: F401
+    read_role,  # noqa: F401
+)
+from inkgrove.store.logs.positions import (
+    _OFFSETS,  # noqa: F401
+    _newest,  # noqa: F401
+    _newest_by_position,  # noqa: F401
+    _own,  # noqa: F401
+    own_offset,  # noqa: F401
+)
+from inkgrove.store.node.identities import (
+    OwnKey,  # noqa: F401
+    _lock_keys,  # noqa: F401
+    _select_keys,  # noqa: F401
+    lock_keys,  # noqa: F401
+    read_keys,  # noqa: F401
+)
+from inkgrove.store.node.relations import (
+    add_shares,  # noqa: F401
+    authors_shared_with,  # noqa: F401
+    remove_shares,  # noqa: F401
+    shares_of,  # noqa: F401
+)
+
+# Logs
+
+
+# Instances
+
+
+# Shares
+
+
+# Idempotency
+
+
+class IdempotencyKey(NamedTuple):
+    """An Idempotency-Key with whose it is."""
+
+    identity: IdentityId
+    client: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What was answered to a request."""
+
+    request: bytes
+    status: int
+    answer: str
+
+
+def find_answers(
+    connection: Connection, keys: Collection[IdempotencyKey], since: int
+) -> dict[IdempotencyKey, RecordedAnswer]:
+    """The answers that were given to requests with these keys and are still kept."""
+    columns = (idempotency.c.identity, idempotency.c.client, idempotency.c.key)
+    return {
+        IdempotencyKey(IdentityId(row.identity), row.client, row.key): RecordedAnswer(
+            row.request, row.status, row.answer
+        )
+        for some in in_lists(keys)
+        for row in connection.execute(
+            select(idempotency).where(tuple_(*columns).in_([tuple(key) for key in some]), idempotency.c.at >= since)
+        )
+    }
+
+
+def add_answers(connection: Connection, answers: Collection[tuple[IdempotencyKey, RecordedAnswer]], now: int) -> None:
+    """Keep what was answered, in place of what is no longer kept."""
+    rows = [
+        {**key._asdict(), "request": answer.request, "status": answer.status, "answer": answer.answer, "at": now}
+        for key, answer in answers
+    ]
+    if rows:
+        columns = (idempotency.c.identity, idempotency.c.client, idempotency.c.key)
+        connection.execute(delete(idempotency).where(tuple_(*columns).in_([tuple(key) for key, _ in answers])))
+        connection.execute(insert(idempotency), rows)
+
+
+def forget_answers(connection: Connection, before: int) -> int:
+    """Forget answers from before a time; how many went."""
+    return connection.execute(delete(idempotency).where(idempotency.c.at < before)).rowcount

@@ -1,0 +1,462 @@
+"""What is known of every copy that can rot, kept up to date from what happened in the logs.
+
+docs/protocol.md section 9. Those are the foreign ones, and of our own the ones whose owner has asked for it by letting
+them expire.
+
+Whatever way a copy came, by delivery, replication, import or command, its ingest tells of it. So nobody who takes
+something in has to think of rot.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    and_,
+    case,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    literal,
+    not_,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash, is_hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.instance import Create, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.value_readers import Unset
+from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
+from inkgrove.store.db.log_tables import entries, logs
+from inkgrove.store.db.node_tables import blob_references, blobs, deliveries, identities, identity_keys
+from inkgrove.store.db.rot_tables import LADDER, ROTTED, SHOWN, answered, copies, copy_reads, pins, rot_progress
+from inkgrove.store.logs.positions import START, Ingest, IngestKind, Offset, read_ingests
+
+_PAGE: Final = 5_000
+_TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED)
+_EXPIRES: Final = b"gexpires"
+"""The key as CBOR writes it: what does not hold it is not decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A foreign copy, as far as rot is concerned."""
+
+    instance: Hash
+    log: int
+    create_seq: int
+    author: PublicKey
+    step: str
+    bytes: int
+    freshness: float
+    reads: float
+    last_read: int | None
+    born: int
+    arrival: int
+    expires: int | None
+    run: int | None
+    why: str | None
+    fetched: int
+
+
+# Noting
+
+
+def note_copies(connection: Connection, tick: int, now: int, limit: int = _PAGE) -> bool:
+    """Look through the next page of what happened; whether there was anything."""
+    row = connection.execute(select(rot_progress.c.xid, rot_progress.c.position)).first()
+    after = Offset(row.xid, row.position) if row is not None else START
+    happened, reached = read_ingests(connection, after, limit)
+    if reached == after:
+        return False
+    own = find_own_logs(connection, {item.log for item in happened if item.log is not None})
+    _note_answers(connection, [item for item in happened if item.log in own])
+    _note(connection, [item for item in happened if item.log not in own], tick, now)
+    _note(connection, [item for item in happened if item.log in own], tick, now, only_expiring=True)
+    facts = {"xid": reached.xid, "position": reached.position}
+    if connection.execute(update(rot_progress).values(facts)).rowcount == 0:
+        connection.execute(insert_new(connection, rot_progress), {"id": 1, **facts})
+    return True
+
+
+def find_own_logs(connection: Connection, numbers: Collection[int]) -> set[int]:
+    """Those of the logs that identities of this node write."""
+    hosted = select(identity_keys.c.author).join_from(
+        identity_keys, identities, identities.c.id == identity_keys.c.identity
+    )
+    return {
+        number
+        for some in in_lists(numbers)
+        for number in connection.scalars(select(logs.c.id).where(logs.c.id.in_(some), logs.c.author.in_(hosted)))
+    }
+
+
+def _note(
+    connection: Connection, happened: Iterable[Ingest], tick: int, now: int, *, only_expiring: bool = False
+) -> None:
+    """Note copies; of our own instances only those that their owner lets expire."""
+    arrivals: dict[tuple[int, int], int] = {}
+    for item in happened:
+        if item.what in _TELLING and item.log is not None and item.create_seq is not None:
+            arrivals.setdefault((item.log, item.create_seq), item.offset.position)
+    if not arrivals:
+        return
+    dialect = connection.dialect.name
+    found = connection.execute(_select_groups(dialect), pairs_as_parameters(dialect, sorted(arrivals))).all()
+    rows = [
+        {
+            "instance": row.hash,
+            "log": row.log,
+            "create_seq": row.seq_num,
+            "schema": row.schema,
+            "arrival": arrivals[row.log, row.seq_num],
+            "noted": now,
+            "born": tick,
+            "bytes": row.bytes or 0,
+            "expires": read_expiry(connection, row.log, row.seq_num) if row.may_expire else None,
+            "ended": now if row.is_ended else None,
+            "freshness": 1.0,
+            "reads": 0.0,
+            "step": "full" if row.is_held else "gone",
+            "changed": now,
+            "fetched": 0,
+        }
+        for row in found
+        if row.may_expire or not only_expiring
+    ]
+    if rows:
+        connection.execute(_put_copies(dialect), rows)
+
+
+@cache
+def _select_groups(dialect: str) -> Select[Any]:
+    """Of instances, given by log and place: the create, and what is held of all messages together."""
+    wanted, creates = table_of_pairs(dialect), entries.alias("creates")
+    payload = entries.c.payload
+    if dialect == "sqlite":
+        may_expire: Any = func.instr(payload, literal(_EXPIRES))
+    else:
+        may_expire = case((payload.op("LIKE")(literal(b"%" + _EXPIRES + b"%")), 1), else_=0)
+    is_valid = or_(logs.c.forked_at.is_(None), creates.c.seq_num < logs.c.forked_at)
+    return (
+        select(
+            creates.c.log,
+            creates.c.seq_num,
+            creates.c.hash,
+            creates.c.schema,
+            cast(func.sum(func.coalesce(func.length(payload), 0)), BigInteger).label("bytes"),
+            func.max(case((entries.c.kind == "delete", 1), else_=0)).label("is_ended"),
+            func.max(func.coalesce(may_expire, 0)).label("may_expire"),
+            func.max(case(((entries.c.id == creates.c.id) & payload.is_not(None), 1), else_=0)).label("is_held"),
+        )
+        .join_from(wanted, creates, (creates.c.log == wanted.c.first) & (creates.c.seq_num == wanted.c.second))
+        .join(logs, logs.c.id == creates.c.log)
+        .join(entries, (entries.c.log == creates.c.log) & (entries.c.create_seq == creates.c.seq_num))
+        .where(creates.c.kind == "create", creates.c.schema.is_not(None), is_valid)
+        .group_by(creates.c.id, creates.c.log, creates.c.seq_num, creates.c.hash, creates.c.schema)
+    )
+
+
+@cache
+def _put_copies(dialect: str) -> Any:
+    """Insert new copies; of known ones refresh what they hold, and begin anew with those that were gone."""
+    insert = postgresql.insert(copies) if dialect == "postgresql" else sqlite.insert(copies)
+    new = insert.excluded
+    is_back = (copies.c.step == "gone") & (new.step == "full")
+    begun_anew = ("arrival", "noted", "born", "freshness", "reads", "step", "changed")
+    changes = {name: case((is_back, new[name]), else_=copies.c[name]) for name in begun_anew}
+    return insert.on_conflict_do_update(
+        index_elements=["instance"],
+        set_={
+            **changes,
+            "bytes": new.bytes,
+            "expires": new.expires,
+            "ended": func.coalesce(copies.c.ended, new.ended),
+        },
+    )
+
+
+def read_expiry(connection: Connection, log: int, create_seq: int) -> int | None:
+    """The newest word on when an instance expires."""
+    query = (
+        select(entries.c.payload)
+        .where(entries.c.log == log, entries.c.create_seq == create_seq, entries.c.payload.is_not(None))
+        .order_by(entries.c.seq_num)
+    )
+    expires = None
+    for payload in connection.scalars(query):
+        message = _decode(payload)
+        if message is not None and not isinstance(message.expires, Unset):
+            expires = message.expires
+    return None if expires is None else expires.microseconds
+
+
+def _note_answers(connection: Connection, happened: Iterable[Ingest]) -> None:
+    """Which instances those of our own point to: as relations, or as what they were copied from."""
+    hashes = [
+        item.hash for item in happened if item.hash is not None and item.what in (IngestKind.ENTRY, IngestKind.PAYLOAD)
+    ]
+    named: set[Hash] = set()
+    for some in in_lists(hashes):
+        query = select(entries.c.payload).where(entries.c.hash.in_(some), entries.c.payload.is_not(None))
+        for payload in connection.scalars(query.where(entries.c.kind.in_(("create", "update")))):
+            message = _decode(payload)
+            if message is not None:
+                named |= set(instances_named(message))
+    if named:
+        connection.execute(insert_new(connection, answered), [{"instance": name} for name in sorted(named)])
+
+
+def instances_named(message: Create | Update) -> Iterable[Hash]:
+    """The hashes among the values of a message, which blobs hide in a map of their own."""
+    if isinstance(message, Create) and message.copied_from is not None:
+        yield message.copied_from
+    if isinstance(message.fields, Unset):
+        return
+    for value in message.fields.values():
+        for item in value if type(value) is list else (value,):
+            if isinstance(item, bytes) and is_hash(item):
+                yield Hash(item)
+
+
+def _decode(payload: bytes) -> Create | Update | None:
+    try:
+        message = decode_message(payload)
+    except InkgroveError:
+        return None
+    return message if isinstance(message, Create | Update) else None
+
+
+# Reads and pins
+
+
+def add_reads(connection: Connection, counts: Mapping[Hash, int]) -> None:
+    """Add a batch of reads to those that the next run takes into account."""
+    # In order: two processes that count at once must not wait for each other in a circle.
+    names = sorted(counts)
+    if connection.dialect.name == "postgresql":
+        if names:
+            execute_many(connection, _ADD_READS, [{"instance": name, "count": counts[name]} for name in names])
+        return
+    # One statement for all of a length: with one for each, SQLite and those who read meanwhile would hand the
+    # interpreter's lock to and fro for every row.
+    for size in {len(name) for name in names}:
+        some = [name for name in names if len(name) == size]
+        values = {"names": b"".join(some), "size": size, "counts": json.dumps([counts[name] for name in some])}
+        connection.exec_driver_sql(_ADD_READS_AT_ONCE, values)
+
+
+_INSERT_READS: Final = postgresql.insert(copy_reads)
+_ADD_READS: Final = _INSERT_READS.on_conflict_do_update(
+    index_elements=["instance"], set_={"count": copy_reads.c.count + _INSERT_READS.excluded.count}
+)
+_ADD_READS_AT_ONCE: Final = """
+INSERT INTO copy_reads (instance, count)
+SELECT substr(:names, key * :size + 1, :size), value FROM json_each(:counts) WHERE true
+ON CONFLICT (instance) DO UPDATE SET count = count + excluded.count
+"""
+
+
+def lock_instance(connection: Connection, instance: Hash) -> None:
+    """Let nothing of an instance come or go before the transaction ends: rot then sees what it has written."""
+    query = select(logs.c.id).join_from(logs, entries).where(entries.c.hash == instance)
+    connection.execute(query.with_for_update(read=True, of=logs))
+
+
+def put_pin(connection: Connection, instance: Hash, identity: IdentityId, now: int) -> None:
+    """Keep a copy for an identity, whatever the budget."""
+    lock_instance(connection, instance)
+    row = {"instance": instance, "identity": identity, "pinned": now}
+    connection.execute(insert_new(connection, pins), row)
+
+
+def drop_pin(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
+    """Keep it no longer; whether it was pinned."""
+    is_it = (pins.c.instance == instance, pins.c.identity == identity)
+    return connection.execute(delete(pins).where(*is_it)).rowcount > 0
+
+
+# Looking at one, and bringing it back
+
+
+def find_copy(connection: Connection, instance: Hash) -> Copy | None:
+    """What rot knows of an instance; None if it is no foreign copy, or was not noted yet."""
+    query = select(copies, logs.c.author).join_from(copies, logs).where(copies.c.instance == instance)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    return Copy(
+        Hash(row.instance),
+        row.log,
+        row.create_seq,
+        PublicKey(row.author),
+        row.step,
+        row.bytes,
+        row.freshness,
+        row.reads,
+        row.last_read,
+        row.born,
+        row.arrival,
+        row.expires,
+        row.run,
+        row.why,
+        row.fetched,
+    )
+
+
+def revive(connection: Connection, instance: Hash, now: int) -> bool:
+    """Let a rotted copy be whole again, in the transaction that brings its payloads; whether it was rotted."""
+    facts = {"step": "full", "freshness": 1.0, "changed": now, "why": "fetched again", "fetched": copies.c.fetched + 1}
+    is_it = (copies.c.instance == instance, copies.c.step.in_((*ROTTED, LADDER[-1])))
+    return connection.execute(update(copies).where(*is_it).values(facts)).rowcount > 0
+
+
+def record_refetch(connection: Connection, instance: Hash) -> None:
+    """Somebody wanted blobs back that had rotted."""
+    had = (copies.c.instance == instance, copies.c.step == "no-blobs")
+    connection.execute(update(copies).where(*had).values(fetched=copies.c.fetched + 1))
+
+
+# Every copy with all that a fungus and a policy look at, as one query (docs/protocol.md section 9).
+#
+# `guard` says why a copy is not to be touched. Hard guards hold whatever the policy says; the others can be turned
+# off.
+
+
+HARD_GUARDS: Final = ("own", "evidence", "undelivered", "tombstone")
+SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
+_TO_BE_SENT: Final = ("waiting", "held")
+"""Deliveries that need the payloads: what is held goes out again as a whole once the recipient accepts the sender."""
+
+
+def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
+    """All copies; `guards` are the soft ones in force, `absence` how long tombstones stay, in microseconds."""
+    # PostgreSQL adds whole numbers up to a decimal one.
+    refers = select(cast(func.coalesce(func.sum(blobs.c.size), 0), BigInteger)).join_from(
+        blob_references, blobs, blobs.c.hash == blob_references.c.hash
+    )
+    blob_bytes = refers.where(blob_references.c.instance == copies.c.instance).correlate(copies).scalar_subquery()
+    newest = (
+        select(copies.c.log, func.max(copies.c.create_seq).label("create_seq"))
+        .where(_is_live(copies, now))
+        .group_by(copies.c.log)
+        .subquery()
+    )
+    owner = func.coalesce(identity_keys.c.identity, logs.c.author)
+    conditions = _set_by_others() | {
+        "own": not_(may_rot(now)),
+        "tombstone": copies.c.ended > now - absence,
+        "newest": newest.c.create_seq == copies.c.create_seq,
+    }
+    in_force = [name for name in (*HARD_GUARDS, *SOFT_GUARDS) if name in HARD_GUARDS or name in guards]
+    guard = case(*((conditions[name], literal(name)) for name in in_force), else_=null())
+    return (
+        select(
+            copies.c.instance,
+            copies.c.log,
+            copies.c.create_seq,
+            owner.label("owner"),
+            copies.c.schema,
+            copies.c.arrival,
+            copies.c.born,
+            copies.c.noted,
+            copies.c.bytes.label("payload_bytes"),
+            case((copies.c.step == "full", blob_bytes), else_=0).label("blob_bytes"),
+            copies.c.reads,
+            copies.c.last_read,
+            func.coalesce(copy_reads.c.count, 0).label("new_reads"),
+            copies.c.freshness,
+            copies.c.step,
+            copies.c.changed,
+            copies.c.expires,
+            copies.c.ended,
+            copies.c.cooked,
+            guard.label("guard"),
+        )
+        .join_from(copies, logs, logs.c.id == copies.c.log)
+        .outerjoin(identity_keys, identity_keys.c.author == logs.c.author)
+        .outerjoin(identities, identities.c.id == identity_keys.c.identity)
+        .outerjoin(copy_reads, copy_reads.c.instance == copies.c.instance)
+        .outerjoin(newest, newest.c.log == copies.c.log)
+    )
+
+
+def may_rot(now: int) -> Any:
+    """Whether a copy is somebody else's, or our own and its owner asked for it: it has expired."""
+    return or_(identities.c.id.is_(None), func.coalesce(copies.c.expires <= now, false()))
+
+
+def _set_by_others() -> dict[str, Any]:
+    """The guards that can come over a copy at any time."""
+    return {
+        "evidence": _is_evidence(),
+        "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state.in_(_TO_BE_SENT)),
+        "pinned": exists().where(pins.c.instance == copies.c.instance),
+        "answered": exists().where(answered.c.instance == copies.c.instance),
+        "passed-on": exists().where(deliveries.c.instance == copies.c.instance),
+    }
+
+
+def _is_evidence() -> Any:
+    """Whether something of the instance lies where its log is forked or lied about a size."""
+    is_broken = or_(logs.c.forked_at.is_not(None), logs.c.lied_at.is_not(None))
+    is_behind = or_(entries.c.seq_num >= logs.c.forked_at, entries.c.seq_num >= logs.c.lied_at)
+    message = exists().where(entries.c.log == copies.c.log, entries.c.create_seq == copies.c.create_seq, is_behind)
+    return and_(is_broken, message)
+
+
+def _is_live(table: Any, now: int) -> Any:
+    """Whether views show a copy: what has ended or expired is nobody's newest."""
+    is_here = or_(table.c.expires.is_(None), table.c.expires > now)
+    return and_(table.c.step.in_(SHOWN), table.c.ended.is_(None), is_here)
+
+
+def read_copy(connection: Connection, instance: Hash, guards: Collection[str], now: int, absence: int) -> Any:
+    """The same of one copy, or None."""
+    return connection.execute(select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+
+
+def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str], now: int) -> set[Hash]:
+    """Those of a plan made at `now` that have come under a guard since, as far as copies were noted since.
+
+    `guards` are the soft ones in force; as in a plan, they spare what is shown.
+    """
+    found = _set_by_others()
+    is_shown, is_deleted = copies.c.step.in_(SHOWN), _has_delete()
+    hard = [
+        found["evidence"],
+        found["undelivered"],
+        and_(is_deleted, or_(copies.c.ended.is_(None), copies.c.ended > now)),
+        and_(is_shown, copies.c.changed > now),  # fetched again
+    ]
+    later = copies.alias("later")
+    # From the end of the log: what was the newest for the plan is there, unless it was deleted since.
+    newest = select(later.c.create_seq).where(later.c.log == copies.c.log, _is_live(later, now))
+    found["newest"] = (
+        newest.order_by(later.c.create_seq.desc()).limit(1).correlate(copies).scalar_subquery() == copies.c.create_seq
+    )
+    soft = [and_(is_shown, found[name]) for name in SOFT_GUARDS if name in guards]
+    query = select(copies.c.instance).join_from(copies, logs, logs.c.id == copies.c.log)
+    return {
+        Hash(name)
+        for some in in_lists(instances)
+        for name in connection.scalars(query.where(copies.c.instance.in_(some), or_(*hard, *soft)))
+    }
+
+
+def _has_delete() -> Any:
+    is_its = (entries.c.log == copies.c.log, entries.c.create_seq == copies.c.create_seq)
+    return exists().where(*is_its, entries.c.kind == "delete")
