@@ -27,15 +27,13 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import append_document, create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, append_document, create_identity, hash_token
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.node import add_session
-from inkgrove.store.views import STREAM, write_progress
+from inkgrove.store.node.identities import add_session
+from inkgrove.store.views.catalog import STREAM, write_progress
 
 HOST, PASSWORD = "jane.haiku.ink", "correct horse battery"
 STRANGER = "mallory.evil.ink"
@@ -68,7 +66,7 @@ class Stranger:
         self.node = Node(home, NodeSettings(**known(domains=("evil.ink",))), home=home)
         self.id: IdentityId = create_identity(self.node, STRANGER, None).id
         self.key: SecretKey = self.node.secret_key(create_identity(self.node, "author.evil.ink", None).key)
-        self._own = node_key(self.node)
+        self._own = load_node_key(self.node)
         self._document: bytes = b""
         self._nonce = 0
 

@@ -39,12 +39,12 @@ from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import add_peer
-from inkgrove.store.node import add_session, put_relation_state
+from inkgrove.store.federation.peers import add_peer
+from inkgrove.store.node.identities import add_session
+from inkgrove.store.node.relations import put_relation_state
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_REPLICATED", "100000"))
 LOG = 1_000

@@ -29,13 +29,11 @@ from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message, encode_salted
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.publish_schema import AddVersion, CreateSchema
-from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.publishing import AddVersion, CreateSchema, PublishJob, Writer
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.node.writer import Job, Writer
-from inkgrove.store.node import add_session
+from inkgrove.store.node.identities import add_session
 
 TOKEN = SESSION + "bench" * 12
 ROUNDS = 7
@@ -56,8 +54,8 @@ def set_up(home: Path) -> tuple[SecretKey, list[SchemaId]]:
     changes = tuple(FieldChange(name, "create", type_name) for name, type_name in types.items())
     schemas = [SchemaId(identity.key, log_id) for log_id in range(1, LOGS + 1)]
     for schema in schemas:
-        writer.do(Job(TOKEN, CreateSchema(SchemaMeta("slothmail"))))
-        writer.do(Job(TOKEN, AddVersion(schema, SchemaMigration(changes))))
+        writer.do(PublishJob(TOKEN, CreateSchema(SchemaMeta("slothmail"))))
+        writer.do(PublishJob(TOKEN, AddVersion(schema, SchemaMigration(changes))))
     writer.close()
     secret = node.secret_key(identity.key)
     node.close()

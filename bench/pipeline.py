@@ -35,7 +35,7 @@ from bench.verification import slothmails
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.fold_task import take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.views import STREAM, write_progress
+from inkgrove.store.views.catalog import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))
 FEW = 10_000

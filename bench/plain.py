@@ -12,7 +12,7 @@ from inkgrove.messages.instance import Create
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
-from inkgrove.store.views import cell_encoder
+from inkgrove.store.views.tables import cell_encoder
 
 PROVENANCE = (
     "instance BLOB PRIMARY KEY, author BLOB, log_id INTEGER, seq_num INTEGER, last_seq_num INTEGER, log INTEGER"

@@ -32,13 +32,13 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.node import Node
-from inkgrove.node.query import Question, ask, show_instance
+from inkgrove.node.reading import ViewQuery, query_view, show_instance
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs import LogStore
-from inkgrove.store.views import STREAM, write_progress
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.views.catalog import STREAM, write_progress
 
 ROUNDS, WARM = 2_200, 200
 TURN = 50
@@ -117,7 +117,7 @@ def rows() -> Iterator[Row]:
         asked = f"SELECT _instance FROM {table} WHERE rowid = ?"
         found = [Hash(view.execute(asked, (place,)).fetchone()[0]) for place in places]
     moments = [str(Timestamp(FIRST + rng.randrange(ENTRIES) * MINUTE)) for _ in range(ROUNDS)]
-    questions = [Question(where=[f"created:gte:{moment}"], sort=["created"]) for moment in moments]
+    questions = [ViewQuery(where=[f"created:gte:{moment}"], sort=["created"]) for moment in moments]
     with _running(home.resolve(), _SERVE) as ask_node, _running(home, _SERVE_NOTHING) as ask_nobody:
         yield _compare(
             "GET /instances/{id}, p99",
@@ -129,7 +129,7 @@ def rows() -> Iterator[Row]:
         yield _compare(
             "filtered page of 50, p99",
             [partial(ask_node, f"/views/{SCHEMA}?where=created:gte:{moment}&sort=created") for moment in moments],
-            _statements(node, [partial(ask, node, None, str(SCHEMA), question) for question in questions]),
+            _statements(node, [partial(query_view, node, None, str(SCHEMA), question) for question in questions]),
             partial(ask_nobody, "/"),
             home,
         )

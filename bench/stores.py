@@ -13,7 +13,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.logs.log_store import LogStore, open_store
 
 AUTHORS = 1_000
 SCHEMAS = 200

@@ -15,7 +15,7 @@ from inkgrove.pipeline.archive.transfer import export_archive, import_archive
 from inkgrove.pipeline.runtime.progress import tell_nobody
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs import open_store
+from inkgrove.store.logs.log_store import open_store
 from tests.support.java import VARIABLE, archive, spark_home
 
 

@@ -15,21 +15,15 @@ from inkgrove.messages.delivery import Delivery, Parcel
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.node import Node
+from inkgrove.node.publishing import DeliveryDecision
+from inkgrove.node.runtime import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.federation import RemoteIdentity, list_due_deliveries, put_remote_identity, record_delivery
-from inkgrove.store.node import put_key
-from inkgrove.store.rot import (
-    apply_moves,
-    begin_rot_run,
-    commit_plan,
-    count_steps,
-    find_copy,
-    finish_rot_run,
-    note_copies,
-)
-from inkgrove.store.views import drop_stages, find_stage_url, open_merge_transaction, open_stage
+from inkgrove.store.federation.outbox import list_due_deliveries, record_delivery
+from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
+from inkgrove.store.node.identities import put_key
+from inkgrove.store.rot.copies import find_copy, note_copies
+from inkgrove.store.rot.runs import apply_moves, begin_rot_run, commit_plan, count_steps, finish_rot_run
+from inkgrove.store.views.stages import drop_stages, find_stage_url, open_merge_transaction, open_stage
 from tests.support.logs import LogBuilder, key
 
 DAY = 86_400_000_000
@@ -167,7 +161,7 @@ def write_as_stranger(node: Node, schema: SchemaVersion, to: IdentityId) -> Hash
     log.append(encode_message(Create(schema, {"subject": "May I dig here?", "body": "Quietly."})))
     entries = [(log.entry(n).encoded, log.payloads[n - 1]) for n in certificate_pool(1, 1)]
     (receipt,) = receive(node, Delivery(identity_of(MOLE.public), [Parcel(log.hash(1), (to,), entries)]))
-    assert receipt.fate is Fate.HELD, receipt
+    assert receipt.fate is DeliveryDecision.HELD, receipt
     return log.hash(1)
 
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.name_rules import bind_administrators
+from inkgrove.node.identity import bind_administrators
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.node import put_relation_state
+from inkgrove.store.node.relations import put_relation_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.support.federated import Federation, federation, until
 from tests.support.nodes import PASSWORD

@@ -17,7 +17,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs import open_store
+from inkgrove.store.logs.log_store import open_store
 from tests.support.command import inkgrove
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder

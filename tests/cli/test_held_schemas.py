@@ -10,7 +10,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.store.logs import open_store
+from inkgrove.store.logs.log_store import open_store
 from tests.support.logs import LogBuilder, key
 
 NOTES, PEOPLE, ELSEWHERE = (SchemaId(key(number).public, 10) for number in (50, 51, 52))

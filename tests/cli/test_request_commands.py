@@ -12,11 +12,11 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identities import create_identity, register_identity
-from inkgrove.node.node import Node
-from inkgrove.node.sending_here import Sent, deliver_here
+from inkgrove.node.identity import create_identity, register_identity
+from inkgrove.node.publishing import LocalShare, deliver_locally
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import RemoteIdentity, put_remote_identity
+from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 
@@ -87,8 +87,8 @@ def _send_two(home: Path) -> tuple[str, str]:
     instances: tuple[Hash, Hash] = log.hash(1), log.hash(2)
 
     def work(connection: Connection) -> None:
-        deliver_here(connection, [Sent(john.id, instances[0], jane.id)], 1)
-        deliver_here(connection, [Sent(john.id, instances[1], jane.id)], 2)
+        deliver_locally(connection, [LocalShare(john.id, instances[0], jane.id)], 1)
+        deliver_locally(connection, [LocalShare(john.id, instances[1], jane.id)], 2)
 
     node.database.write(work)
     node.close()

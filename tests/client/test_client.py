@@ -192,11 +192,11 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
     assert jane.download(blob) == b"a sloth"
     from inkgrove.core.hashing import parse_hash
     from inkgrove.messages.message import decode_message
-    from inkgrove.node.held import find_held
+    from inkgrove.node.publishing import find_held_instance
 
     found = []
     for name in (one, other):
-        held = running.node.database.read(lambda c, name=name: find_held(c, parse_hash(name.instance)))
+        held = running.node.database.read(lambda c, name=name: find_held_instance(c, parse_hash(name.instance)))
         found.append(dict(decode_message(held.messages[0].payload).fields))
     assert found[1].pop("answers") == bytes.fromhex(one.instance)
     assert found[0] == {**found[1], **{name: None for name in found[0] if name not in found[1]}}

@@ -15,11 +15,11 @@ from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.node import put_relation_state
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.node.relations import put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -46,7 +46,7 @@ def forged(*to: IdentityId, count: int = 1, author: int = 1) -> Parcel:
 
 def codes(node: Node, *parcels: Parcel) -> list[tuple[IdentityId, str | None]]:
     receipts = receive(node, Delivery(JANE, list(parcels)))
-    assert all(receipt.fate is Fate.REFUSED for receipt in receipts)
+    assert all(receipt.fate is DeliveryDecision.REFUSED for receipt in receipts)
     return [(receipt.recipient, receipt.code) for receipt in receipts]
 
 

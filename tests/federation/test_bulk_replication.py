@@ -20,11 +20,11 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import Entries, Heights, LogHeight, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
+from inkgrove.node.identity import create_identity
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import add_peer
-from inkgrove.store.node import find_key_status
+from inkgrove.store.federation.peers import add_peer
+from inkgrove.store.node.identities import find_key_status
 from tests.support.errors import raises
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key

@@ -11,11 +11,11 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.bundles import read_bundle, write_bundle
 from inkgrove.federation.receiving import NOBODY
 from inkgrove.messages.delivery import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.held import find_held, pack
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import find_held_instance, pack_parcel
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node import shares_of
+from inkgrove.store.node.relations import shares_of
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, schema_id
@@ -38,7 +38,7 @@ class World:
         return write_bundle(self.here, [parse_hash(instance) for instance in instances])
 
     def is_held(self, instance: str) -> bool:
-        return self.there.database.read(lambda c: find_held(c, parse_hash(instance))) is not None
+        return self.there.database.read(lambda c: find_held_instance(c, parse_hash(instance))) is not None
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_what_only_the_owners_node_may_send_is_neither_written_nor_read(world: W
         world.bundle(mail)
 
     def pack_anyway(connection: Connection) -> Bundle:
-        held = find_held(connection, parse_hash(mail))
+        held = find_held_instance(connection, parse_hash(mail))
         assert held is not None
-        parcel = pack(connection, held, [], after=0, deletions_only=False)
+        parcel = pack_parcel(connection, held, [], after=0, deletions_only=False)
         assert parcel is not None
         return Bundle([BundledInstance(parcel.instance, parcel.entries)], [])
 

@@ -25,22 +25,15 @@ from inkgrove.messages.identity import FurtherKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identities import append_document, change_identity, create_identity
-from inkgrove.node.identity_log import check_author, newest_document
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key, replace_node_key
+from inkgrove.node.identity import append_document, change_identity, check_author, create_identity, read_newest_document
+from inkgrove.node.runtime import Node, load_node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.db import request_box
-from inkgrove.store.federation import (
-    RemoteIdentity,
-    add_peer,
-    find_remote_identity,
-    forget_strangers,
-    queue_deliveries,
-    queue_move,
-    want_schemas,
-)
-from inkgrove.store.node import add_shares, keys_of, put_relation_state
+from inkgrove.store.db.node_tables import request_box
+from inkgrove.store.federation.outbox import queue_deliveries, queue_move
+from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity, forget_strangers
+from inkgrove.store.federation.wanted_schemas import want_schemas
+from inkgrove.store.node.identities import keys_of
+from inkgrove.store.node.relations import add_shares, put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -110,7 +103,7 @@ def test_hosted_identity_is_found_without_asking_anybody(node: Node, network: Vi
     jane = create_identity(node, "jane.haiku.ink", None)
     found = find(node, network, "Jane.haiku.ink.")
     assert (found.id, found.key, found.endpoint) == (jane.id, jane.key, "https://jane.haiku.ink")
-    assert found.node_key == node_key(node).public
+    assert found.node_key == load_node_key(node).public
     assert find_by_id(node, network, jane.id) == found
     assert network.asked == []
 
@@ -453,7 +446,7 @@ def test_log_0_with_a_wide_gap_is_searched_by_what_is_held(
         (receipt,) = node.store.ingest([(entry.encoded, b"\x80")])
         assert receipt.error is None
         link = receipt.hash
-    assert node.database.read(lambda connection: newest_document(connection, secret.public))[0] == 1
+    assert node.database.read(lambda connection: read_newest_document(connection, secret.public))[0] == 1
 
 
 def test_key_that_the_newest_document_does_not_list_is_forgotten(
@@ -625,7 +618,7 @@ def test_two_nodes_find_each_other_over_the_network(node: Node, tmp_path: Path) 
 
     found = run(work())
     assert (found.id, found.key, found.document_seq) == (created.id, created.key, changed.revision)
-    assert found.node_key == node_key(other).public
+    assert found.node_key == load_node_key(other).public
     other.close()
 
 
@@ -669,11 +662,11 @@ def test_largest_document_fits_into_the_limit(john: Elsewhere) -> None:
 
 
 def test_key_of_the_node_stays_until_it_is_replaced(node: Node) -> None:
-    first = node_key(node)
-    assert node_key(node) == first
+    first = load_node_key(node)
+    assert load_node_key(node) == first
     second = replace_node_key(node)
     assert second.public != first.public
-    assert node_key(node) == second
+    assert load_node_key(node) == second
 
 
 def test_node_serves_the_names_of_its_identities_and_its_endpoint(place: Path | str, tmp_path: Path) -> None:

@@ -23,14 +23,15 @@ from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
-from inkgrove.node.caller import Caller, parse_scope
-from inkgrove.node.deliveries import read_deliveries
-from inkgrove.node.node import Node
+from inkgrove.node.identity import Caller, parse_scope
+from inkgrove.node.publishing import read_deliveries
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
-from inkgrove.store.db import nonces
-from inkgrove.store.federation import count_waiting_deliveries, find_remote_identity
-from inkgrove.store.node import keys_of
+from inkgrove.store.db.node_tables import nonces
+from inkgrove.store.federation.outbox import count_waiting_deliveries
+from inkgrove.store.federation.peers import find_remote_identity
+from inkgrove.store.node.identities import keys_of
 from tests.federation.conftest import World
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder, key

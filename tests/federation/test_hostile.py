@@ -37,14 +37,12 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.held import find_held
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision, find_held_instance
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
-from inkgrove.store.node import put_relation_state
+from inkgrove.store.node.relations import put_relation_state
 from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
 from tests.support.logs import LogBuilder, key, resign
@@ -100,19 +98,19 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         for place, log, who in ((node, one, john), (away, other, alice)):
             for seq_num in (1, 2):
                 (receipt,) = receive_parcel(place, JANE, parcel(log, seq_num, who))
-                assert receipt.fate is Fate.ACCEPTED
+                assert receipt.fate is DeliveryDecision.ACCEPTED
         assert texts(node) == {"Hello, all", "Hello, john"}
         assert texts(away) == {"Hello, all", "Hello, alice"}
         # alice passes hers on to john.
         (receipt,) = receive_parcel(node, alice, parcel(other, 2, john))
-        assert (receipt.fate, receipt.code) == (Fate.REFUSED, "log.forked")
+        assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}  # neither branch counts
         proof = node.store.fork_proof(key(1).public, 1)
         assert proof is not None
         # And nothing that is said later in either of them.
         one.append(encode_message(Create(SCHEMA, {"text": "Hello again"})))
         (receipt,) = receive_parcel(node, JANE, parcel(one, 3, john))
-        assert (receipt.fate, receipt.code) == (Fate.REFUSED, "log.forked")
+        assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}
         # What proves it to john's node proves it to hers.
         away.store.ingest([(item.entry.encoded, None) for item in node.store.entries_of(key(1).public, 1)])
@@ -149,7 +147,7 @@ def test_delete_in_any_branch_counts_whatever_came_first(
     one, ending = branches()["goes on"], branches()[other]
     delete = parcel(ending, len(ending.entries), john)
     parcels = [parcel(one, 2, john), Parcel(one.hash(1), delete.recipients, delete.entries)]
-    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].fate is Fate.ACCEPTED
+    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].fate is DeliveryDecision.ACCEPTED
     if is_fork_known:  # as a proof tells it, without payloads
         for log in (one, ending):
             node.store.ingest([(entry.encoded, None) for entry in log.entries])
@@ -161,7 +159,7 @@ def test_delete_in_any_branch_counts_whatever_came_first(
     for item in parcels:
         assert receive_parcel(node, JANE, item)[0].code == "log.forked"
     assert [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)] == before
-    instance = node.database.read(lambda c: find_held(c, one.hash(1)))
+    instance = node.database.read(lambda c: find_held_instance(c, one.hash(1)))
     assert instance is not None
     assert instance.is_deleted  # so nobody gets it from here
 
@@ -223,7 +221,7 @@ def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> N
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
-    assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is Fate.ACCEPTED
+    assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is DeliveryDecision.ACCEPTED
     before = held(node)
     too_large = b"x" * (MAX_PAYLOAD_BYTES + 1)
     assert lie_in(log, too_large, via=JANE, to=john, node=node) == "message.too-large"
@@ -349,7 +347,7 @@ def signed(node: Node, sender: str, to: str, body: bytes, *, age: int = 0) -> Re
     """A delivery as a node signs it, now or some seconds ago."""
     request = Request("POST", f"https://{to}{PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE),), body)
     now = node.clock() - age * 1_000_000
-    return sign_request(request, node_key(node), sender=sender, now=now, nonce=node.random_bytes(16).hex())
+    return sign_request(request, load_node_key(node), sender=sender, now=now, nonce=node.random_bytes(16).hex())
 
 
 def test_hostile_requests_are_refused_while_honest_ones_are_served(

@@ -26,8 +26,9 @@ from inkgrove.messages.replication import (
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.node import Node
-from inkgrove.store.federation import add_peer, is_any_schema_due, list_peers, want_schemas
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import add_peer, list_peers
+from inkgrove.store.federation.wanted_schemas import is_any_schema_due, want_schemas
 from tests.support.federated import federation, until
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, answering, run, serving

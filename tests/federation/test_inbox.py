@@ -24,24 +24,15 @@ from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
-from inkgrove.node import requests
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.held import find_held
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.requests import MAX_REQUESTS_OF_SENDER
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import MAX_REQUESTS_OF_SENDER, DeliveryDecision, find_held_instance
+from inkgrove.node.publishing import local_delivery as requests
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import (
-    RemoteIdentity,
-    add_request,
-    count_requests,
-    find_remote_identity,
-    find_request,
-    lock_box,
-    put_remote_identity,
-    remove_requests,
-)
-from inkgrove.store.node import put_key, put_relation_state, shares_of
+from inkgrove.store.federation.inbox import add_request, count_requests, find_request, lock_box, remove_requests
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.node.identities import put_key
+from inkgrove.store.node.relations import put_relation_state, shares_of
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.races import Meanwhile, begin_before_commit
@@ -78,9 +69,9 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
     other.append(encode_message(Create(SCHEMA, {"subject": "another two"})))
 
     (receipt,) = receive_parcel(node, JANE, parcel(log, 2, john))
-    assert receipt.fate is Fate.ACCEPTED
+    assert receipt.fate is DeliveryDecision.ACCEPTED
     (receipt,) = receive_parcel(node, JANE, parcel(other, 2, john))
-    assert (receipt.fate, receipt.code) == (Fate.REFUSED, "log.forked")
+    assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
     assert node.database.read(lambda c: shares_of(c, other.hash(2))) == []
     evidence = node.store.entry(other.hash(2))
     assert evidence is not None
@@ -101,11 +92,11 @@ def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: No
     ended = Parcel(log.hash(1), (john,), entries)
 
     first, second = receive(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
-    assert (first.fate, first.code) == (Fate.REFUSED, "payload.hash-mismatch")
-    assert second.fate is Fate.ACCEPTED
+    assert (first.fate, first.code) == (DeliveryDecision.REFUSED, "payload.hash-mismatch")
+    assert second.fate is DeliveryDecision.ACCEPTED
     # What does not hold says nothing about the end either: the create is taken when it comes.
     (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
-    assert receipt.fate is Fate.ACCEPTED
+    assert receipt.fate is DeliveryDecision.ACCEPTED
 
 
 def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) -> None:
@@ -115,7 +106,7 @@ def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) 
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "two"})))
     payloads = dict(enumerate(log.payloads, start=1))
 
-    def send(*seq_nums: int) -> tuple[Fate, str | None]:
+    def send(*seq_nums: int) -> tuple[DeliveryDecision, str | None]:
         entries = [(log.entry(n).encoded, payloads[n] if n in seq_nums else None) for n in union_of_pools(seq_nums, 2)]
         (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))
         return receipt.fate, receipt.code
@@ -127,20 +118,20 @@ def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) 
         (parcel,) = decode_delivery(found).parcels
         return [n for n, (_, payload) in enumerate(parcel.entries, start=1) if payload is not None]
 
-    assert send(1) == (Fate.HELD, None)
-    assert send(2) == (Fate.REFUSED, "parcel.lacks-create")
+    assert send(1) == (DeliveryDecision.HELD, None)
+    assert send(2) == (DeliveryDecision.REFUSED, "parcel.lacks-create")
     assert waiting() == [1]
-    assert send(1, 2) == (Fate.HELD, None)
+    assert send(1, 2) == (DeliveryDecision.HELD, None)
     # What its sender has given up and sent again since then arrives after all.
-    assert send(2) == (Fate.REFUSED, "parcel.lacks-create")
-    assert send(1) == (Fate.HELD, None)
+    assert send(2) == (DeliveryDecision.REFUSED, "parcel.lacks-create")
+    assert send(1) == (DeliveryDecision.HELD, None)
     assert waiting() == [1, 2]
     log.append(encode_message(Delete(1)))
     payloads[3] = log.payloads[2]
     entries = [(log.entry(n).encoded, payloads[n] if n == 3 else None) for n in certificate_pool(3, 3)]
     receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))
     assert waiting() == []
-    assert send(1, 2) == (Fate.REFUSED, "parcel.ended-before")
+    assert send(1, 2) == (DeliveryDecision.REFUSED, "parcel.ended-before")
 
 
 def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
@@ -158,7 +149,7 @@ def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
         with node.database.reading() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count=1000000")
         (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
-        assert receipt.fate is Fate.ACCEPTED
+        assert receipt.fate is DeliveryDecision.ACCEPTED
     finally:
         node.close()
 
@@ -178,9 +169,11 @@ def john_who_knows_alice(node: Node) -> tuple[IdentityId, IdentityId, LogBuilder
 def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is_a_stranger_no_more(node: Node) -> None:
     john, alice, log = john_who_knows_alice(node)
 
-    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
-    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on as it was at first
-    assert receive_parcel(node, JANE, part(log, john, 3))[0].fate is Fate.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is DeliveryDecision.HELD
+    assert (
+        receive_parcel(node, alice, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED
+    )  # passed on as it was at first
+    assert receive_parcel(node, JANE, part(log, john, 3))[0].fate is DeliveryDecision.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
@@ -188,8 +181,8 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
 
 def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node) -> None:
     john, alice, log = john_who_knows_alice(node)
-    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.HELD
-    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is Fate.ACCEPTED  # passed on
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is DeliveryDecision.HELD
+    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED  # passed on
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
 
     def put_newer(connection: Connection) -> None:
@@ -200,7 +193,7 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
         add_request(connection, john, JANE, log.hash(1), newer, str(SCHEMA.schema_id), 0)
 
     receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
-    assert receipts[0].fate is Fate.ACCEPTED
+    assert receipts[0].fate is DeliveryDecision.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
@@ -213,13 +206,13 @@ def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(
     log.append(encode_message(Create(SCHEMA, {"subject": "one"}, Access("closed", (alice,)))))
     log.append(encode_message(Update(SCHEMA, 1, access=Access("closed", (alice, john)))))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
-    assert receive_parcel(node, JANE, part(log, alice, 1))[0].fate is Fate.ACCEPTED
-    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is Fate.HELD
+    assert receive_parcel(node, JANE, part(log, alice, 1))[0].fate is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is DeliveryDecision.HELD
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     # What is held for alice is from before john was addressed: not a word that he is not.
     (refused,) = receive_parcel(node, JANE, part(log, john, 3))
-    assert (refused.fate, refused.code) == (Fate.REFUSED, LacksCreate.code)
-    assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].fate is Fate.ACCEPTED
+    assert (refused.fate, refused.code) == (DeliveryDecision.REFUSED, LacksCreate.code)
+    assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].fate is DeliveryDecision.ACCEPTED
     assert set(node.database.read(lambda c: shares_of(c, log.hash(1)))) == {alice, john}
 
 
@@ -234,16 +227,16 @@ def test_change_for_one_who_has_nothing_of_it_asks_for_all_of_it(node: Node) -> 
         log.append(encode_message(Update(SCHEMA, 1, {"subject": text})))
     log.append(encode_message(Delete(1)))
 
-    def send(to: IdentityId, *seq_nums: int) -> tuple[Fate, str | None]:
+    def send(to: IdentityId, *seq_nums: int) -> tuple[DeliveryDecision, str | None]:
         (receipt,) = receive_parcel(node, JANE, part(log, to, *seq_nums))
         return receipt.fate, receipt.code
 
-    assert send(alice, 1) == (Fate.ACCEPTED, None)
-    assert send(john, 3) == (Fate.REFUSED, LacksCreate.code)
+    assert send(alice, 1) == (DeliveryDecision.ACCEPTED, None)
+    assert send(john, 3) == (DeliveryDecision.REFUSED, LacksCreate.code)
     assert node.database.read(lambda c: shares_of(c, log.hash(1))) == [alice]
-    assert send(alice, 2) == (Fate.ACCEPTED, None)
-    assert send(john, 1, 2, 3) == (Fate.ACCEPTED, None)
-    assert send(john, 4) == (Fate.ACCEPTED, None)
+    assert send(alice, 2) == (DeliveryDecision.ACCEPTED, None)
+    assert send(john, 1, 2, 3) == (DeliveryDecision.ACCEPTED, None)
+    assert send(john, 4) == (DeliveryDecision.ACCEPTED, None)
 
 
 def test_one_stranger_fills_no_box(node: Node) -> None:
@@ -254,9 +247,12 @@ def test_one_stranger_fills_no_box(node: Node) -> None:
         for _ in range(MAX_REQUESTS_OF_SENDER + 1):
             log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
     spam = [receive_parcel(node, eve, parcel(logs[0], n, john))[0] for n in range(1, len(logs[0].entries) + 1)]
-    assert [receipt.fate for receipt in spam] == [*[Fate.HELD] * MAX_REQUESTS_OF_SENDER, Fate.REFUSED]
+    assert [receipt.fate for receipt in spam] == [
+        *[DeliveryDecision.HELD] * MAX_REQUESTS_OF_SENDER,
+        DeliveryDecision.REFUSED,
+    ]
     assert spam[-1].code == "federation.request-box-full"
-    assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is Fate.HELD
+    assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is DeliveryDecision.HELD
 
 
 def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, clock: Clock) -> None:
@@ -270,7 +266,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
     receive_parcel(node, JANE, parcel(log, 1, alice))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
-    for days, fate in ((0, Fate.REFUSED), (89, Fate.REFUSED), (2, Fate.HELD)):
+    for days, fate in ((0, DeliveryDecision.REFUSED), (89, DeliveryDecision.REFUSED), (2, DeliveryDecision.HELD)):
         clock.go_on(days * 24 * 3600)
         assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is fate
     assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (1, 1)
@@ -287,7 +283,7 @@ def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeyp
     log.append(encode_message(Delete(1)))
     start = Barrier(4)
 
-    def send(number: int) -> list[Fate]:
+    def send(number: int) -> list[DeliveryDecision]:
         start.wait()
         parcels = [parcel(log, seq_num, john) for seq_num in range(1, 13)]
         ended = Parcel(Hash(b"\x00\x40" + bytes(64)), (john,), parcel(log, 13, john).entries)
@@ -314,9 +310,9 @@ def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clo
         return clock()
 
     node.clock = now
-    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is Fate.ACCEPTED
-    assert end.result()[0].fate is Fate.ACCEPTED
-    held = node.database.read(lambda c: find_held(c, log.hash(1)))
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED
+    assert end.result()[0].fate is DeliveryDecision.ACCEPTED
+    held = node.database.read(lambda c: find_held_instance(c, log.hash(1)))
     assert held is not None
     assert held.is_deleted
 
@@ -327,7 +323,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
     log = LogBuilder()
     for subject in ("one", "two"):
         log.append(encode_message(Create(SCHEMA, {"subject": subject})))
-    assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [Fate.HELD]
+    assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [DeliveryDecision.HELD]
     node.database.write(lambda c: put_relation_state(c, JANE, john, "accepted", 0))
     # Another process took jane for a stranger a moment ago.
     put = partial(add_request, recipient=john, via=JANE, instance=log.hash(2), parcel=b"late", schema="", now=0)
@@ -338,7 +334,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
         return clock()
 
     node.clock = now
-    assert [receipt.fate for receipt in release_held(node, john, JANE)] == [Fate.ACCEPTED]
+    assert [receipt.fate for receipt in release_held(node, john, JANE)] == [DeliveryDecision.ACCEPTED]
     late.result()
     waiting = [node.database.read(lambda c: find_request(c, john, JANE, log.hash(n))) for n in (1, 2)]  # noqa: B023
     assert waiting == [None, b"late"]
@@ -351,7 +347,7 @@ def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -
     for _ in range(3):
         log.append(encode_message(Create(SCHEMA, {"subject": "x" * 4_000})))
     fates = [receive_parcel(node, JANE, parcel(log, n, john))[0].fate for n in (1, 2, 3)]
-    assert fates == [Fate.HELD, Fate.HELD, Fate.REFUSED]
+    assert fates == [DeliveryDecision.HELD, DeliveryDecision.HELD, DeliveryDecision.REFUSED]
 
 
 def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +366,7 @@ def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monke
     counts = []
     for seq_num in (9, 9, 6):
         verified.clear()
-        assert receive_parcel(node, JANE, parcel(log, seq_num, john))[0].fate is Fate.ACCEPTED
+        assert receive_parcel(node, JANE, parcel(log, seq_num, john))[0].fate is DeliveryDecision.ACCEPTED
         counts.append(len(verified))
     first, third = (set(certificate_pool(seq_num, 9)) for seq_num in (9, 6))
     assert counts == [len(first), 0, len(third - first)]

@@ -26,12 +26,18 @@ from inkgrove.federation.letters import write_letter
 from inkgrove.federation.serving import host_document, well_known_of
 from inkgrove.federation.well_known import PATH, render_well_known
 from inkgrove.messages.identity import FurtherKey, IdentityDocument
-from inkgrove.node.identities import SignedMessage, adopt_proved, read_adoption, register_identity, show_identity
-from inkgrove.node.name_rules import find_own
-from inkgrove.node.node import Node
+from inkgrove.node.identity import (
+    SignedMessage,
+    adopt_proved,
+    find_own_name_holder,
+    read_adoption,
+    register_identity,
+    show_identity,
+)
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import queue_deliveries, states_of
-from inkgrove.store.node import lives_here
+from inkgrove.store.federation.outbox import queue_deliveries, states_of
+from inkgrove.store.node.identities import lives_here
 from tests.support.adopting import bring, prove, signed
 from tests.support.federated import until
 from tests.support.logs import LogBuilder, key
@@ -225,7 +231,7 @@ def test_who_is_found_on_another_node_under_the_same_name_has_moved(two: tuple[N
     assert lives(here, identity)
     run(Discovery(here, Led(there)).find("x.own.example"))
     assert not lives(here, identity)
-    assert here.database.read(lambda c: find_own(c, here, "x.own.example")) is None
+    assert here.database.read(lambda c: find_own_name_holder(c, here, "x.own.example")) is None
     # And is back once the name leads here again.
     run(Discovery(here, Led(here)).find("x.own.example", fetched_since=here.clock() + 1))
     assert lives(here, identity)
@@ -236,7 +242,7 @@ def test_nobody_loses_their_own_name_by_one_failed_request(two: tuple[Node, Node
     led = Led(here)
     led.failures = 1  # whether the name leads here is not answered; who is there is, by this very node
     assert run(Discovery(here, led).find("x.own.example")).id == identity_of(key(9).public)
-    assert here.database.read(lambda c: find_own(c, here, "x.own.example")) is not None
+    assert here.database.read(lambda c: find_own_name_holder(c, here, "x.own.example")) is not None
     assert lives(here, identity_of(key(9).public))
 
 

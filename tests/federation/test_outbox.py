@@ -21,23 +21,20 @@ from inkgrove.messages import cbor
 from inkgrove.messages.delivery import DELIVERY_FORMAT
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.held import find_held
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
-from inkgrove.node.relations import move_relation
-from inkgrove.store.federation import (
+from inkgrove.node.identity import move_relation
+from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance, find_held_instance
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.federation.inbox import add_sender, list_requests
+from inkgrove.store.federation.outbox import (
     QueueBackoff,
-    add_sender,
     count_waiting_deliveries,
     list_move_recipients,
-    list_requests,
-    pending_of,
     put_backoff,
     read_backoffs,
     states_of,
 )
-from inkgrove.store.node import RelationState, find_relation_state, put_relation_state, shares_of
+from inkgrove.store.federation.pending import pending_of
+from inkgrove.store.node.relations import RelationState, find_relation_state, put_relation_state, shares_of
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Handler, Network, VirtualLoop
 from tests.simulation.world import SCHEMA
@@ -117,7 +114,7 @@ class Nodes:
         return {names[item.recipient]: item.state for item in found}
 
     def messages(self, letter: str, instance: str) -> int:
-        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        held = self.nodes[letter].node.database.read(lambda c: find_held_instance(c, parse_hash(instance)))
         return len(held.messages) if held is not None else 0
 
     async def settled(self) -> None:
@@ -332,7 +329,7 @@ def test_node_that_asks_for_patience_gets_it(template: Path, tmp_path: Path) -> 
 def test_queue_that_failed_by_a_wrong_clock_does_not_wait_for_that_time(template: Path, tmp_path: Path) -> None:
     with playing(template, tmp_path, "az") as (nodes, play):
         sender, year = nodes.nodes["a"].node, 365 * 86_400_000_000
-        there = node_key(nodes.nodes["z"].node).public
+        there = load_node_key(nodes.nodes["z"].node).public
         target = f"node {there.hex()}"
         ahead = QueueBackoff(1, sender.clock() + year, sender.clock() + year, "the clock was wrong")
         sender.database.write(lambda connection: put_backoff(connection, target, ahead))

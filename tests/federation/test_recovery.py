@@ -36,9 +36,10 @@ from inkgrove.messages.replication import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.node.held import find_held
-from inkgrove.node.node import Node
-from inkgrove.store.logs import find_log, open_store
+from inkgrove.node.publishing import find_held_instance
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.log_store import open_store
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import key
@@ -122,10 +123,10 @@ def test_restored_node_takes_back_what_its_peer_received_and_forks_nothing(pair:
     assert pair.jane.patch("/me", json={"name": "Jane"}).status_code == 200
     pair.put_back(copy)
     pair.until_signed()
-    held = pair.node.database.read(lambda c: find_held(c, parse_hash(after)))
+    held = pair.node.database.read(lambda c: find_held_instance(c, parse_hash(after)))
     assert held is not None
     assert held.messages[0].payload is not None
-    assert pair.node.database.read(lambda c: find_held(c, parse_hash(mine))) is None  # nobody had it
+    assert pair.node.database.read(lambda c: find_held_instance(c, parse_hash(mine))) is None  # nobody had it
     later = pair.mail("later", recipients=["john.b.ink"])
     wait_for(pair.jane, later, john_b="delivered")
     for height, invalid_from in pair.heights("b", pair.jane.key).values():
@@ -171,7 +172,7 @@ def test_entries_that_wait_in_a_box_are_given_back(tmp_path: Path) -> None:
         assert pair.heights("b", jane.key).keys() <= {0}
         pair.put_back(copy)
         pair.until_signed()
-        assert pair.node.database.read(lambda c: find_held(c, parse_hash(after))) is not None
+        assert pair.node.database.read(lambda c: find_held_instance(c, parse_hash(after))) is not None
 
 
 def test_logs_are_given_back_to_nobody_else(pair: Pair) -> None:
@@ -226,7 +227,7 @@ def test_logs_of_keys_that_clients_keep_come_back_too(pair: Pair, tmp_path: Path
         store.database.write(lambda c: c.exec_driver_sql("UPDATE identity_keys SET sealed = NULL"))
     pair.start()
     pair.until_signed()
-    assert pair.node.database.read(lambda c: find_held(c, parse_hash(after))) is not None
+    assert pair.node.database.read(lambda c: find_held_instance(c, parse_hash(after))) is not None
 
 
 def test_identity_that_was_renamed_since_has_its_name_back(pair: Pair, tmp_path: Path) -> None:
@@ -420,7 +421,7 @@ def test_receiver_who_comes_to_light_by_what_is_given_back_is_waited_for(tmp_pat
         if not is_name_known:
             look_up(pair, "kim.c.ink")  # such as when kim writes to somebody here
         pair.until_signed()
-        assert pair.node.database.read(lambda c: find_held(c, parse_hash(to_kim))) is not None
+        assert pair.node.database.read(lambda c: find_held_instance(c, parse_hash(to_kim))) is not None
         later = pair.mail("later", recipients=["john.b.ink", "kim.c.ink"])
         wait_for(pair.jane, later, john_b="delivered", kim_c="held")
         assert all(invalid is None for _, invalid in pair.heights("a", pair.jane.key).values())
@@ -457,7 +458,7 @@ def test_node_that_holds_an_entry_which_cannot_be_taken_has_not_answered(tmp_pat
         assert (refused.status_code, refused.json()["code"]) == (503, "publish.restored")
         theirs.write(lambda c: c.exec_driver_sql(DAMAGE, (sound, bytes.fromhex(after))))
         pair.until_signed()
-        assert pair.node.database.read(lambda c: find_held(c, parse_hash(after))) is not None
+        assert pair.node.database.read(lambda c: find_held_instance(c, parse_hash(after))) is not None
 
 
 ENTRY = "SELECT encoded FROM entries WHERE hash = ?"

@@ -9,8 +9,8 @@ import pytest
 from inkgrove.core.hashing import hash_yamf, parse_hash
 from inkgrove.federation.refetch import offer, take_back
 from inkgrove.messages.delivery import decode_delivery
-from inkgrove.store.federation import find_remote_identity
-from inkgrove.store.rot import find_copy
+from inkgrove.store.federation.peers import find_remote_identity
+from inkgrove.store.rot.copies import find_copy
 from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person

@@ -14,17 +14,12 @@ from inkgrove.federation.errors import BadAnswer, BadMove
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
 from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell, tell_waiting
 from inkgrove.messages import cbor
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.relations import move_relation
-from inkgrove.store.federation import (
-    RemoteIdentity,
-    count_waiting_deliveries,
-    find_queued_moves,
-    first_backlog,
-    queue_move,
-)
-from inkgrove.store.node import find_relation_state, put_relation_state, remove_relation
+from inkgrove.node.identity import create_identity, move_relation
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import count_waiting_deliveries, find_queued_moves, queue_move
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.federation.pending import first_backlog
+from inkgrove.store.node.relations import find_relation_state, put_relation_state, remove_relation
 from tests.federation.conftest import Clock
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for

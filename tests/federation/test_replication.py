@@ -17,8 +17,9 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import AskHeights, Want
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.node_key import node_key
-from inkgrove.store.federation import QueueBackoff, list_peers, put_backoff, states_of
+from inkgrove.node.runtime import load_node_key
+from inkgrove.store.federation.outbox import QueueBackoff, put_backoff, states_of
+from inkgrove.store.federation.peers import list_peers
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import LogBuilder, key
@@ -223,7 +224,7 @@ def test_news_that_replication_brings_before_the_push_are_forwarded_too(world: W
     world.pass_on(opened)
     # The push has to wait, so that it is no news when it comes.
     late = QueueBackoff(1, a.clock() + 4_000_000, a.clock(), "late")
-    a.database.write(lambda c: put_backoff(c, f"node {node_key(b.node).public.hex()}", late))
+    a.database.write(lambda c: put_backoff(c, f"node {load_node_key(b.node).public.hex()}", late))
     assert world.jane.delete(f"/instances/{opened}").status_code == 200
     sync(b, "jane.a.ink")
     assert world.them.is_deleted("b", opened)

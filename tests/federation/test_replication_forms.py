@@ -28,7 +28,7 @@ from inkgrove.messages.replication import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.store.logs import LogKey
+from inkgrove.store.logs.preparation import LogKey
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import run

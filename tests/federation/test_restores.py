@@ -24,11 +24,12 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.core.keys import PublicKey
-from inkgrove.node.identities import Identity, create_identity
-from inkgrove.node.node import Node
+from inkgrove.node.identity import IdentityRecord, create_identity
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs import LogStore, open_store
-from inkgrove.store.node import put_relation_state, read_epoch
+from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.node.epoch import read_epoch
+from inkgrove.store.node.relations import put_relation_state
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import until
 from tests.support.node_processes import Serving
@@ -100,7 +101,7 @@ class Pair:
     other: Path
     resolve: dict[str, str]
     ports: dict[str, int]
-    jane: Identity
+    jane: IdentityRecord
     stack: ExitStack
 
     def serve_peer(self) -> Serving:

@@ -7,8 +7,14 @@ import pytest
 
 from inkgrove.core.keys import identity_of
 from inkgrove.messages.instance import Access, AccessMode
-from inkgrove.node.acceptance import Arrival, Fate, Standing, judge
-from inkgrove.node.audience import may_pass_on, may_receive
+from inkgrove.node.publishing import (
+    ArrivingParcel,
+    DeliveryDecision,
+    SenderRelation,
+    decide_acceptance,
+    may_pass_on,
+    may_receive,
+)
 from tests.support.logs import key
 
 JOHN, BOB = identity_of(key(2).public), identity_of(key(3).public)
@@ -66,13 +72,18 @@ def test_what_a_receiver_makes_of_it(
     elif mode == "relations" and not is_follower:
         refusal = "federation.not-following"
     to = JOHN if recipient == JOHN else BOB
-    for standing, fate in ((Standing.KNOWN, Fate.ACCEPTED), (Standing.STRANGER, Fate.HELD)):
-        arrival = Arrival(access(mode), is_from_owner, is_deletion=False)
-        found, error = judge(arrival, to, standing, is_follower=is_follower)
-        assert (found, error.code if error else None) == ((Fate.REFUSED, refusal) if refusal else (fate, None))
-        ended, error = judge(replace(arrival, is_deletion=True), to, standing, is_follower=is_follower)
+    for standing, fate in (
+        (SenderRelation.KNOWN, DeliveryDecision.ACCEPTED),
+        (SenderRelation.STRANGER, DeliveryDecision.HELD),
+    ):
+        arrival = ArrivingParcel(access(mode), is_from_owner, is_deletion=False)
+        found, error = decide_acceptance(arrival, to, standing, is_follower=is_follower)
+        assert (found, error.code if error else None) == (
+            (DeliveryDecision.REFUSED, refusal) if refusal else (fate, None)
+        )
+        ended, error = decide_acceptance(replace(arrival, is_deletion=True), to, standing, is_follower=is_follower)
         assert (ended, error) == (fate, None)
     for is_deletion in (True, False):
-        arrival = Arrival(access(mode), is_from_owner, is_deletion)
-        found, error = judge(arrival, to, Standing.BLOCKED, is_follower=is_follower)
-        assert (found, error.code if error else None) == (Fate.REFUSED, "federation.blocked")
+        arrival = ArrivingParcel(access(mode), is_from_owner, is_deletion)
+        found, error = decide_acceptance(arrival, to, SenderRelation.BLOCKED, is_follower=is_follower)
+        assert (found, error.code if error else None) == (DeliveryDecision.REFUSED, "federation.blocked")

@@ -12,7 +12,7 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.blobs import PART_BYTES, BlobFetcher
 from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.fetch import Answer, HttpTransport, Request
-from inkgrove.node.caller import Caller
+from inkgrove.node.identity import Caller
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.peers import run

@@ -12,8 +12,8 @@ from inkgrove.messages.identity import KeyOf
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message, with_salt
-from inkgrove.store.federation import count_waiting_deliveries, read_backoffs
-from inkgrove.store.node import put_relation_state
+from inkgrove.store.federation.outbox import count_waiting_deliveries, read_backoffs
+from inkgrove.store.node.relations import put_relation_state
 from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
 from tests.support.federated import federation, states, until, wait_for

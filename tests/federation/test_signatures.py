@@ -34,12 +34,12 @@ from inkgrove.federation.signatures import (
     read_signature,
     sign_request,
 )
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
+from inkgrove.node.identity import create_identity
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import RemoteIdentity, find_remote_identity
-from inkgrove.store.node import find_identity, put_relation_state
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
+from inkgrove.store.node.identities import find_identity
+from inkgrove.store.node.relations import put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import key
@@ -733,7 +733,7 @@ def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: C
     run(work())
     (request,) = arrived
     assert request.url == f"https://{JANE}/inbox?a=%20b"
-    check(request, node_key(other).public)
+    check(request, load_node_key(other).public)
     again = signed_call(other, HERE, "GET", "/x", sender=JOHN)
     assert read_signature(again).nonce != read_signature(request).nonce
     other.close()

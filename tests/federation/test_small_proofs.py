@@ -17,11 +17,10 @@ from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, decode_message, encode_message, encode_salted
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.held import find_held, pack
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.store.node import put_relation_state
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision, find_held_instance, pack_parcel
+from inkgrove.node.runtime import Node
+from inkgrove.store.node.relations import put_relation_state
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)
@@ -41,9 +40,9 @@ def payloads_of(parcel: Parcel) -> list[int]:
 
 def packed(node: Node, instance: Hash) -> Parcel:
     def work(connection: Connection) -> Parcel | None:
-        held = find_held(connection, instance)
+        held = find_held_instance(connection, instance)
         assert held is not None
-        return pack(connection, held, [], after=0, deletions_only=False)
+        return pack_parcel(connection, held, [], after=0, deletions_only=False)
 
     parcel = node.database.read(work)
     assert parcel is not None
@@ -100,7 +99,9 @@ def test_what_travels_is_just_enough_for_a_node_that_has_nothing(node: Node) -> 
         entries = [(log.entry(n).encoded, log.payloads[n - 1] if n == 200 else None) for n in sent]
         (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(200), (john,), entries))
         held = [stored.entry.seq_num for stored in node.store.entries_of(log.secret.public, 1)]
-        assert (receipt.fate, held) == ((Fate.ACCEPTED, pool) if missing is None else (Fate.REFUSED, []))
+        assert (receipt.fate, held) == (
+            (DeliveryDecision.ACCEPTED, pool) if missing is None else (DeliveryDecision.REFUSED, [])
+        )
 
 
 # Guessing

@@ -25,26 +25,29 @@ from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.sources import sender_of
 from inkgrove.messages.identity import IdentityDocument, adoption_claim
 from inkgrove.messages.message import encode_message
-from inkgrove.node.adoption import KeyProof, check_key_proof, new_challenge
 from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
-from inkgrove.node.identities import (
-    Identity,
+from inkgrove.node.identity import (
+    IdentityRecord,
+    KeyProof,
     SignedMessage,
     adopt_proved,
+    apply_identity_log,
+    bind_administrators,
     change_identity,
+    check_key_proof,
     create_identity,
+    find_own_name_holder,
+    new_challenge,
     read_adoption,
     register_identity,
     show_identity,
+    sign_in,
 )
-from inkgrove.node.identity_log import follow_identity_log
-from inkgrove.node.name_rules import bind_administrators, find_own
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import sign_in
+from inkgrove.node.publishing import find_recipients
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.node.values import find_recipients
-from inkgrove.store.federation import RemoteIdentity, find_remote_identity, put_remote_identity
-from inkgrove.store.node import check_name, find_bound
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.node.identities import check_name, find_bound
 from tests.support.adopting import bring, prove, signed
 from tests.support.command import inkgrove
 from tests.support.errors import raises
@@ -131,7 +134,7 @@ class Restored:
         shutil.copytree(self.folder / "home", self.folder / "backup")
         self.node = self._open()
 
-    def restore(self, *remembered: Identity) -> None:
+    def restore(self, *remembered: IdentityRecord) -> None:
         """Put the backup back a week later, and fetch what peers hold of log 0 of some."""
         self.time += 7 * DAY
         fetched = [
@@ -147,11 +150,11 @@ class Restored:
         bind_administrators(self.node)  # as every start does
         self.node.store.ingest(fetched)
         for identity in remembered:
-            self.node.database.write(lambda c, author=identity.key: follow_identity_log(c, author))  # type: ignore[misc]
+            self.node.database.write(lambda c, author=identity.key: apply_identity_log(c, author))  # type: ignore[misc]
         self.node.signing.resume()
 
     def own(self, fqdn: str) -> IdentityId | None:
-        found = self.node.database.read(lambda connection: find_own(connection, self.node, fqdn))
+        found = self.node.database.read(lambda connection: find_own_name_holder(connection, self.node, fqdn))
         return None if found is None else found.id
 
     def registration(self, fqdn: str) -> str:
@@ -288,7 +291,7 @@ def test_name_is_found_where_it_is_for(world: World, state: str) -> None:
     there = show_identity(world.b.node, fqdn).id if state == "known elsewhere" else world.claim_there(fqdn)
     found = world.find(fqdn)
     with world.a.node.database.reading() as connection:
-        own, bound = find_own(connection, world.a.node, fqdn), find_bound(connection, fqdn)
+        own, bound = find_own_name_holder(connection, world.a.node, fqdn), find_bound(connection, fqdn)
     assert found.id == (own.id if expected == "hosted" and own is not None else there)
     assert bound != there  # whoever lives elsewhere has no rights here
 
@@ -384,7 +387,7 @@ def test_document_from_elsewhere_gives_a_hosted_identity_no_name(world: World) -
     assert outcome(bring(world.a.anybody, log, fqdn, signed(log, IdentityDocument(fqdn, f"https://{fqdn}")))) == "taken"
     moved = _next(log, wanted)
     world.a.node.store.ingest([(moved.entry, moved.payload)])
-    world.a.node.database.write(lambda connection: follow_identity_log(connection, log.secret.public))
+    world.a.node.database.write(lambda connection: apply_identity_log(connection, log.secret.public))
     assert world.a.anybody.get(f"/identities/{wanted}").status_code == 404
     me = world.a.sign_in(fqdn)
     again = {"entry": b64encode(moved.entry).decode(), "payload": b64encode(moved.payload).decode()}
@@ -405,7 +408,7 @@ def test_who_has_moved_elsewhere_speaks_for_the_node_no_longer(restored: Restore
     register_identity(restored.node, "jane.a.ink", None)
     assert sender_of(restored.node) == "aa.a.ink"
     restored.node.store.ingest([(moved.entry, moved.payload)])
-    restored.node.database.write(lambda connection: follow_identity_log(connection, entry.author))
+    restored.node.database.write(lambda connection: apply_identity_log(connection, entry.author))
     assert sender_of(restored.node) == "jane.a.ink"
 
 

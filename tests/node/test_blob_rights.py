@@ -11,14 +11,13 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blob_collection import find_references
-from inkgrove.node.blobs import instances_naming
-from inkgrove.node.caller import ANYBODY, Caller
-from inkgrove.node.node import Node
-from inkgrove.store.db import shares
-from inkgrove.store.logs import set_key_ends
-from inkgrove.store.node import put_relation_state
-from inkgrove.store.views import gone
+from inkgrove.node.blobs import instances_naming, update_blob_references
+from inkgrove.node.identity import ANYBODY, Caller
+from inkgrove.node.runtime import Node
+from inkgrove.store.db.node_tables import shares
+from inkgrove.store.logs.revocations import set_key_ends
+from inkgrove.store.node.relations import put_relation_state
+from inkgrove.store.views.tables import gone
 from tests.support.albums import Album
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
@@ -121,12 +120,12 @@ def test_what_a_revoked_key_or_an_end_leaves_out_lends_nothing(
     node.database.write(lambda connection: set_key_ends(connection, author, [(7, 2)]))
     assert readers(clients, first) == {"nobody", *NAMES}
     assert readers(clients, second) == {"jane"}  # that it is public was said behind the end of the key
-    find_references(node)
+    update_blob_references(node)
     assert readers(clients, second) == {"jane"}
     node.database.write(lambda connection: set_key_ends(connection, author, [(7, 0)]))
     assert readers(clients, first) == {"jane"}
     node.database.write(lambda connection: set_key_ends(connection, author, None))
-    find_references(node)
+    update_blob_references(node)
     assert readers(clients, first) == readers(clients, second) == {"nobody", *NAMES}
 
 
@@ -149,7 +148,7 @@ def test_fork_takes_back_what_it_undoes_and_deletes_in_every_branch_count(
         album.node.store.ingest([(item.signed.entry.encoded, item.payload)])
         assert readers(clients, first) == expected
         assert readers(clients, second) == {"jane"}  # it stands where the log is forked
-        find_references(album.node)
+        update_blob_references(album.node)
         assert readers(clients, first) == expected
 
 
@@ -173,7 +172,7 @@ def test_naming_the_hash_of_somebody_elses_blob_still_opens_nothing(
     blob = upload(clients["jane"])
     album.create(people["john"], {"picture": blob}, Access("public"))
     assert readers(clients, blob) == {"jane"}
-    find_references(album.node)
+    update_blob_references(album.node)
     assert readers(clients, blob) == {"jane"}
 
 

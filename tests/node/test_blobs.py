@@ -20,11 +20,10 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blob_collection import collect_blobs, find_references
-from inkgrove.node.blobs import Upload, find_blob, uploader
-from inkgrove.node.caller import Caller, SchemaScope
+from inkgrove.node.blobs import Upload, collect_blobs, find_blob, require_uploader, update_blob_references
 from inkgrove.node.errors import OutOfScope, UnknownBlob
-from inkgrove.node.node import Node
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.albums import Album
 from tests.support.nodes import RunningNode
@@ -194,10 +193,10 @@ def test_service_uploads_with_a_scope_that_writes(people: dict[str, Any], album:
     jane = IdentityId.fromhex(people["jane"]["id"])
     for action in ("create", "update"):
         scope = SchemaScope(album.schema_id, action)  # type: ignore[arg-type]
-        assert uploader(Caller(jane, grant=1, scopes=frozenset({scope}))) == jane
+        assert require_uploader(Caller(jane, grant=1, scopes=frozenset({scope}))) == jane
     for scopes in (frozenset({SchemaScope(album.schema_id, "read"), "relations:read"}), frozenset[Any]()):
         with pytest.raises(OutOfScope):
-            uploader(Caller(jane, grant=1, scopes=scopes))
+            require_uploader(Caller(jane, grant=1, scopes=scopes))
 
 
 # Limits
@@ -386,7 +385,7 @@ class Drawers:
 
     def settle(self) -> None:
         build_views(self.running.node)
-        find_references(self.running.node)
+        update_blob_references(self.running.node)
 
 
 @pytest.fixture

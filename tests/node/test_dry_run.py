@@ -7,8 +7,9 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.quotas import change_limits
-from inkgrove.store.db import accesses, deliveries, entries, idempotency, ingests, logs, pending_recipients, shares
+from inkgrove.node.identity import change_limits
+from inkgrove.store.db.log_tables import entries, ingests, logs
+from inkgrove.store.db.node_tables import accesses, deliveries, idempotency, pending_recipients, shares
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, refusal, schema_id
 

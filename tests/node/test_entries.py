@@ -17,12 +17,11 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.appending import Appender
-from inkgrove.node.caller import Caller, SchemaScope
-from inkgrove.node.entries import PublishEntries, check_offer
-from inkgrove.node.settled import Settled
-from inkgrove.store.logs import IngestItem
-from inkgrove.store.node import lock_keys, shares_of
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.publishing import Appender, PublishEntries, PublishingCache, check_entries
+from inkgrove.store.logs.preparation import IngestItem
+from inkgrove.store.node.identities import lock_keys
+from inkgrove.store.node.relations import shares_of
 from tests.support.logs import resign
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, count_entries, create, mail, make_schema, refusal, schema_id
@@ -484,13 +483,13 @@ def test_document_names_no_other_node_than_the_one_that_serves_it(shared: Runnin
 
 def plan_as(shared: RunningNode, caller: Caller, items: list[IngestItem]) -> list[str | None]:
     """The codes that a caller gets for entries; nothing is written."""
-    offer = check_offer(items)
+    offer = check_entries(items)
     with shared.node.database.reading() as connection:
         assert caller.identity is not None
         keys = {}
         for key in shared.node.database.write(lambda c: lock_keys(c, [caller.identity])).values():
             keys[key.author] = key
-        appender = Appender(shared.node, connection, keys, Settled(shared.node), 10)
+        appender = Appender(shared.node, connection, keys, PublishingCache(shared.node), 10)
         finish = PublishEntries(offer).plan(appender, caller)
         return [receipt.error.code if receipt.error else None for receipt in finish().body["receipts"]]
 

@@ -20,18 +20,23 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import decode_message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.caller import ANYBODY
 from inkgrove.node.errors import BadPassword
-from inkgrove.node.identities import append_document, change_identity, create_identity, show_identity
-from inkgrove.node.identity_log import check_author, follow_identity_log
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.node.passwords import hash_password
-from inkgrove.node.prove import prove_instance
-from inkgrove.node.sessions import sign_in
+from inkgrove.node.identity import (
+    ANYBODY,
+    append_document,
+    apply_identity_log,
+    change_identity,
+    check_author,
+    create_identity,
+    hash_password,
+    show_identity,
+    sign_in,
+)
+from inkgrove.node.reading import prove_instance
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import add_node_key
-from inkgrove.store.node import (
+from inkgrove.store.federation.peers import add_node_key
+from inkgrove.store.node.identities import (
     HostedIdentity,
     add_identity,
     end_sessions,
@@ -262,7 +267,7 @@ def test_further_key_counts_only_with_both_words(running: RunningNode) -> None:
     assert keys() == [key(5).public]  # listed, and has not said so itself
     entry = signed(further, KeyOf(me))
     running.node.store.ingest([(b64decode(entry["entry"]), b64decode(entry["payload"]))])
-    running.node.database.write(lambda connection: follow_identity_log(connection, key(6).public))
+    running.node.database.write(lambda connection: apply_identity_log(connection, key(6).public))
     assert sorted(keys()) == sorted([key(5).public, key(6).public])
     jane.patch("/me", json={"signed": signed(first, document())})
     assert keys() == [key(5).public]  # no longer listed
@@ -278,8 +283,8 @@ def test_name_that_two_documents_give_at_once_is_one_identitys(running: RunningN
         node.database.write(lambda c, secret=secret, said=said: append_document(c, secret, said))  # type: ignore[misc]
     begin_before_commit(
         node.database,
-        lambda connection: follow_identity_log(connection, people[0].key),
-        lambda: node.database.write(lambda connection: follow_identity_log(connection, people[1].key)),
+        lambda connection: apply_identity_log(connection, people[0].key),
+        lambda: node.database.write(lambda connection: apply_identity_log(connection, people[1].key)),
     )
     record, hosted = node.database.read(lambda c: (find_name(c, wanted), find_identity(c, wanted)))
     assert record is not None
@@ -341,7 +346,7 @@ def test_host_says_who_is_there(running: RunningNode) -> None:
     created = running.create("jane.haiku.ink")
     found = running.anybody.get("/.well-known/inkgrove", headers={"host": "Jane.haiku.ink:8750"}).json()
     assert (found["id"], found["fqdn"]) == (created["id"], "jane.haiku.ink")
-    own_key = node_key(running.node).public
+    own_key = load_node_key(running.node).public
     claim = claim_of(IdentityId.fromhex(found["id"]), "jane.haiku.ink", created["endpoint"])
     verify_signature(own_key, claim, bytes.fromhex(found["node"].pop("proof")))
     assert found["node"] == {"endpoint": created["endpoint"], "key": own_key.hex()}
@@ -353,7 +358,7 @@ def test_node_keeps_its_own_key(place: Path | str, tmp_path: Path) -> None:
     keys = []
     for _ in range(2):
         with RunningNode(place, tmp_path) as running:
-            keys.append(node_key(running.node).public)
+            keys.append(load_node_key(running.node).public)
     assert keys[0] == keys[1]
 
 
@@ -406,7 +411,7 @@ def test_first_use_by_two_processes_makes_one_node_key(node: Node) -> None:
     found = begin_before_commit(
         node.database,
         lambda connection: add_node_key(connection, first.public, node.vault.seal(first), 0),
-        lambda: node_key(node),
+        lambda: load_node_key(node),
     )
     assert found.public == first.public
 

@@ -8,11 +8,9 @@ from sqlalchemy import update
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Update
-from inkgrove.node.appending import Appender
-from inkgrove.node.instance_states import COSTLY, InstanceState
-from inkgrove.node.settled import Settled
-from inkgrove.store.db import entries
-from inkgrove.store.node import lock_keys
+from inkgrove.node.publishing import COSTLY, Appender, InstanceState, PublishingCache
+from inkgrove.store.db.log_tables import entries
+from inkgrove.store.node.identities import lock_keys
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, create, mail, make_schema, schema_id
 from tests.support.tiers import amount
@@ -24,12 +22,14 @@ class Kept:
     """Reads an instance time and again, each time beside somebody who reads it for the first time."""
 
     def __init__(self, running: RunningNode, person: Person) -> None:
-        self.node, self.person, self.settled = running.node, person, Settled(running.node)
+        self.node, self.person, self.settled = running.node, person, PublishingCache(running.node)
 
     def read(self, instance: Hash) -> InstanceState:
         with self.node.database.writing() as connection:
             keys = lock_keys(connection, [self.person.id])
-            appenders = [Appender(self.node, connection, keys, kept, 1) for kept in (self.settled, Settled(self.node))]
+            appenders = [
+                Appender(self.node, connection, keys, kept, 1) for kept in (self.settled, PublishingCache(self.node))
+            ]
             ours, anew = (appender.instance(instance) for appender in appenders)
             assert ours is not None
             assert anew is not None
@@ -95,7 +95,7 @@ def test_messages_of_before_are_not_read_again(shared: RunningNode, jane: Person
     shared.node.database.write(lambda connection: connection.execute(spoilt))
     change(jane, first["instance"], fields={"stars": 100})
     change(jane, first["instance"], fields={"stars": 101})
-    settled = Settled(shared.node)
+    settled = PublishingCache(shared.node)
     with shared.node.database.writing() as connection:
         state = Appender(shared.node, connection, {}, settled, 1).instance(parse_hash(first["instance"]))
     assert state is not None

@@ -25,13 +25,13 @@ from inkgrove.api.http.problems import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import CODES
 from inkgrove.node.errors import VaultLocked
-from inkgrove.node.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
-from inkgrove.store.db import ExclusiveWork, is_work_running
-from inkgrove.store.logs import open_store
-from inkgrove.store.rot import list_rot_runs
-from inkgrove.store.views import open_views
+from inkgrove.store.db.locks import ExclusiveWork, is_work_running
+from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.rot.runs import list_rot_runs
+from inkgrove.store.views.catalog import open_views
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode

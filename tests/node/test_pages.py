@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from inkgrove.api.app import make_app
-from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, hash_token
 from inkgrove.pages.site import ROUTERS, make_site
 from inkgrove.pages.visits import PageRoute, local_address
-from inkgrove.store.node import add_session
+from inkgrove.store.node.identities import add_session
 from tests.support.logs import key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views

@@ -14,8 +14,8 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.messages.value_readers import UNSET
-from inkgrove.store.db import idempotency
-from inkgrove.store.node import shares_of
+from inkgrove.store.db.node_tables import idempotency
+from inkgrove.store.node.relations import shares_of
 from tests.support.built_views import add_row, build_view
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import FIELDS, count_entries, create, make_schema, refusal

@@ -9,19 +9,14 @@ import pytest
 from sqlalchemy import Connection, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.node.query import Question, ask
-from inkgrove.store.db import Compiled
-from inkgrove.store.views import (
-    MAX_CONDITIONS_OF_FIELD,
-    MAX_VALUES,
-    Reader,
-    index_fields,
-    is_among,
-    list_parameter,
-    page_queries,
-    row_indexes,
-    views_called,
-)
+from inkgrove.node.reading import ViewQuery, query_view
+from inkgrove.store.db.connection import Compiled
+from inkgrove.store.views.access import Reader
+from inkgrove.store.views.catalog import views_called
+from inkgrove.store.views.filters import MAX_CONDITIONS_OF_FIELD, MAX_VALUES, is_among, list_parameter
+from inkgrove.store.views.query import page_queries
+from inkgrove.store.views.rebuild import index_fields
+from inkgrove.store.views.tables import row_indexes
 from tests.node.test_reading_bounds import PUBLIC, show
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal
@@ -96,8 +91,8 @@ def test_values_of_all_filters_are_counted_together(filled: RunningNode) -> None
 def test_however_many_values_a_list_has_it_is_one_question(filled: RunningNode) -> None:
     before = page_queries.cache_info().currsize
     for count in range(1, 261):
-        question = Question(where=[f"number:in:{','.join(map(str, range(count)))}"])
-        assert len(ask(filled.node, None, "things", question).rows) == 1
+        question = ViewQuery(where=[f"number:in:{','.join(map(str, range(count)))}"])
+        assert len(query_view(filled.node, None, "things", question).rows) == 1
     assert page_queries.cache_info().currsize <= before + 1
 
 
@@ -151,8 +146,8 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from random import Random
-from inkgrove.node.node import Node
-from inkgrove.node.query import Question, ask
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.reading.query import Question, ask
 from inkgrove.node.settings import NodeSettings
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

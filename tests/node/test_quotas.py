@@ -11,11 +11,12 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.blob_collection import collect_blobs
-from inkgrove.node.disk import SMALL_DELIVERY, DiskReserve
-from inkgrove.node.quotas import BEYOND, change_limits, show_quota
+from inkgrove.node.blobs import collect_blobs
+from inkgrove.node.identity import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota
+from inkgrove.node.runtime import SMALL_DELIVERY, DiskReserve
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node import StoredAmounts, add_usage, lock_keys
+from inkgrove.store.node.identities import lock_keys
+from inkgrove.store.node.usage import StoredAmounts, add_usage
 from tests.support.adopting import bring, signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -125,7 +126,7 @@ def test_what_another_process_is_about_to_store_counts(quotas: RunningNode, sign
 
     def fill(connection: Connection) -> None:
         lock_keys(connection, [identity])
-        add_usage(connection, identity, StoredAmounts(entries=12 + BEYOND.entries))
+        add_usage(connection, identity, StoredAmounts(entries=12 + IDENTITY_LOG_ALLOWANCE.entries))
 
     def publish() -> httpx.Response:
         if signs == "client":

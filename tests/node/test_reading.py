@@ -12,16 +12,21 @@ from sqlalchemy import select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.instance import Access
-from inkgrove.node.caller import Caller, SchemaScope
-from inkgrove.node.changes import follow
-from inkgrove.node.cursor import render_cursor
 from inkgrove.node.errors import OutOfScope
-from inkgrove.node.outcomes import read_outcomes
-from inkgrove.node.position import render_position
-from inkgrove.node.query import Question, ask, list_views, show_instance
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.reading import (
+    ViewQuery,
+    list_outcomes,
+    list_views,
+    query_view,
+    render_cursor,
+    render_position,
+    show_instance,
+    subscribe_to_view,
+)
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs import Offset
-from inkgrove.store.views import change_counts
+from inkgrove.store.logs.positions import Offset
+from inkgrove.store.views.tables import change_counts
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.errors import raises
 from tests.support.reading import MAILS, PEOPLE, World, running_node
@@ -117,18 +122,18 @@ def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
     world.catch_up()
     node, jane = world.node.node, world.people["jane"].id
     service = Caller(jane, grant=1, scopes=frozenset({SchemaScope(MAILS, "read")}))
-    assert [row.instance for row in ask(node, service, "mail", Question()).rows] == [mail]
+    assert [row.instance for row in query_view(node, service, "mail", ViewQuery()).rows] == [mail]
     assert show_instance(node, service, mail)[1].fields["subject"] == "one"
     assert {item.view.name: item.rows for item in list_views(node, service, with_count=True)[0]} == {
         "mail": 1,
         "person": None,
     }
     for refused in (
-        lambda: ask(node, service, "person", Question()),
-        lambda: ask(node, service, "mail", Question(expand=["sender"])),
+        lambda: query_view(node, service, "person", ViewQuery()),
+        lambda: query_view(node, service, "mail", ViewQuery(expand=["sender"])),
         lambda: show_instance(node, service, person),
-        lambda: follow(node, service, "person", None),
-        lambda: read_outcomes(node, service, "person", only=None, cursor=None, limit=10),
+        lambda: subscribe_to_view(node, service, "person", None),
+        lambda: list_outcomes(node, service, "person", only=None, cursor=None, limit=10),
     ):
         with pytest.raises(OutOfScope):
             refused()

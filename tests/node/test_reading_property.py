@@ -17,7 +17,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.documents import plain
+from inkgrove.node.reading import render_field_value
 from inkgrove.pipeline.views.export import export_view
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.results import ReferenceRow
@@ -49,7 +49,7 @@ def document(world: World, row: ReferenceRow) -> Row:
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,
         "last_hash": row.last_hash.hex(),
-        "fields": {name: plain(value) for name, value in row.fields.items()},
+        "fields": {name: render_field_value(value) for name, value in row.fields.items()},
         "access": access,
         "expires": None if row.expires is None else str(row.expires),
         "copied_from": None,

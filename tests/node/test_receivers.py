@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-import inkgrove.node.receivers as module
-from inkgrove.node.receivers import READERS, RECEIVERS, NameFile
+import inkgrove.node.runtime.home as module
+from inkgrove.node.runtime import READERS, RECEIVERS, NameFile
 
 
 @pytest.fixture

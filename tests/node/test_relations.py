@@ -2,8 +2,8 @@
 
 import pytest
 
-from inkgrove.node.relations import Move, decide
-from inkgrove.store.node import RelationState
+from inkgrove.node.identity import RelationMove, decide_relation
+from inkgrove.store.node.relations import RelationState
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 
@@ -26,20 +26,20 @@ from tests.support.nodes import RunningNode
         ("accepted", "remove", None),
     ],
 )
-def test_moves(before: RelationState | None, move: Move, after: RelationState | None) -> None:
-    assert decide(before, move) == after
+def test_moves(before: RelationState | None, move: RelationMove, after: RelationState | None) -> None:
+    assert decide_relation(before, move) == after
 
 
 @pytest.mark.parametrize(("before", "move"), [(None, "accept"), ("blocked", "accept"), (None, "refuse")])
-def test_only_who_asked_is_accepted_or_refused(before: RelationState | None, move: Move) -> None:
+def test_only_who_asked_is_accepted_or_refused(before: RelationState | None, move: RelationMove) -> None:
     with raises("relation.not-requested"):
-        decide(before, move)
+        decide_relation(before, move)
 
 
 @pytest.mark.parametrize("move", ["end", "remove"])
-def test_nothing_ends_that_is_not_there(move: Move) -> None:
+def test_nothing_ends_that_is_not_there(move: RelationMove) -> None:
     with raises("relation.unknown"):
-        decide(None, move)
+        decide_relation(None, move)
 
 
 def seen(client: object) -> list[tuple[str, str, str, str | None]]:

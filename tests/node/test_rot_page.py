@@ -9,7 +9,7 @@ import httpx
 from sqlalchemy import Connection
 
 from inkgrove.pages.rot import draw_freshness
-from inkgrove.store.rot import RotRun, begin_rot_run, finish_rot_run
+from inkgrove.store.rot.runs import RotRun, begin_rot_run, finish_rot_run
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.attempts import succeed
-from inkgrove.store.db import accesses
+from inkgrove.node.identity import record_sign_in
+from inkgrove.store.db.node_tables import accesses
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import Signer, as_json, create, mail, make_schema, schema_id, signer_of
@@ -243,7 +243,7 @@ def test_record_is_kept_for_a_while(world: World) -> None:
         for seconds, is_left in ((kept - 3600, True), (kept + 1, False)):
             node.clock = lambda late=seconds: clock() + late * 1_000_000  # type: ignore[misc]
             node.tidied = 0
-            succeed(node, "jane.haiku.ink", "127.0.0.1", [])
+            record_sign_in(node, "jane.haiku.ink", "127.0.0.1", [])
             count = node.database.read(lambda c: c.scalar(select(func.count()).select_from(accesses)))
             assert (count > 0) == is_left
     finally:

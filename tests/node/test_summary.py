@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.store.db import EVERYTHING, PUBLIC, copies, entries, logs, schemas, summaries
+from inkgrove.store.db.log_tables import entries, logs, schemas
+from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC, copies, summaries
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id

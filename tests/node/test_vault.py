@@ -8,9 +8,8 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.node.errors import IdentityError
-from inkgrove.node.identities import change_identity, create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
+from inkgrove.node.identity import change_identity, create_identity
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.processes import PROGRAM
@@ -53,7 +52,7 @@ def test_node_does_not_start_with_the_vault_key_of_another(place: Path | str, tm
 
 def test_own_key_of_the_node_is_enough_to_miss_the_vault_key(tmp_path: Path) -> None:
     node = open_node(tmp_path, tmp_path)
-    node_key(node)
+    load_node_key(node)
     node.close()
     (tmp_path / "vault.key").unlink()
     with pytest.raises(IdentityError):

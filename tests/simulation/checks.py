@@ -17,9 +17,9 @@ from inkgrove.reference.views import fold_views
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.log_fold import fold_log
 from inkgrove.schema.schema import fold_schema
-from inkgrove.store.db import deliveries, request_box, shares
-from inkgrove.store.federation import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
-from inkgrove.store.logs import LogStore
+from inkgrove.store.db.node_tables import deliveries, request_box, shares
+from inkgrove.store.federation.outbox import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
+from inkgrove.store.logs.log_store import LogStore
 from tests.simulation.world import SCHEMA, World
 
 

@@ -28,15 +28,13 @@ from inkgrove.federation.serving import well_known_of
 from inkgrove.federation.well_known import PATH as WELL_KNOWN
 from inkgrove.federation.well_known import render_well_known
 from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identities import create_identity
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer
+from inkgrove.node.runtime import Node, Vault
 from inkgrove.node.settings import NodeSettings
-from inkgrove.node.vault import Vault
-from inkgrove.node.writer import Job, Reply, Work, Writer
-from inkgrove.store.db import relations
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.node import add_session
+from inkgrove.store.db.node_tables import relations
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.node.identities import add_session
 from tests.simulation.virtual import Network, VirtualLoop
 
 _Result = TypeVar("_Result")
@@ -136,9 +134,9 @@ class SimulatedNode:
             raise asyncio.CancelledError
         return result
 
-    def publish(self, person: Person, work: Work) -> Reply:
+    def publish(self, person: Person, work: Publication) -> Reply:
         """Publish as the routes do; raises what is refused."""
-        reply = self.writer.do(Job(person.token, work))
+        reply = self.writer.do(PublishJob(person.token, work))
         self.outbox.wake()
         return reply
 

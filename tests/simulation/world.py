@@ -23,18 +23,13 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.publish import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
-from inkgrove.node.relations import Move, move_relation
-from inkgrove.store.db import shares
-from inkgrove.store.federation import (
-    RemoteIdentity,
-    add_peer,
-    count_waiting_deliveries,
-    find_remote_identity,
-    list_move_recipients,
-    list_requests,
-)
-from inkgrove.store.node import put_relation_state
+from inkgrove.node.identity import RelationMove, move_relation
+from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
+from inkgrove.store.db.node_tables import shares
+from inkgrove.store.federation.inbox import list_requests
+from inkgrove.store.federation.outbox import count_waiting_deliveries, list_move_recipients
+from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity
+from inkgrove.store.node.relations import put_relation_state
 from tests.simulation.nodes import Person, SimulatedNode, copy_store
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual import FAIR, FOUL, Network, VirtualLoop
@@ -338,7 +333,7 @@ class World:
 
     # Relations, as the routes move them
 
-    async def _move(self, node: SimulatedNode, person: Person, other: Person, move: Move) -> None:
+    async def _move(self, node: SimulatedNode, person: Person, other: Person, move: RelationMove) -> None:
         """A move, which is told now or later; those of a follower need that the other was once found."""
         known = await self._find(node, other)
         pair = (person.id, other.id) if move in ("request", "end") else (other.id, person.id)
@@ -374,7 +369,7 @@ class World:
             for (domain, follower, followee), history in self.oracle.relations.items()
             if domain == node.domain and followee == person.id and history[-1][1] == "requested"
         ]
-        moves: list[Move] = ["accept", "accept", "accept", "refuse", "block", "remove"]
+        moves: list[RelationMove] = ["accept", "accept", "accept", "refuse", "block", "remove"]
         move = self.rng.choice(moves)
         other = self.rng.choice(asking) if asking and self.rng.random() < 0.8 else self.rng.choice(self.people)
         if other is not person:

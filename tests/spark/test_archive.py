@@ -12,7 +12,7 @@ from inkgrove.pipeline.archive.transfer import export_archive, import_archive, i
 from inkgrove.pipeline.runtime.progress import Progress
 from inkgrove.pipeline.views.export import export_view
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.logs.log_store import LogStore, open_store
 from tests.spark.test_views import SEEDS, Shop
 from tests.support.errors import raises
 from tests.support.generated import Generator

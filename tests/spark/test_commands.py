@@ -16,7 +16,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.store.logs import open_store
+from inkgrove.store.logs.log_store import open_store
 from tests.spark.test_archive import lines_in, write_archive
 from tests.support.logs import LogBuilder, key
 

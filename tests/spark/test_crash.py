@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.db import ExclusiveWork
+from inkgrove.store.db.locks import ExclusiveWork
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator
 from tests.support.processes import kill, running, wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from inkgrove.messages.ids import SchemaId
-from inkgrove.store.logs import open_store
-from inkgrove.store.views import open_views
+from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.views.catalog import open_views
 from tests.spark.conftest import Ended
 from tests.spark.test_archive import write_archive
 from tests.store.postgres import PostgresServer

@@ -24,7 +24,8 @@ from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
 from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, verify_archive
 from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
-from inkgrove.store.logs import IngestStatus, LogStore, open_store
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.log_store import LogStore, open_store
 from tests.spark.test_archive import write_archive
 from tests.store.test_verdicts import make_offers
 from tests.support.errors import raises

@@ -16,8 +16,10 @@ from inkgrove.messages.instance import Access, Update
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.db import EVERYTHING, PUBLIC, deliveries
-from inkgrove.store.rot import apply_moves, find_copy, put_pin, revive
+from inkgrove.store.db.node_tables import deliveries
+from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.rot.copies import find_copy, put_pin, revive
+from inkgrove.store.rot.runs import apply_moves
 from tests.support.logs import key
 from tests.support.rotting import DAY, NOTES, VERSION, Grove
 from tests.support.tiers import IS_THOROUGH, amount

@@ -12,9 +12,10 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.pipeline.rot.cooking import TO_COOK, readers_of, value_task
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.db import EVERYTHING, PUBLIC, shares
-from inkgrove.store.logs import open_store
-from inkgrove.store.node import HostedIdentity, add_identity
+from inkgrove.store.db.node_tables import shares
+from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.node.identities import HostedIdentity, add_identity
 from tests.support.logs import LogBuilder, key
 
 NOTES = SchemaId(key(90).public, 3)

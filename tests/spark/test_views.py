@@ -21,7 +21,7 @@ from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.pipeline.views.relation_source import RelationSource
-from inkgrove.store.views import read_all_outcomes
+from inkgrove.store.views.outcomes import read_all_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking

@@ -14,9 +14,10 @@ from inkgrove.core.keys import SecretKey
 from inkgrove.messages import cbor
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
-from inkgrove.store.db import Database, parse_store_url
-from inkgrove.store.federation import offered_logs, update_public_index
-from inkgrove.store.logs import InstanceKey, LogStore, open_store
+from inkgrove.store.db.connection import Database, parse_store_url
+from inkgrove.store.federation.public_index import offered_logs, update_public_index
+from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs.messages import InstanceKey
 from tests.support.logs import LogBuilder, key
 
 _FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.files import write_new
-from inkgrove.node.vault import open_vault
-from inkgrove.store.db import BlobFiles, replace_file, write_new_file
+from inkgrove.node.runtime import open_vault
+from inkgrove.store.db.files import BlobFiles, replace_file, write_new_file
 from tests.support.errors import raises
 
 NAMING = (os.link, os.rename, os.replace)

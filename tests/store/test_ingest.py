@@ -6,7 +6,10 @@ from inkgrove.core.hashing import Flavour
 from inkgrove.core.links import certificate_pool
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs import IngestKind, IngestReceipt, IngestStatus, LogStore, LogValidity
+from inkgrove.store.logs.decision import IngestStatus, LogValidity
+from inkgrove.store.logs.ingestion import IngestReceipt
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.positions import IngestKind
 from tests.support.logs import LogBuilder, key, resign, sparse_log
 
 

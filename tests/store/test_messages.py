@@ -13,7 +13,10 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.log_fold import LogMessage
-from inkgrove.store.logs import START, IngestStatus, InstanceKey, LogStore, UnresolvedReference
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.messages import InstanceKey, UnresolvedReference
+from inkgrove.store.logs.positions import START
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs import LogStore, LogValidity, open_store
+from inkgrove.store.logs.decision import LogValidity
+from inkgrove.store.logs.log_store import LogStore, open_store
 from tests.store import writers
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount

@@ -15,17 +15,17 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.store.db import public_instances
-from inkgrove.store.federation import (
+from inkgrove.store.db.node_tables import public_instances
+from inkgrove.store.federation.outbox import queue_deliveries
+from inkgrove.store.federation.public_index import (
     find_missing_ranges,
     is_index_behind,
-    list_due_schemas,
     offered_logs,
-    queue_deliveries,
     read_offered,
     update_public_index,
 )
-from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.federation.wanted_schemas import list_due_schemas
+from inkgrove.store.logs.log_store import LogStore, open_store
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 3, 2)

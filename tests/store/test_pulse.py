@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from inkgrove.store.views import (
+from inkgrove.store.views.catalog import (
     STREAM,
     PipelineFailure,
     StreamStatus,

@@ -8,20 +8,14 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity_log import follow_identity_log
-from inkgrove.store.db import public_instances
-from inkgrove.store.federation import update_public_index
-from inkgrove.store.logs import (
-    LogAtVerification,
-    LogBatch,
-    LogStore,
-    LogValidity,
-    VerifiedLine,
-    append_verified,
-    by_log,
-    ingest_batch,
-    prepare_items,
-)
+from inkgrove.node.identity import apply_identity_log
+from inkgrove.store.db.node_tables import public_instances
+from inkgrove.store.federation.public_index import update_public_index
+from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine, append_verified
+from inkgrove.store.logs.decision import LogValidity
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.preparation import by_log, prepare_items
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit
@@ -158,11 +152,11 @@ def test_revocation_outlasts_what_is_followed_at_the_same_moment(store: LogStore
 
     def revoke(connection: Connection) -> None:
         take_in(connection, revoking.documents)
-        follow_identity_log(connection, key(FIRST).public)
+        apply_identity_log(connection, key(FIRST).public)
 
     begin_before_commit(
         store.database,
         revoke,
-        lambda: store.database.write(lambda connection: follow_identity_log(connection, key(FURTHER).public)),
+        lambda: store.database.write(lambda connection: apply_identity_log(connection, key(FURTHER).public)),
     )
     assert standing(store, log) == LogValidity(revoked_after=4)

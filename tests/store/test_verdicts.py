@@ -12,7 +12,9 @@ from inkgrove.core.keys import SecretKey
 from inkgrove.core.links import lipmaa
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, linking_to
+from inkgrove.store.logs.decision import IngestStatus, LogValidity
+from inkgrove.store.logs.ingestion import linking_to
+from inkgrove.store.logs.log_store import LogStore
 from tests.support.logs import LogBuilder, resign
 from tests.support.tiers import amount
 

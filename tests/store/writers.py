@@ -9,9 +9,11 @@ from typing import Any
 
 from inkgrove.core.entry import Entry, sign_entry
 from inkgrove.core.keys import SecretKey
-from inkgrove.store.db import ExclusiveWork, start_pipeline_run
-from inkgrove.store.logs import IngestStatus, open_store
-from inkgrove.store.views import find_stage_url, open_stage, open_views
+from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.views.catalog import open_views
+from inkgrove.store.views.stages import find_stage_url, open_stage
 from tests.support.logs import LogBuilder, key
 
 Place = Path | str

@@ -9,7 +9,7 @@ from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, 
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
 from inkgrove.node.blobs import note_references
-from inkgrove.node.node import Node
+from inkgrove.node.runtime import Node
 from tests.support.logs import LogBuilder, key
 from tests.support.plain_views import build_views
 

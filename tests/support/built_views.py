@@ -8,10 +8,11 @@ from sqlalchemy import Connection, insert, update
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
-from inkgrove.node.node import Node
-from inkgrove.node.schemas import Schemas
+from inkgrove.node.reading import SchemaCache
+from inkgrove.node.runtime import Node
 from inkgrove.schema.schema import Field
-from inkgrove.store.views import View, read_views, views
+from inkgrove.store.views.catalog import View, read_views
+from inkgrove.store.views.tables import views
 from tests.support.publishing import schema_id
 
 
@@ -20,7 +21,7 @@ def build_view(node: Node, schema: str) -> View:
     wanted = schema_id(schema)
     node.store.register(wanted)
     node.views.sync(node.store.registered())
-    folded = Schemas(node).read(wanted)
+    folded = SchemaCache(node).read(wanted)
     assert folded.meta is not None
     newest = folded.versions[-1]
     facts = {

@@ -64,7 +64,12 @@ def _stop(server: subprocess.Popen[str]) -> None:
 
 def serve_commands() -> None:
     """Fork a process for each line of standard input that asks for a command, and print its exit code."""
-    for name in ("inkgrove.cli.main", "inkgrove.node.node", "inkgrove.store.logs.log_store", "inkgrove.pages.site"):
+    for name in (
+        "inkgrove.cli.main",
+        "inkgrove.node.runtime.node",
+        "inkgrove.store.logs.log_store",
+        "inkgrove.pages.site",
+    ):
         import_module(name)  # once for all of them
     for line in sys.stdin:
         wanted = json.loads(line)

@@ -18,10 +18,10 @@ from inkgrove.federation.fetch import Answer, HttpTransport
 from inkgrove.federation.letters import read_receipts
 from inkgrove.federation.outbox import PATH
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.node.held import find_held, pack
-from inkgrove.node.identity_log import IDENTITY_LOG
+from inkgrove.node.identity import IDENTITY_LOG
+from inkgrove.node.publishing import find_held_instance, pack_parcel
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node import put_relation_state, shares_of
+from inkgrove.store.node.relations import put_relation_state, shares_of
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 
@@ -61,7 +61,7 @@ class Federation:
 
     def payloads(self, letter: str, instance: str) -> int | None:
         """How many messages of an instance a node holds; None if it has none of it."""
-        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        held = self.nodes[letter].node.database.read(lambda c: find_held_instance(c, parse_hash(instance)))
         return len(held.messages) if held is not None else None
 
     def count_entries(self, letter: str) -> int:
@@ -72,7 +72,7 @@ class Federation:
         return sum(state.held for state in logs.values() if named[state.id])
 
     def is_deleted(self, letter: str, instance: str) -> bool:
-        held = self.nodes[letter].node.database.read(lambda c: find_held(c, parse_hash(instance)))
+        held = self.nodes[letter].node.database.read(lambda c: find_held_instance(c, parse_hash(instance)))
         return held is not None and held.is_deleted
 
     def send_as(self, sender: Person, to: Person, body: Delivery | bytes) -> Answer:
@@ -106,10 +106,10 @@ class Federation:
         """Everything that a node holds of an instance, up to a message."""
 
         def work(connection: Connection) -> Parcel:
-            held = find_held(connection, parse_hash(instance))
+            held = find_held_instance(connection, parse_hash(instance))
             assert held is not None
             some = replace(held, messages=held.messages[:last])
-            packed = pack(connection, some, [], after=0, deletions_only=False)
+            packed = pack_parcel(connection, some, [], after=0, deletions_only=False)
             assert packed is not None
             return packed
 

@@ -7,11 +7,12 @@ from sqlalchemy import Connection, insert, update
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.node.node import Node
-from inkgrove.node.schemas import Schemas
+from inkgrove.node.reading import SchemaCache
+from inkgrove.node.runtime import Node
 from inkgrove.reference.results import ReferenceRow
 from inkgrove.reference.views import fold_views
-from inkgrove.store.views import STREAM, View, cell_encoder, outcomes_of, read_views, rows_of, views, write_progress
+from inkgrove.store.views.catalog import STREAM, View, read_views, write_progress
+from inkgrove.store.views.tables import cell_encoder, outcomes_of, rows_of, views
 
 
 def build_views(node: Node) -> None:
@@ -29,7 +30,7 @@ def build_views(node: Node) -> None:
 
     def work(connection: Connection) -> None:
         for schema_id, view in read_views(connection).items():
-            schema, result = Schemas(node).read(schema_id), folded[schema_id]
+            schema, result = SchemaCache(node).read(schema_id), folded[schema_id]
             if not result.version:
                 continue
             fields = [(field.name, field.type) for field in schema.version(result.version).fields]

@@ -20,7 +20,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.results import ReferenceRow, ReferenceView
 from inkgrove.reference.views import fold_views
-from inkgrove.store.db import relations, shares
+from inkgrove.store.db.node_tables import relations, shares
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.views import held_by

@@ -7,9 +7,9 @@ from inkgrove.federation.errors import Unreachable
 from inkgrove.federation.fetch import Answer, HttpTransport, Request, Transport
 from inkgrove.federation.offering import ENTRIES_PATH
 from inkgrove.federation.replicator import BULK, Replicator, Synced
-from inkgrove.node.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.settings import SparkSettings
-from inkgrove.store.federation import add_peer
+from inkgrove.store.federation.peers import add_peer
 from tests.support.nodes import RunningNode
 from tests.support.peers import run
 

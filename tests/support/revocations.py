@@ -3,8 +3,9 @@
 from inkgrove.core.keys import identity_of
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity_log import follow_since
-from inkgrove.store.logs import START, LogStore
+from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.positions import START
 from tests.support.logs import LogBuilder, key
 
 
@@ -28,4 +29,4 @@ class Revoking:
         """Take all of it into a store, and follow it as a node does."""
         for log in (self.claim, self.documents):
             store.ingest([(e.encoded, p) for e, p in zip(log.entries, log.payloads, strict=True)])
-        store.database.write(lambda connection: follow_since(connection, START))
+        store.database.write(lambda connection: apply_identity_logs_since(connection, START))

@@ -19,11 +19,14 @@ from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.views import fold_views
-from inkgrove.store.db import copies, shares, summaries
-from inkgrove.store.logs import AuthoredMessage, InstanceKey, put_references
-from inkgrove.store.node import HostedIdentity, add_identity
-from inkgrove.store.rot import add_reads, find_copy
-from inkgrove.store.views import put_blob, read_all_rows
+from inkgrove.store.db.node_tables import shares
+from inkgrove.store.db.rot_tables import copies, summaries
+from inkgrove.store.logs.blob_references import AuthoredMessage, put_references
+from inkgrove.store.logs.messages import InstanceKey
+from inkgrove.store.node.identities import HostedIdentity, add_identity
+from inkgrove.store.rot.copies import add_reads, find_copy
+from inkgrove.store.views.blob_index import put_blob
+from inkgrove.store.views.query import read_all_rows
 from tests.support.logs import LogBuilder, key
 from tests.support.views import held_by
 

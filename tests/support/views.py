@@ -9,8 +9,10 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.views import fold_views
-from inkgrove.store.logs import LogStore
-from inkgrove.store.views import ViewStore, read_all_outcomes, read_all_rows
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.views.catalog import ViewStore
+from inkgrove.store.views.outcomes import read_all_outcomes
+from inkgrove.store.views.query import read_all_rows
 from tests.support.whole_fold import Comparable, comparable
 
 

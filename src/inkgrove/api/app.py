@@ -29,12 +29,12 @@ from inkgrove.api.routes.changes import ViewWatch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ArchiveImporter
 from inkgrove.federation.federation import Federation
-from inkgrove.node import passwords
-from inkgrove.node.blob_collection import Collected, collect_if_alone, find_references
-from inkgrove.node.name_rules import bind_administrators
-from inkgrove.node.node import Node
-from inkgrove.node.schemas import Schemas
-from inkgrove.node.writer import Writer
+from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_references
+from inkgrove.node.identity import bind_administrators
+from inkgrove.node.identity import sessions as passwords
+from inkgrove.node.publishing import Writer
+from inkgrove.node.reading import SchemaCache
+from inkgrove.node.runtime import Node
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
 log = structlog.get_logger("inkgrove.node")
@@ -49,7 +49,7 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         _tell_when_stopping(node)
-        await asyncio.to_thread(passwords.prepare)
+        await asyncio.to_thread(passwords.prepare_password_check)
         app.state.federation = Federation(node, importer)
         tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
         try:
@@ -77,7 +77,7 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     )
     bind_administrators(node)
     app.state.node = node
-    app.state.schemas = Schemas(node)
+    app.state.schemas = SchemaCache(node)
     app.state.writer = Writer(node)
     node.at_close(app.state.writer.close)
     app.state.large_answers = LargeAnswers()
@@ -112,7 +112,7 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
 async def _collect_blobs(node: Node) -> None:
     """Find references that an older version has not noted, then collect what is unused again and again."""
     period = node.settings.blob_collection_seconds
-    work: Callable[[Node], Collected | None] = find_references
+    work: Callable[[Node], CollectedBlobs | None] = update_blob_references
     while True:
         try:
             collected = await asyncio.to_thread(work, node)

@@ -49,7 +49,7 @@ def read(
 ) -> None:
     """Verify a bundle like a delivery from another node, and take it in."""
     from inkgrove.federation.bundles import read_bundle
-    from inkgrove.node.identities import parse_identity_name, show_identity
+    from inkgrove.node.identity import parse_identity_name, show_identity
 
     bundle = decode_bundle(read_bytes(file))
     with options.open_node(create=True) as node:

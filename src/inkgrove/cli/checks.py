@@ -16,14 +16,13 @@ import httpx
 
 from inkgrove.core.errors import AlreadyRunning, InkgroveError
 from inkgrove.federation.addresses import find_target, parse_resolve
+from inkgrove.node.runtime import find_reason, open_vault
 from inkgrove.node.settings import NodeSettings
-from inkgrove.node.signing import find_reason
-from inkgrove.node.vault import open_vault
 from inkgrove.settings import Settings
-from inkgrove.store.db import ExclusiveWork, start_pipeline_run
-from inkgrove.store.logs import NEWEST, OLDEST, LogStore, open_store, read_revision
-from inkgrove.store.node import list_identities, some_sealed_keys
-from inkgrove.store.views import open_views
+from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, read_revision
+from inkgrove.store.node.identities import list_identities, some_sealed_keys
+from inkgrove.store.views.catalog import open_views
 
 _GIB: Final = 1024**3
 _LEAST_DISK: Final = _GIB

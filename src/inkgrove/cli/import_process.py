@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.bulk_import import ImportedArchive
 from inkgrove.federation.errors import FederationError
-from inkgrove.node.identity_log import follow_since
-from inkgrove.node.node import Node
+from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.node.runtime import Node
 from inkgrove.settings import SparkSettings
-from inkgrove.store.logs import open_store
+from inkgrove.store.logs.log_store import open_store
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.archive.transfer import ImportReport
@@ -102,7 +102,7 @@ def import_into_store(
             return import_archive(spark, logs, archive, rejects, on_progress)
         finally:
             # An interrupted import has taken entries in as well.
-            logs.database.write(lambda connection: follow_since(connection, before))
+            logs.database.write(lambda connection: apply_identity_logs_since(connection, before))
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def ingest(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
-    from inkgrove.node.identity_log import follow_since
+    from inkgrove.node.identity import apply_identity_logs_since
 
     logs = options.open_logs(create=True)
     before = logs.newest_offset()
@@ -100,7 +100,7 @@ def ingest(
                     refused[receipt.error.code] += 1
                 else:
                     counts[receipt.status.value] += 1
-    logs.database.write(lambda connection: follow_since(connection, before))
+    logs.database.write(lambda connection: apply_identity_logs_since(connection, before))
     logs.close()
     if options.as_json:
         print_json({**counts, "refused": dict(refused)})

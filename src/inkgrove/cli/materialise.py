@@ -20,7 +20,7 @@ from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.views.materialiser import Materialiser, Report
-    from inkgrove.store.db import ExclusiveWork
+    from inkgrove.store.db.locks import ExclusiveWork
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
 AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
@@ -59,7 +59,8 @@ def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: b
 
 def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
-    from inkgrove.store.views import count_all_outcomes, count_rows
+    from inkgrove.store.views.outcomes import count_all_outcomes
+    from inkgrove.store.views.query import count_rows
 
     logs, built = options.open_logs(), options.open_views()
     known = built.views()
@@ -116,7 +117,7 @@ def materialise(
     ] = None,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
-    from inkgrove.store.db import ExclusiveWork
+    from inkgrove.store.db.locks import ExclusiveWork
 
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
@@ -141,7 +142,7 @@ def materialise(
 
 def rebuild(options: CommandOptions, schema: SchemaArgument) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
-    from inkgrove.store.db import ExclusiveWork
+    from inkgrove.store.db.locks import ExclusiveWork
 
     start = perf_counter()
     # A name that nobody has is told before anybody waits for Spark.
@@ -160,7 +161,7 @@ def outcomes(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.views import read_all_outcomes
+    from inkgrove.store.views.outcomes import read_all_outcomes
 
     with options.open_views() as built:
         view = None
@@ -196,7 +197,7 @@ def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple[
                 with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                     materialiser.close()
     except InkgroveError as error:
-        from inkgrove.store.db import ExclusiveWork
+        from inkgrove.store.db.locks import ExclusiveWork
 
         if work is ExclusiveWork.STREAM:
             _note_trouble(options, error)
@@ -205,7 +206,7 @@ def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple[
 
 def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
     """Keep the error in the store, so that the node can show why the views are not updated."""
-    from inkgrove.store.views import STREAM, PipelineFailure, record_pipeline_failure
+    from inkgrove.store.views.catalog import STREAM, PipelineFailure, record_pipeline_failure
 
     trouble = PipelineFailure(time_ns() // 1000, error.code, error.public_message)
     with suppress(NoStore, StoreUnavailable), options.open_views() as built:
@@ -214,7 +215,7 @@ def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
 
 def _check_store(options: CommandOptions, work: "ExclusiveWork") -> None:
     """Raise what is wrong with the store, or that another process does this work, before anybody waits for Spark."""
-    from inkgrove.store.db import start_pipeline_run
+    from inkgrove.store.db.locks import start_pipeline_run
 
     options.open_logs().close()
     with options.open_views() as built:

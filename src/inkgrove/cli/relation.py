@@ -15,9 +15,9 @@ from inkgrove.messages.value_readers import UNSET
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from inkgrove.node.node import Node
-    from inkgrove.node.relations import Move
-    from inkgrove.store.federation import AcceptedSender
+    from inkgrove.node.identity import RelationMove
+    from inkgrove.node.runtime import Node
+    from inkgrove.store.federation.inbox import AcceptedSender
 
 app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")
 request_app = CommandGroup("What strangers sent, and whose deliveries are taken in.", "request list john.haiku.ink")
@@ -36,25 +36,25 @@ _PAGE: Final = 1_000
 # Relations
 
 
-def _move_in_group(move: "Move") -> Callable[..., None]:
+def _move_in_group(move: "RelationMove") -> Callable[..., None]:
     def command(options: CommandOptions, me: MeArgument, other: OtherArgument, group: GroupOption = None) -> None:
         _move(options, me, other, move, group)
 
     return command
 
 
-def _move_without_group(move: "Move") -> Callable[..., None]:
+def _move_without_group(move: "RelationMove") -> Callable[..., None]:
     def command(options: CommandOptions, me: MeArgument, other: OtherArgument) -> None:
         _move(options, me, other, move, None)
 
     return command
 
 
-def _move(options: CommandOptions, me: str, other: str, move: "Move", group: str | None) -> None:
+def _move(options: CommandOptions, me: str, other: str, move: "RelationMove", group: str | None) -> None:
     """Change the relation of two identities, tell the other node, and print the new state."""
     # Imported here and below: every other command starts faster without.
     from inkgrove.federation.relating import move_and_tell
-    from inkgrove.node.identities import parse_identity_name
+    from inkgrove.node.identity import parse_identity_name
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -68,7 +68,7 @@ def _move(options: CommandOptions, me: str, other: str, move: "Move", group: str
 
 
 _JANE_AND_JOHN, _JOHN_AND_JANE = "jane.haiku.ink john.haiku.ink", "john.haiku.ink jane.haiku.ink"
-_MOVES: "Final[dict[Move, tuple[str, str]]]" = {
+_MOVES: "Final[dict[RelationMove, tuple[str, str]]]" = {
     "request": (_JANE_AND_JOHN, "Ask to follow somebody; asking again brings both nodes in line."),
     "end": (_JANE_AND_JOHN, "Follow somebody no longer."),
     "accept": (
@@ -85,7 +85,7 @@ for _name, (_example, _about) in _MOVES.items():
 
 
 def _me(node: "Node", name: str) -> IdentityId:
-    from inkgrove.node.identities import parse_identity_name, show_identity
+    from inkgrove.node.identity import parse_identity_name, show_identity
 
     return show_identity(node, parse_identity_name(name)).id
 
@@ -93,7 +93,7 @@ def _me(node: "Node", name: str) -> IdentityId:
 @app.command("list", epilog="Example: inkgrove relation list jane.haiku.ink")
 def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
     """List whom an identity follows and who follows it, with groups."""
-    from inkgrove.node.relations import list_relations
+    from inkgrove.node.identity import list_relations
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -111,15 +111,14 @@ def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
 
 def _sender(node: "Node", name: str) -> IdentityId:
     from inkgrove.node.errors import UnknownIdentity
-    from inkgrove.node.identities import parse_identity_name
-    from inkgrove.node.name_rules import find_own
-    from inkgrove.store.federation import find_remote_identity
+    from inkgrove.node.identity import find_own_name_holder, parse_identity_name
+    from inkgrove.store.federation.peers import find_remote_identity
 
     wanted = parse_identity_name(name)
     if isinstance(wanted, IdentityId):
         return wanted
     fqdn = wanted.lower().rstrip(".")
-    found = node.database.read(lambda c: find_own(c, node, fqdn) or find_remote_identity(c, fqdn))
+    found = node.database.read(lambda c: find_own_name_holder(c, node, fqdn) or find_remote_identity(c, fqdn))
     if found is None:
         raise UnknownIdentity(f"{name[:253]} is not known here: who has sent nothing is not accepted", identity=name)
     return found.id
@@ -128,10 +127,10 @@ def _sender(node: "Node", name: str) -> IdentityId:
 @request_app.command("list", epilog="Example: inkgrove request list john.haiku.ink")
 def list_requests(options: CommandOptions, me: MeArgument) -> None:
     """List what waits for an identity: from whom, of which schema, since when and how large."""
-    from inkgrove.node.requests import list_waiting
+    from inkgrove.node.publishing import list_waiting_requests
 
     with options.open_node() as node:
-        found = list_waiting(node, _me(node, me))
+        found = list_waiting_requests(node, _me(node, me))
     rows = [
         {
             **facts_of(item, "via fqdn asks_to_follow instance"),
@@ -154,10 +153,10 @@ def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instan
     """Show the content of something that waits; this accepts nothing."""
     from inkgrove.messages.message import message_to_value
     from inkgrove.messages.yaml_form import render_messages
-    from inkgrove.node.requests import read_waiting
+    from inkgrove.node.publishing import read_waiting_request
 
     with options.open_node() as node:
-        _, messages = read_waiting(node, _me(node, me), _sender(node, sender), parse_hash(instance))
+        _, messages = read_waiting_request(node, _me(node, me), _sender(node, sender), parse_hash(instance))
     values = [message_to_value(message) for message in messages]
     options.answer(values, lambda: typer.echo(render_messages(messages), nl=False))
 
@@ -202,7 +201,7 @@ def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, inst
 @request_app.command(epilog="Example: inkgrove request senders john.haiku.ink")
 def senders(options: CommandOptions, me: MeArgument) -> None:
     """List those whose deliveries an identity takes in from now on."""
-    from inkgrove.node.names import name_of_identity
+    from inkgrove.node.identity import name_of_identity
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -216,7 +215,7 @@ def senders(options: CommandOptions, me: MeArgument) -> None:
 
 
 def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":
-    from inkgrove.store.federation import list_senders
+    from inkgrove.store.federation.inbox import list_senders
 
     found = page = list_senders(connection, me, limit=_PAGE)
     while len(page) == _PAGE:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from inkgrove.pipeline.rot.policy import Policy
     from inkgrove.pipeline.rot.run import Outcome
-    from inkgrove.store.rot import RotRun
+    from inkgrove.store.rot.runs import RotRun
 
 app = CommandGroup("Forgetting on purpose: copies of other people's data.", "rot plan")
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
@@ -150,7 +150,8 @@ def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
 @app.command(epilog="Example: inkgrove rot explain 0040a1b2...")
 def explain(options: CommandOptions, instance: InstanceArgument) -> None:
     """Say how a copy stands: its step and why, what a planned run is to do to it, freshness, reads, guard."""
-    from inkgrove.store.rot import find_copy, find_victim, read_copy
+    from inkgrove.store.rot.copies import find_copy, read_copy
+    from inkgrove.store.rot.runs import find_victim
 
     policy, name = policy_in_effect(), parse_hash(instance)
 
@@ -192,7 +193,7 @@ def keep(
     off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
 ) -> None:
     """Keep a copy whatever the budget, on behalf of the node."""
-    from inkgrove.store.rot import drop_pin, put_pin
+    from inkgrove.store.rot.copies import drop_pin, put_pin
 
     name: Hash = parse_hash(instance)
     with options.open_logs() as logs:
@@ -213,8 +214,8 @@ def report(
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
     from inkgrove.pipeline.rot.picture import draw_freshness, render_svg
-    from inkgrove.store.db import LADDER
-    from inkgrove.store.rot import count_steps, list_rot_runs
+    from inkgrove.store.db.rot_tables import LADDER
+    from inkgrove.store.rot.runs import count_steps, list_rot_runs
 
     with options.open_logs() as logs:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_rot_runs(connection)))
@@ -261,8 +262,8 @@ def _run_facts(item: "RotRun") -> dict[str, Any]:
 
 def summary(options: CommandOptions, schema: SchemaArgument) -> None:
     """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
-    from inkgrove.store.db import EVERYTHING
-    from inkgrove.store.rot import add_summaries, cooked_summary, exact_summary, summary_document
+    from inkgrove.store.db.rot_tables import EVERYTHING
+    from inkgrove.store.rot.summaries import add_summaries, cooked_summary, exact_summary, summary_document
 
     with options.open_logs() as logs, options.open_views(with_node=True) as built:
         known = built.views()

@@ -19,11 +19,11 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
-from inkgrove.store.db import make_directory, replace_file
+from inkgrove.store.db.files import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
-    from inkgrove.store.logs import LogStore
+    from inkgrove.store.logs.log_store import LogStore
 
 _STORE_FILE = "node.db"
 """As `store/db/connection.py` has it, which takes long to import."""
@@ -151,8 +151,8 @@ def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
         yield None
         return
     from inkgrove.core.errors import NoStore
-    from inkgrove.node.signing import require_not_behind
-    from inkgrove.store.logs import open_store
+    from inkgrove.node.runtime import require_not_behind
+    from inkgrove.store.logs.log_store import open_store
 
     try:
         opened = open_store(store or home, create=False)

@@ -18,8 +18,8 @@ from inkgrove.messages.message import decode_message
 from inkgrove.schema.schema import Schema, fold_schema
 
 if TYPE_CHECKING:
-    from inkgrove.store.logs import LogStore
-    from inkgrove.store.views import View, ViewStore
+    from inkgrove.store.logs.log_store import LogStore
+    from inkgrove.store.views.catalog import View, ViewStore
 
 
 SchemaArgument = Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")]
@@ -69,7 +69,7 @@ class SchemaLookup:
 
     def read(self, schema_id: SchemaId) -> Schema:
         """Return a schema with the versions that are known here, which may be none."""
-        from inkgrove.store.logs import payloads_of_schema
+        from inkgrove.store.logs.messages import payloads_of_schema
 
         in_files = [read_schema_file(path).schema for path in schema_paths(self._home)]
         found = [schema for schema in in_files if schema.id == schema_id]
@@ -111,7 +111,7 @@ def open_lookup(options: CommandOptions) -> Iterator[SchemaLookup]:
     Raises `NoStore` if a store was named with `--store` and is not there.
     """
     # Imported here: every command that needs no store starts faster without.
-    from inkgrove.store.logs import open_store
+    from inkgrove.store.logs.log_store import open_store
 
     try:
         opened = open_store(options.store_location, create=False)

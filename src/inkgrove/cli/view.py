@@ -18,7 +18,8 @@ from inkgrove.messages.instance import Access
 
 if TYPE_CHECKING:
     from inkgrove.reference.results import ReferenceRow, ReferenceView
-    from inkgrove.store.views import Filter, ViewRow
+    from inkgrove.store.views.filters import Filter
+    from inkgrove.store.views.query import ViewRow
 
 app = CommandGroup("Tables from logs.", "view show slothmail")
 
@@ -78,7 +79,7 @@ def show(
     provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
 ) -> None:
     """Show rows of a materialised view."""
-    from inkgrove.store.views import read_page
+    from inkgrove.store.views.query import read_page
 
     with options.open_views() as views:
         view = find_built_view(schema, views)
@@ -106,7 +107,7 @@ def show(
 
 
 def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
-    from inkgrove.store.views import OPERATORS, make_filter
+    from inkgrove.store.views.filters import OPERATORS, make_filter
 
     name, found, rest = text.partition("=")
     if not found:

@@ -15,10 +15,10 @@ from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.messages.delivery import Parcel
-from inkgrove.node.acceptance import Standing, standing_of
 from inkgrove.node.errors import DeliveryError
-from inkgrove.node.held import owner_of
-from inkgrove.store.node import living_among
+from inkgrove.node.identity import find_owner
+from inkgrove.node.publishing import SenderRelation, read_sender_relation
+from inkgrove.store.node.identities import living_among
 
 STRANGER_ENTRIES: Final = 2_000
 """How many entries of a delivery are verified for recipients who do not know the sender."""
@@ -51,14 +51,14 @@ def refusals_of(
     author = decode_entry(parcel.entries[0][0]).author
     if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
         raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
-    owner = owner_of(connection, author)
-    standings = {to: standing_of(connection, to, via, owner, parcel.instance) for to in living}
+    owner = find_owner(connection, author)
+    standings = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
     refused |= {
         to: DeliveryError("federation.blocked", "the recipient does not take anything from there")
         for to, standing in standings.items()
-        if standing is Standing.BLOCKED
+        if standing is SenderRelation.BLOCKED
     }
-    if Standing.STRANGER in standings.values() and Standing.KNOWN not in standings.values():
+    if SenderRelation.STRANGER in standings.values() and SenderRelation.KNOWN not in standings.values():
         budget.entries -= len(parcel.entries)
         if budget.entries < 0:
             words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"

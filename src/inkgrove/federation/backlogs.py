@@ -9,19 +9,11 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from inkgrove.node.audience import may_receive
-from inkgrove.node.held import HeldInstance, find_held
-from inkgrove.node.node import Node
-from inkgrove.node.sending import is_follower
-from inkgrove.store.federation import (
-    Backlog,
-    first_backlog,
-    newest_for_followers,
-    queue_deliveries,
-    retry_refused,
-    take_backlog,
-)
-from inkgrove.store.node import lives_here
+from inkgrove.node.publishing import HeldInstance, find_held_instance, is_follower, may_receive
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import queue_deliveries, retry_refused
+from inkgrove.store.federation.pending import Backlog, first_backlog, newest_for_followers, take_backlog
+from inkgrove.store.node.identities import lives_here
 
 _PATIENCE: Final = 5
 """How many instances are looked at for each one that may be sent, at most."""
@@ -46,7 +38,7 @@ def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     for instance in islice(newest_for_followers(connection, followee, _PATIENCE * most), _PATIENCE * most):
         if len(found) >= most:
             break
-        held = find_held(connection, instance)
+        held = find_held_instance(connection, instance)
         if held is None or held.is_deleted or held.is_expired(now):
             continue
         if may_receive(held.access, follower, was_sent=False, is_follower=True):

@@ -22,15 +22,14 @@ from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.lanes import Lanes
 from inkgrove.federation.sources import sender_of
 from inkgrove.node.blobs import instances_naming
-from inkgrove.node.caller import Caller
-from inkgrove.node.held import owner_of
-from inkgrove.node.node import Node
-from inkgrove.store.db import Draft
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.logs import lend_reference
-from inkgrove.store.node import find_identity, lives_here
-from inkgrove.store.rot import record_refetch
-from inkgrove.store.views import put_blob
+from inkgrove.node.identity import Caller, find_owner
+from inkgrove.node.runtime import Node
+from inkgrove.store.db.files import Draft
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.logs.blob_references import lend_reference
+from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.rot.copies import record_refetch
+from inkgrove.store.views.blob_index import put_blob
 
 PATH: Final = "/federation/blobs"
 PART_BYTES: Final = 8 * 1024 * 1024
@@ -116,7 +115,7 @@ class BlobFetcher:
         found = instances_naming(self._node, caller, content)
 
         def work(connection: Connection) -> list[_Place]:
-            places = [_Place(instance, author, owner_of(connection, author)) for instance, author in found]
+            places = [_Place(instance, author, find_owner(connection, author)) for instance, author in found]
             return [place for place in places if not lives_here(connection, place.owner)]
 
         return self._node.database.read(work)

@@ -23,9 +23,9 @@ from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.replicating import Taken, check, last_counted, take_in
 from inkgrove.messages.replication import MAX_REPLICATION_BYTES, Entries, ReplicatedEntry
-from inkgrove.node.identity_log import IDENTITY_LOG
-from inkgrove.node.node import Node
-from inkgrove.store.logs import LogKey
+from inkgrove.node.identity import IDENTITY_LOG
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs.preparation import LogKey
 
 MOST_IN_ARCHIVE: Final = 500_000
 """How many entries are imported at a time."""

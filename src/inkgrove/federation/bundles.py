@@ -14,11 +14,12 @@ from inkgrove.federation.inbox import receive_by_hand
 from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.delivery import Bundle, BundledEntry, BundledInstance, Parcel
 from inkgrove.messages.ids import SchemaId
-from inkgrove.node.audience import may_pass_on
 from inkgrove.node.errors import DeliveryError, ViewError
-from inkgrove.node.held import find_held, pack
-from inkgrove.node.node import Node
-from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_entries
+from inkgrove.node.publishing import find_held_instance, may_pass_on, pack_parcel
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs.entries import find_log, read_entries
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
 
 
 def write_bundle(node: Node, instances: Sequence[Hash]) -> Bundle:
@@ -30,14 +31,14 @@ def _write(connection: Connection, instances: Sequence[Hash]) -> Bundle:
     written = []
     schemas: dict[SchemaId, None] = {}
     for instance in instances:
-        held = find_held(connection, instance)
+        held = find_held_instance(connection, instance)
         if held is None:
             raise ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here")
         if not may_pass_on(held.access):
             raise DeliveryError(
                 "federation.not-to-be-passed-on", f"the owner of {instance.hex()[:140]} does not let it be passed on"
             )
-        parcel = pack(connection, held, [], after=0, deletions_only=held.is_deleted)
+        parcel = pack_parcel(connection, held, [], after=0, deletions_only=held.is_deleted)
         if parcel is None:
             raise ViewError(
                 "view.unknown-instance", f"{instance.hex()[:140]} has ended, in a branch of its log that does not count"

@@ -2,9 +2,8 @@
 
 from inkgrove.federation.fetch import Answer, Request, Transport
 from inkgrove.federation.signatures import sign_request
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.store.federation import RemoteIdentity
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.federation.peers import RemoteIdentity
 
 
 def signed_call(
@@ -21,7 +20,7 @@ def signed_call(
     headers = (("Content-Type", content_type),) if content_type is not None else ()
     request = Request(method, to.endpoint.rstrip("/") + path, headers, body)
     nonce = node.random_bytes(16).hex()
-    return sign_request(request, node_key(node), sender=sender, now=node.clock(), nonce=nonce)
+    return sign_request(request, load_node_key(node), sender=sender, now=node.clock(), nonce=nonce)
 
 
 async def call(

@@ -34,20 +34,29 @@ from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_l
 from inkgrove.federation.quotas import LookupQuota, domain_of
 from inkgrove.federation.well_known import MAX_BYTES, NODE_PATH, PATH, WellKnown, leads_to, parse_well_known
 from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.identities import parse_fqdn
-from inkgrove.node.identity_log import IDENTITY_LOG, follow_identity_log, known_document, newest_document
-from inkgrove.node.name_rules import confirm_name, find_own, find_unsure
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.store.federation import (
+from inkgrove.node.identity import (
+    IDENTITY_LOG,
+    apply_identity_log,
+    confirm_name,
+    find_newest_document,
+    find_own_name_holder,
+    find_unconfirmed_holder,
+    parse_fqdn,
+    read_newest_document,
+)
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.federation.peers import (
     RemoteIdentity,
     find_remote_identity,
     forget_remote_identity,
     newest_node_key,
     put_remote_identity,
 )
-from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_next_entry
-from inkgrove.store.node import HostedIdentity, find_identity, has_accepted_relation, leave_name
+from inkgrove.store.logs.entries import find_log, read_next_entry
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.node.identities import HostedIdentity, find_identity, leave_name
+from inkgrove.store.node.relations import has_accepted_relation
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
@@ -198,7 +207,7 @@ class Discovery:
 
         def work(connection: Connection) -> str | None:
             known = find_remote_identity(connection, identity_of(first_key))
-            held = known_document(connection, first_key)
+            held = find_newest_document(connection, first_key)
             return known.fqdn if known is not None else held[1].fqdn if held is not None else None
 
         fqdn = await self._run_blocking(lambda: self._node.database.read(work))
@@ -218,7 +227,7 @@ class Discovery:
             return find_next_entry(held), found.proved.document
 
         def work(connection: Connection) -> tuple[NextEntry, IdentityDocument]:
-            return read_next_entry(connection, first_key, IDENTITY_LOG), newest_document(connection, first_key)[1]
+            return read_next_entry(connection, first_key, IDENTITY_LOG), read_newest_document(connection, first_key)[1]
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
@@ -235,7 +244,9 @@ class Discovery:
         return known
 
     def _is_own(self, fqdn: str) -> bool:
-        return self._node.database.read(lambda connection: find_own(connection, self._node, fqdn)) is not None
+        return (
+            self._node.database.read(lambda connection: find_own_name_holder(connection, self._node, fqdn)) is not None
+        )
 
     async def leads_here(self, fqdn: str) -> bool:
         """Whether whoever asks for a name over the network is led to this node; asked for names that people want."""
@@ -253,7 +264,7 @@ class Discovery:
         except FederationError:
             return False
         endpoint = self._node.settings.endpoint.format(fqdn=fqdn)
-        own_key = await self._run_blocking(lambda: node_key(self._node).public)
+        own_key = await self._run_blocking(lambda: load_node_key(self._node).public)
         return answer.status == 200 and leads_to(answer.body, fqdn, endpoint, own_key)
 
     async def _find_confirmed(self, fqdn: str) -> RemoteIdentity | None:
@@ -285,7 +296,10 @@ class Discovery:
         return True
 
     def _is_unsure(self, fqdn: str) -> bool:
-        return self._node.database.read(lambda connection: find_unsure(connection, self._node, fqdn)) is not None
+        return (
+            self._node.database.read(lambda connection: find_unconfirmed_holder(connection, self._node, fqdn))
+            is not None
+        )
 
     # Memory
 
@@ -293,7 +307,7 @@ class Discovery:
         now = self._node.clock()
 
         def work(connection: Connection) -> RemoteIdentity | HostedIdentity | None:
-            hosted = find_own(connection, self._node, fqdn)
+            hosted = find_own_name_holder(connection, self._node, fqdn)
             if hosted is not None:
                 return hosted
             known = find_remote_identity(connection, fqdn)
@@ -309,10 +323,10 @@ class Discovery:
 
     def _own(self, hosted: HostedIdentity, now: int) -> RemoteIdentity | None:
         """An identity of this very node, which nobody has to be asked about; None if its document names another."""
-        revision, document = self._node.database.read(lambda connection: newest_document(connection, hosted.key))
+        revision, document = self._node.database.read(lambda connection: read_newest_document(connection, hosted.key))
         if (document.fqdn, document.endpoint) != (hosted.fqdn, self._node.settings.endpoint.format(fqdn=hosted.fqdn)):
             return None
-        key = node_key(self._node).public
+        key = load_node_key(self._node).public
         return RemoteIdentity(
             hosted.id, hosted.fqdn, document.endpoint, hosted.key, revision, key, fetched=now, expires=now + _SECOND
         )
@@ -325,7 +339,7 @@ class Discovery:
             known = find_remote_identity(connection, identity)
             if known is not None or hosted is None:
                 return known.fqdn if known is not None else None
-            return newest_document(connection, hosted.key)[1].fqdn  # it moved: asked where its own document says
+            return read_newest_document(connection, hosted.key)[1].fqdn  # it moved: asked where its own document says
 
         return self._node.database.read(work)
 
@@ -437,7 +451,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
         forget_remote_identity(connection, identity)
         return ForkedIdentity(f"log 0 of {identity} contradicts what was seen of it before", id=identity)
     # What is held can be newer than what was just proved.
-    document_seq, document = newest_document(connection, author)
+    document_seq, document = read_newest_document(connection, author)
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
@@ -447,9 +461,9 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
         confirm_name(connection, node, fqdn)
     else:
         put_remote_identity(connection, known)
-        if (hosted := find_unsure(connection, node, fqdn)) is not None:
+        if (hosted := find_unconfirmed_holder(connection, node, fqdn)) is not None:
             leave_name(connection, fqdn, hosted.id)  # it is somebody's on another node now
-    follow_identity_log(connection, author)
+    apply_identity_log(connection, author)
     return known
 
 

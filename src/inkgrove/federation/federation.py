@@ -14,7 +14,7 @@ from inkgrove.federation.quotas import Quotas
 from inkgrove.federation.recovery import Recovery
 from inkgrove.federation.replicator import Replicator
 from inkgrove.federation.senders import Senders
-from inkgrove.node.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.store.locks import try_file_lock
 
 _LOOK_AGAIN_SECONDS: Final = 5.0

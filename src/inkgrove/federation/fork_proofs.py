@@ -9,8 +9,8 @@ from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.log import verify_fork_proof
 from inkgrove.core.verify import verify_signed
 from inkgrove.node.errors import ViewError
-from inkgrove.node.node import Node
-from inkgrove.store.logs import LogState
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs.entries import LogState
 
 PATH: Final = "/federation/forks"
 

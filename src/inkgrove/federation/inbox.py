@@ -18,13 +18,16 @@ from inkgrove.federation.errors import FederationError
 from inkgrove.federation.receiving import NOBODY, ParcelRefused, Receipt, receive_opened
 from inkgrove.federation.signatures import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_receipts, open_parcel, read_end
-from inkgrove.node.acceptance import Fate, Standing, standing_of
-from inkgrove.node.held import find_held, owner_of
-from inkgrove.node.node import Node
-from inkgrove.store.db import lock_name
-from inkgrove.store.federation import RemoteIdentity, note_end, put_remote_identity, remove_requests, use_nonce
-from inkgrove.store.logs import by_log, find_entry, find_log, ingest_batch, keep_held_hashes, prepare_items
-from inkgrove.store.node import identities_of, lives_here
+from inkgrove.node.identity import find_owner
+from inkgrove.node.publishing import DeliveryDecision, SenderRelation, find_held_instance, read_sender_relation
+from inkgrove.node.runtime import Node
+from inkgrove.store.db.connection import lock_name
+from inkgrove.store.federation.inbox import note_end, remove_requests
+from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity, use_nonce
+from inkgrove.store.logs.entries import find_entry, find_log, keep_held_hashes
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.node.identities import identities_of, lives_here
 
 _SECOND: Final = 1_000_000
 _KEY_SECONDS: Final = 3600
@@ -122,7 +125,9 @@ def _receive_asked(node: Node, via: IdentityId, parcel: Parcel, budget: Budget, 
     except InkgroveError as error:
         refused = dict.fromkeys(parcel.recipients, error)
     receipts = [
-        Receipt(parcel.instance, to, Fate.REFUSED, refused[to].code) for to in parcel.recipients if to in refused
+        Receipt(parcel.instance, to, DeliveryDecision.REFUSED, refused[to].code)
+        for to in parcel.recipients
+        if to in refused
     ]
     rest = tuple(to for to in parcel.recipients if to not in refused)
     return [*receipts, *receive_parcel(node, via, replace(parcel, recipients=rest))] if rest else receipts
@@ -155,7 +160,7 @@ def receive_parcel(node: Node, via: IdentityId | None, parcel: Parcel, *, is_wan
         error = refusal
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
         _keep_evidence(node, via, parcel)
-    return [Receipt(parcel.instance, to, Fate.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
+    return [Receipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code) for to in parcel.recipients or (NOBODY,)]
 
 
 def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
@@ -169,7 +174,7 @@ def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
         for author, log_id in by_log(prepared):
             if find_log(connection, author, log_id) is None or not _is_for_us(connection, via, author, parcel):
                 return
-        held = find_held(connection, parcel.instance)
+        held = find_held_instance(connection, parcel.instance)
         # Nobody undeletes by forking; one delete of an instance is enough for that.
         can_end = held is not None and not held.is_deleted
         kept = [
@@ -183,9 +188,9 @@ def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
 
 def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey, parcel: Parcel) -> bool:
     """Whether a parcel was handed over, or is for somebody of this node who knows whoever sends it."""
-    owner = owner_of(connection, author)
+    owner = find_owner(connection, author)
     return via is None or any(
-        standing_of(connection, recipient, via, owner, parcel.instance) is Standing.KNOWN
+        read_sender_relation(connection, recipient, via, owner, parcel.instance) is SenderRelation.KNOWN
         for recipient in parcel.recipients
         if lives_here(connection, recipient)
     )
@@ -206,7 +211,7 @@ def _heed_end(node: Node, via: IdentityId, parcel: Parcel, lacks: LacksCreate) -
 
     def work(connection: Connection) -> bool:
         lock_name(connection, parcel.instance)
-        if find_held(connection, parcel.instance) is not None:
+        if find_held_instance(connection, parcel.instance) is not None:
             return False
         for recipient in parcel.recipients:
             remove_requests(connection, recipient, via, parcel.instance)

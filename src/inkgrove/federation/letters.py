@@ -18,11 +18,10 @@ from inkgrove.federation.fetch import Answer
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import DELIVERY_FORMAT, MAX_PARCELS, Delivery, Parcel, encode_delivery
 from inkgrove.node.errors import NotAddressed
-from inkgrove.node.held import find_held, pack_part
-from inkgrove.node.node import Node
-from inkgrove.node.sending import is_due_to
-from inkgrove.store.federation import DueDelivery, list_due_deliveries, record_delivery
-from inkgrove.store.node import find_identity
+from inkgrove.node.publishing import find_held_instance, is_due_to, pack_next_parcel
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import DueDelivery, list_due_deliveries, record_delivery
+from inkgrove.store.node.identities import find_identity
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
@@ -50,7 +49,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
         return None
     now = node.clock()
     sender = find_identity(connection, dues[0].via)
-    instances = {instance: find_held(connection, instance) for instance in {due.instance for due in dues}}
+    instances = {instance: find_held_instance(connection, instance) for instance in {due.instance for due in dues}}
     groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
     for due in dues:
         held = instances[due.instance]
@@ -75,7 +74,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
         held = instances[instance]
         assert held is not None
         to = [due.recipient for due in members]
-        packed = pack_part(connection, held, to, after=delivered, deletions_only=deletions_only)
+        packed = pack_next_parcel(connection, held, to, after=delivered, deletions_only=deletions_only)
         if packed is None:
             for due in members:
                 record_delivery(connection, due, "delivered", delivered=held.last_seq, now=now)

@@ -9,9 +9,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout, QuotaUsedUp, Unreachable
-from inkgrove.node.node import Node
-from inkgrove.node.pending import send_found
-from inkgrove.store.federation import RemoteIdentity, clear_backoff, end_pending
+from inkgrove.node.publishing import send_pending
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import clear_backoff
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.federation.pending import end_pending
 
 NO_WORD: Final = (Unreachable, PeerTimeout, BadAnswer, QuotaUsedUp)
 """What says nothing about a name: its node does not answer, or something before it answers in its place."""
@@ -27,7 +29,7 @@ def take_found(node: Node, name: str, known: RemoteIdentity) -> None:
 
     def work(connection: Connection) -> bool:
         clear_backoff(connection, target_of(name))
-        return send_found(connection, node, name, known.id)
+        return send_pending(connection, node, name, known.id)
 
     while node.database.write(work):
         pass

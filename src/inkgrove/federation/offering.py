@@ -17,11 +17,17 @@ from inkgrove.messages.replication import (
     ReplicatedEntry,
     Want,
 )
-from inkgrove.node.node import Node
-from inkgrove.node.position import parse_position, render_position
-from inkgrove.node.sending import queue_news
-from inkgrove.store.federation import indexed_offset, is_index_behind, offered_logs, read_offered, update_public_index
-from inkgrove.store.logs import Offset
+from inkgrove.node.publishing import queue_news
+from inkgrove.node.reading import parse_position, render_position
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.public_index import (
+    indexed_offset,
+    is_index_behind,
+    offered_logs,
+    read_offered,
+    update_public_index,
+)
+from inkgrove.store.logs.positions import Offset
 
 HEIGHTS_PATH: Final = "/federation/heights"
 ENTRIES_PATH: Final = "/federation/entries"

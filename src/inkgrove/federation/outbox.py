@@ -28,27 +28,24 @@ from inkgrove.federation.names_found import NO_WORD, refuse_name, take_found, ta
 from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.rounds import run_rounds
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
-from inkgrove.node.node import Node
-from inkgrove.store.federation import (
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import (
     DeliveryStatus,
     QueueBackoff,
-    RemoteIdentity,
     clear_backoff,
-    end_pending,
-    first_backlog,
     forget_old_backoffs,
     forget_old_moves,
     forget_progress,
-    forget_strangers,
     give_up_deliveries,
     list_due_moves,
     list_move_recipients,
     put_backoff,
     read_backoffs,
     record_delivery,
-    waiting_names,
     waiting_recipients,
 )
+from inkgrove.store.federation.peers import RemoteIdentity, forget_strangers
+from inkgrove.store.federation.pending import end_pending, first_backlog, waiting_names
 
 PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000

@@ -16,7 +16,7 @@ from inkgrove.federation.errors import FederationError, ForkedIdentity, WrongIde
 from inkgrove.federation.well_known import OfferedEntry, WellKnown, claim_of
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.message import Message, decode_message
-from inkgrove.node.identity_log import IDENTITY_LOG
+from inkgrove.node.identity import IDENTITY_LOG
 
 
 @dataclass(frozen=True, slots=True)

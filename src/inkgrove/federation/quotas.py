@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final
 
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.node.attempts import network_of
+from inkgrove.node.identity import network_of
 
 _MINUTE: Final = 60_000_000
 _MOST_KEPT: Final = 10_000

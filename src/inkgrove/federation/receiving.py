@@ -17,27 +17,40 @@ from inkgrove.federation.errors import FederationError
 from inkgrove.messages.delivery import Delivery, OpenedParcel, Parcel, decode_delivery, encode_delivery, open_parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create
-from inkgrove.node.acceptance import Arrival, Fate, Standing, judge, standing_of
-from inkgrove.node.audience import may_pass_on
 from inkgrove.node.blobs import note_references
 from inkgrove.node.errors import NotAddressed
-from inkgrove.node.held import HeldInstance, find_held, owner_of
-from inkgrove.node.identity_log import check_author
-from inkgrove.node.node import Node
-from inkgrove.node.requests import find_room
-from inkgrove.node.sending import is_follower, queue_forwards, was_sent
-from inkgrove.store.db import lock_name
-from inkgrove.store.federation import (
+from inkgrove.node.identity import check_author, find_owner
+from inkgrove.node.publishing import (
+    ArrivingParcel,
+    DeliveryDecision,
+    HeldInstance,
+    SenderRelation,
+    decide_acceptance,
+    find_box_refusal,
+    find_held_instance,
+    is_follower,
+    may_pass_on,
+    queue_forwards,
+    read_sender_relation,
+    was_sent,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.db.connection import lock_name
+from inkgrove.store.federation.inbox import (
     add_request,
     find_request,
     has_ended,
     lock_box,
     remove_ended_requests,
     remove_requests,
-    want_schemas,
 )
-from inkgrove.store.logs import IngestStatus, by_log, find_log, ingest_batch, prepare_items
-from inkgrove.store.node import add_shares, find_identity
+from inkgrove.store.federation.wanted_schemas import want_schemas
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.node.identities import find_identity
+from inkgrove.store.node.relations import add_shares
 
 NOBODY: Final = IdentityId(b"")
 """Stands in the receipt of what is taken in for no identity."""
@@ -49,7 +62,7 @@ class Receipt:
 
     instance: Hash
     recipient: IdentityId
-    fate: Fate
+    fate: DeliveryDecision
     code: str | None = None
     would_need: PublicKey | None = None
     """The author, if it was refused for nothing but that this key is not known to be the sender's."""
@@ -70,7 +83,7 @@ def receive_opened(
     `is_wanted`: its recipients have accepted this very parcel, whoever sent it.
     """
     parcel = opened.parcel
-    held = find_held(connection, parcel.instance)
+    held = find_held_instance(connection, parcel.instance)
     if held is None and not opened.has_create:
         raise ParcelRefused(LacksCreate("the create of the instance is not held here: send all of it"))
     if held is None:
@@ -82,41 +95,44 @@ def receive_opened(
             )
     for item in opened.messages:
         check_author(connection, opened.author, opened.log_id, item.seq_num)
-    owner = owner_of(connection, opened.author)
-    arrival = Arrival(_newest_access(opened, held), via == owner, opened.is_deletion)
+    owner = find_owner(connection, opened.author)
+    arrival = ArrivingParcel(_newest_access(opened, held), via == owner, opened.is_deletion)
     accepted, receipts = [], []
     for recipient in parcel.recipients:
         hosted = find_identity(connection, recipient)
         # Who has moved away may still accept, by hand or in the box, what came before.
         if hosted is None or not (hosted.lives_here or is_wanted or via is None):
             unknown = FederationError("federation.unknown-recipient", f"{recipient} does not live here")
-            receipts.append(Receipt(parcel.instance, recipient, Fate.REFUSED, unknown.code))
+            receipts.append(Receipt(parcel.instance, recipient, DeliveryDecision.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None
-        standing = standing_of(connection, recipient, via, owner, parcel.instance)
-        if is_wanted and standing is Standing.STRANGER:
-            standing = Standing.KNOWN
+        standing = read_sender_relation(connection, recipient, via, owner, parcel.instance)
+        if is_wanted and standing is SenderRelation.STRANGER:
+            standing = SenderRelation.KNOWN
         follows = is_follower(connection, recipient, owner)
-        fate, refusal = judge(arrival, recipient, standing, is_follower=follows)
+        fate, refusal = decide_acceptance(arrival, recipient, standing, is_follower=follows)
         is_missed = False
         if refusal is not None and via is not None:  # as if the author were a key of the sender
             own, follows = replace(arrival, is_from_owner=True), is_follower(connection, recipient, via)
-            is_missed = judge(own, recipient, standing, is_follower=follows)[1] is None
+            is_missed = decide_acceptance(own, recipient, standing, is_follower=follows)[1] is None
         if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
             # The word on access that is held here, for others, may be older than one that waits in the box.
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
-        if fate is Fate.HELD and via is not None:
+        if fate is DeliveryDecision.HELD and via is not None:
             fate, refusal = _keep_request(connection, node, recipient, via, opened)
-        if fate is Fate.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
-            fate, refusal = Fate.REFUSED, LacksCreate("the recipient has nothing of the instance yet: send all of it")
-        if fate is Fate.ACCEPTED:
+        if fate is DeliveryDecision.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
+            fate, refusal = (
+                DeliveryDecision.REFUSED,
+                LacksCreate("the recipient has nothing of the instance yet: send all of it"),
+            )
+        if fate is DeliveryDecision.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
         receipts.append(Receipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
     if not parcel.recipients:
-        fate, refusal = judge(arrival, NOBODY, Standing.KNOWN, is_follower=False)
+        fate, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
         receipts.append(Receipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
-    if any(receipt.fate is Fate.ACCEPTED for receipt in receipts):
+    if any(receipt.fate is DeliveryDecision.ACCEPTED for receipt in receipts):
         if via is not None:
             for recipient in accepted:
                 _take_waiting(connection, node, recipient, via, opened, arrival.access)
@@ -183,7 +199,7 @@ def take_parcel(
 
 def _keep_request(
     connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
-) -> tuple[Fate, InkgroveError | None]:
+) -> tuple[DeliveryDecision, InkgroveError | None]:
     """Put a stranger's parcel aside, in place of an older one of the same instance."""
     parcel = opened.parcel
     lock_box(connection, recipient)  # the same may come twice at once
@@ -191,17 +207,17 @@ def _keep_request(
         remove_requests(connection, recipient, via, parcel.instance)
     if not opened.has_create:
         # A request stands by itself, whatever is held here for others.
-        return Fate.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
+        return DeliveryDecision.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
     waiting = find_request(connection, recipient, via, parcel.instance)
     if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
-        return Fate.HELD, None  # the same again, or a request that took longer than the one after it
+        return DeliveryDecision.HELD, None  # the same again, or a request that took longer than the one after it
     remove_requests(connection, recipient, via, parcel.instance)
     alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
-    if (full := find_room(connection, recipient, via, len(alone), node.clock())) is not None:
-        return Fate.REFUSED, full
+    if (full := find_box_refusal(connection, recipient, via, len(alone), node.clock())) is not None:
+        return DeliveryDecision.REFUSED, full
     (schema,) = {str(item.message.schema.schema_id) for item in opened.messages if isinstance(item.message, Create)}
     add_request(connection, recipient, via, parcel.instance, alone, schema, node.clock())
-    return Fate.HELD, None
+    return DeliveryDecision.HELD, None
 
 
 def _take_waiting(

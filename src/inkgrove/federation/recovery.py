@@ -1,6 +1,7 @@
 """Fetches from others what this node has signed and does not hold any more, and lets it sign again.
 
-docs/protocol.md section 8.12. While the database is behind (`node/signing.py`), every node that may hold logs of our
+docs/protocol.md section 8.12. While the database is behind (`node/runtime/signing_guard.py`), every node that may
+hold logs of our
 people is asked how far they go, and for what is lacking here. Nodes to which something was sent (*receivers*) must
 answer, and all that they told of must be held here then. Those that only know of us (*others*) are asked beside them,
 for a minute in all: strangers could otherwise keep this node from signing. Then entries are signed again, above all
@@ -31,13 +32,16 @@ from inkgrove.federation.signatures import sign_request
 from inkgrove.federation.sources import Source, fetch, list_news
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE, Entries, LogHeight
-from inkgrove.node.name_rules import bind_administrators
-from inkgrove.node.node import Node
-from inkgrove.node.sending import queue_own
-from inkgrove.node.signing import AUTHOR_KEY
-from inkgrove.store.federation import RemoteIdentity, find_receivers, kept_keys, names_of_others
-from inkgrove.store.logs import VALID_LOG, Batch, LogKey, find_log
-from inkgrove.store.node import add_shares, list_identities
+from inkgrove.node.identity import bind_administrators
+from inkgrove.node.publishing import queue_own
+from inkgrove.node.runtime import AUTHOR_KEY, Node
+from inkgrove.store.federation.own_logs import find_receivers, kept_keys, names_of_others
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.logs.decision import VALID_LOG
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.preparation import Batch, LogKey
+from inkgrove.store.node.identities import list_identities
+from inkgrove.store.node.relations import add_shares
 
 _PATIENCE_ROUNDS: Final = 3
 """How often a node that only knows of us is tried."""

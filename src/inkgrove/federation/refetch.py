@@ -18,16 +18,22 @@ from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.fetch import Answer, Transport
 from inkgrove.federation.receiving import take_parcel
 from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
-from inkgrove.node.acceptance import Arrival, Standing, judge
-from inkgrove.node.audience import mode_of
 from inkgrove.node.errors import ViewError
-from inkgrove.node.held import find_held, owner_of, pack
-from inkgrove.node.identity_log import check_author
-from inkgrove.node.node import Node
-from inkgrove.node.sending import is_due_to, is_follower
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.node import find_identity, lives_here
-from inkgrove.store.rot import Copy, find_copy, revive
+from inkgrove.node.identity import check_author, find_owner
+from inkgrove.node.publishing import (
+    ArrivingParcel,
+    SenderRelation,
+    decide_acceptance,
+    find_held_instance,
+    is_due_to,
+    is_follower,
+    mode_of,
+    pack_parcel,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.rot.copies import Copy, find_copy, revive
 
 PATH: Final = "/federation/copies"
 _UNKNOWN: Final = "no such instance of an identity of this node is here, or it is not for the one who asks"
@@ -50,15 +56,15 @@ def offer(node: Node, sender: RemoteIdentity, instance: Hash) -> bytes:
     """All of an instance of an identity of this node, for one who may have it."""
 
     def work(connection: Connection) -> bytes:
-        held = find_held(connection, instance)
-        owner = None if held is None else find_identity(connection, owner_of(connection, held.author))
+        held = find_held_instance(connection, instance)
+        owner = None if held is None else find_identity(connection, find_owner(connection, held.author))
         # What has ended or expired is given to nobody, nor is what is another node's to give by now.
         if held is None or owner is None or not owner.lives_here or held.is_deleted or held.is_expired(node.clock()):
             raise ViewError("view.unknown-instance", _UNKNOWN)
         is_public = mode_of(held.access) == "public"
         if not is_public and not is_due_to(connection, held, owner.id, sender.id):
             raise ViewError("view.unknown-instance", _UNKNOWN)
-        parcel = pack(connection, held, [sender.id], after=0, deletions_only=False)
+        parcel = pack_parcel(connection, held, [sender.id], after=0, deletions_only=False)
         assert parcel is not None, "an instance that is held has a create"
         return encode_delivery(Delivery(owner.id, [parcel]))
 
@@ -85,7 +91,7 @@ def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tu
         raise NoSuchCopy("no copy of such an instance was ever here")
     if copy.step in ("full", "no-blobs"):
         raise RotError("rot.not-rotted", "the copy is here; its blobs come back when they are read")
-    owner = owner_of(connection, copy.author)
+    owner = find_owner(connection, copy.author)
     if lives_here(connection, owner):
         raise FederationError("federation.not-given-again", "its owner, an identity of this node, has let it expire")
     asker = find_identity(connection, identity)
@@ -119,8 +125,10 @@ def take_back(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) 
     access = opened.access[1] if opened.access is not None else None
 
     def work(connection: Connection) -> None:
-        follows = is_follower(connection, identity, owner_of(connection, opened.author))
-        _, refusal = judge(Arrival(access, True, False), identity, Standing.KNOWN, is_follower=follows)
+        follows = is_follower(connection, identity, find_owner(connection, opened.author))
+        _, refusal = decide_acceptance(
+            ArrivingParcel(access, True, False), identity, SenderRelation.KNOWN, is_follower=follows
+        )
         if refusal is not None:
             raise refusal
         for item in opened.messages:

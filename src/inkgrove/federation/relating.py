@@ -10,11 +10,10 @@ from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.name_rules import require_here
-from inkgrove.node.node import Node
-from inkgrove.node.relations import Move, move_relation, shown_state
-from inkgrove.store.federation import RemoteIdentity, find_remote_identity
-from inkgrove.store.node import RelationState, find_relation_state
+from inkgrove.node.identity import RelationMove, hide_block, move_relation, require_living_here
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
+from inkgrove.store.node.relations import RelationState, find_relation_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,23 @@ class Made:
     is_told: bool
 
 
-def move_and_tell(node: Node, me: IdentityId, name: str | IdentityId, move: Move, group: str | Unset | None) -> Made:
+def move_and_tell(
+    node: Node, me: IdentityId, name: str | IdentityId, move: RelationMove, group: str | Unset | None
+) -> Made:
     """Make a move of an identity hosted here and tell the other side; what cannot be told waits for a running node."""
     return run_with_transport(node.settings, lambda transport: _move(node, transport, me, name, move, group))
 
 
 async def _move(
-    node: Node, transport: Transport, me: IdentityId, name: str | IdentityId, move: Move, group: str | Unset | None
+    node: Node,
+    transport: Transport,
+    me: IdentityId,
+    name: str | IdentityId,
+    move: RelationMove,
+    group: str | Unset | None,
 ) -> Made:
     known = await _find(node, transport, name)
-    other = known.id if known is not None else require_here(node, name)
+    other = known.id if known is not None else require_living_here(node, name)
     as_follower = move in ("request", "end")
     pair = (me, other) if as_follower else (other, me)
     state = move_relation(node, *pair, move, group=group, tells=True)
@@ -50,7 +56,7 @@ async def _move(
         release_related(node, me, other)
     if move == "request":
         state = node.database.read(lambda connection: find_relation_state(connection, *pair)) or state
-        state = shown_state("following", state) if state is not None else None
+        state = hide_block("following", state) if state is not None else None
     return Made(state, is_told)
 
 
@@ -63,7 +69,7 @@ def found_nowhere(name: str | IdentityId, why: FederationError) -> UnknownIdenti
 async def _find(node: Node, transport: Transport, name: str | IdentityId) -> RemoteIdentity | None:
     """The other one, if they are elsewhere."""
     try:
-        require_here(node, name)
+        require_living_here(node, name)
     except UnknownIdentity:
         known = node.database.read(lambda connection: find_remote_identity(connection, name))
         discovery = Discovery(node, transport)

@@ -17,26 +17,26 @@ from inkgrove.federation.fetch import Transport
 from inkgrove.federation.requests import release_held
 from inkgrove.messages import cbor
 from inkgrove.node.errors import DeliveryError
-from inkgrove.node.node import Node
-from inkgrove.node.relations import Move, move_relation, shown_state, take_answer
-from inkgrove.store.federation import (
-    Backlog,
+from inkgrove.node.identity import RelationMove, apply_remote_state, hide_block, move_relation
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.outbox import (
     QueuedMove,
-    RemoteIdentity,
-    add_backlog,
     find_queued_moves,
     remove_queued_moves,
     retry_refused,
     retry_unapproved,
 )
-from inkgrove.store.node import RelationState, count_requested, find_identity, find_relation_state, lives_here
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.federation.pending import Backlog, add_backlog
+from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.node.relations import RelationState, count_requested, find_relation_state
 
 PATH: Final = "/federation/relations"
 MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
 FORM: Final = "inkgrove relation 1"
-_BY_FOLLOWER: Final[dict[str, Move]] = {"request": "request", "end": "end"}
-_BY_FOLLOWEE: Final[dict[str, Move]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
-_MOVES: Final[dict[str, Move]] = {**_BY_FOLLOWER, **_BY_FOLLOWEE, "block": "block"}
+_BY_FOLLOWER: Final[dict[str, RelationMove]] = {"request": "request", "end": "end"}
+_BY_FOLLOWEE: Final[dict[str, RelationMove]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
+_MOVES: Final[dict[str, RelationMove]] = {**_BY_FOLLOWER, **_BY_FOLLOWEE, "block": "block"}
 MAX_OPEN_REQUESTS: Final = 1_000
 """How many may ask to follow one identity and have no answer yet."""
 _FOR_GOOD: Final = (400, 403, 404, 409, 413, 415, 422)
@@ -47,7 +47,7 @@ async def tell(
     transport: Transport,
     me: IdentityId,
     other: RemoteIdentity,
-    move: Move,
+    move: RelationMove,
     *,
     run_blocking: RunBlocking = in_thread,
 ) -> RelationState | None:
@@ -83,7 +83,7 @@ def is_final(error: FederationError) -> bool:
 
 def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
     """Bring a relation that one asked for in line with how it stands at the other node."""
-    if there != before and take_answer(node, me, other, before, there) and there == "accepted":
+    if there != before and apply_remote_state(node, me, other, before, there) and there == "accepted":
         release_held(node, me, other)
 
 
@@ -147,7 +147,7 @@ def hear(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
         node.database.read(lambda connection: _check_room(connection, sender.id, mine))
     if name in _BY_FOLLOWER:
         state = _move(node, sender.id, mine, _BY_FOLLOWER[name])
-        shown = shown_state("following", state) if state is not None else None
+        shown = hide_block("following", state) if state is not None else None
         if state == "accepted":  # their node may not have known so far
             node.database.write(lambda c: retry_refused(c, mine, sender.id, "federation.not-following", node.clock()))
     elif name in _BY_FOLLOWEE:
@@ -167,7 +167,7 @@ def _check_room(connection: Connection, follower: IdentityId, followee: Identity
         )
 
 
-def _move(node: Node, follower: IdentityId, followee: IdentityId, move: Move) -> RelationState | None:
+def _move(node: Node, follower: IdentityId, followee: IdentityId, move: RelationMove) -> RelationState | None:
     try:
         return move_relation(node, follower, followee, move)
     except InkgroveError:

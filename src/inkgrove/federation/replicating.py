@@ -18,11 +18,13 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.verify import AreSigned
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.messages.replication import Entries, LogHeight, Want
-from inkgrove.node.identity_log import IDENTITY_LOG, check_author, follow_identity_log
-from inkgrove.node.node import Node
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, check_author
+from inkgrove.node.runtime import Node
 from inkgrove.signature_process import are_signed
-from inkgrove.store.federation import count_seq_nums, find_missing_ranges
-from inkgrove.store.logs import Batch, IngestReceipt, IngestStatus, LogKey, by_log, ingest_batch, prepare_items
+from inkgrove.store.federation.public_index import count_seq_nums, find_missing_ranges
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch
+from inkgrove.store.logs.preparation import Batch, LogKey, by_log, prepare_items
 
 _VERIFIERS: Final = 2
 """How many batches are checked at the same time: one is read while the signatures of another are with their process."""
@@ -122,7 +124,7 @@ def _ingest(connection: Connection, batch: Batch) -> tuple[list[IngestReceipt], 
             receipts += ingest_batch(connection, some, must_be_next=False).values()
         if is_identity:
             for author, _ in some:
-                follow_identity_log(connection, author)
+                apply_identity_log(connection, author)
     return receipts, revoked
 
 

@@ -30,23 +30,21 @@ from inkgrove.federation.rounds import run_rounds
 from inkgrove.federation.sources import Source, fetch, list_news
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import MAX_REPLICATION_ENTRIES, Entries, LogHeight, Want
-from inkgrove.node.held import owner_of
-from inkgrove.node.node import Node
-from inkgrove.store.federation import (
-    Peer,
-    RemoteIdentity,
+from inkgrove.node.identity import find_owner
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import Peer, RemoteIdentity, list_peers, note_error, note_synced
+from inkgrove.store.federation.public_index import find_missing_ranges
+from inkgrove.store.federation.wanted_schemas import (
     WantedSchema,
     authors_naming,
-    find_missing_ranges,
     is_any_schema_due,
     list_due_schemas,
-    list_peers,
-    note_error,
-    note_synced,
     postpone_schema,
 )
-from inkgrove.store.logs import LogKey, find_log, prepare_items, read_registered
-from inkgrove.store.node import living_among
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.preparation import LogKey, prepare_items
+from inkgrove.store.logs.schema_registry import read_registered
+from inkgrove.store.node.identities import living_among
 
 BULK: Final = 100_000
 """From how many lacking entries on they are imported as an archive, where there is an importer."""
@@ -362,7 +360,7 @@ def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> 
 
 def _foreign_schemas(connection: Connection) -> dict[SchemaId, IdentityId]:
     """The schemas that are indexed here and written elsewhere, each with whose it is."""
-    owners = {schema: owner_of(connection, schema.author) for schema in read_registered(connection)}
+    owners = {schema: find_owner(connection, schema.author) for schema in read_registered(connection)}
     living = living_among(connection, set(owners.values()))
     return {schema: owner for schema, owner in owners.items() if owner not in living}
 
@@ -384,9 +382,9 @@ def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]
 
     Those who live here have nothing that is not here.
     """
-    users = [owner_of(connection, author) for author in authors_naming(connection, item.number, _MOST_ASKED)]
+    users = [find_owner(connection, author) for author in authors_naming(connection, item.number, _MOST_ASKED)]
     brought = [item.via] if item.via is not None else []
-    asked = dict.fromkeys([owner_of(connection, item.schema.author), *brought, *users])
+    asked = dict.fromkeys([find_owner(connection, item.schema.author), *brought, *users])
     living = living_among(connection, asked)
     return [identity for identity in asked if identity not in living][:_MOST_ASKED]
 

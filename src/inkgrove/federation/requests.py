@@ -11,19 +11,18 @@ from inkgrove.federation.inbox import receive
 from inkgrove.federation.receiving import Receipt
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.errors import DeliveryError, RelationError
-from inkgrove.node.held import find_held
-from inkgrove.node.node import Node
-from inkgrove.node.sending_here import Sent, note_fate, receive_here
-from inkgrove.store.federation import (
+from inkgrove.node.publishing import LocalShare, find_held_instance, receive_locally, record_decision
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.inbox import (
     add_sender,
-    list_unapproved_here,
     read_requests,
     remove_read_requests,
     remove_requests,
     remove_sender,
 )
-from inkgrove.store.node import find_relation_state, lock_relation_state
-from inkgrove.store.rot import lock_instance
+from inkgrove.store.federation.outbox import list_unapproved_here
+from inkgrove.store.node.relations import find_relation_state, lock_relation_state
+from inkgrove.store.rot.copies import lock_instance
 
 Parcels = dict[int, tuple[Hash, bytes]]
 """What waits of one sender, by number: the instance, and the parcel, empty if the sender is of this node."""
@@ -87,7 +86,7 @@ def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Rec
     """
     receipts = _release(node, recipient, via)
     for instance in node.database.read(lambda connection: list_unapproved_here(connection, via, recipient)):
-        receipts += _take_here(node, Sent(recipient, instance, via), is_told=True)
+        receipts += _take_here(node, LocalShare(recipient, instance, via), is_told=True)
     return receipts
 
 
@@ -112,12 +111,12 @@ def _take(
         if parcel:
             receipts += receive(node, decode_delivery(parcel), is_wanted=is_wanted)
         else:
-            receipts += _take_here(node, Sent(recipient, instance, via), is_wanted=is_wanted)
+            receipts += _take_here(node, LocalShare(recipient, instance, via), is_wanted=is_wanted)
     node.database.write(lambda connection: remove_read_requests(connection, list(parcels)))
     return receipts
 
 
-def _take_here(node: Node, item: Sent, *, is_wanted: bool = False, is_told: bool = False) -> list[Receipt]:
+def _take_here(node: Node, item: LocalShare, *, is_wanted: bool = False, is_told: bool = False) -> list[Receipt]:
     """Let the recipient see what an identity of this node sent, which is in the log store already.
 
     `is_told`: the sender sees what became of it, as they see the relation that it follows from.
@@ -125,12 +124,12 @@ def _take_here(node: Node, item: Sent, *, is_wanted: bool = False, is_told: bool
 
     def work(connection: Connection) -> list[Receipt]:
         lock_instance(connection, item.instance)  # else it could rot meanwhile
-        held = find_held(connection, item.instance)
+        held = find_held_instance(connection, item.instance)
         if held is None:
             return []
-        fate, refusal = receive_here(connection, held, item, node.clock(), is_wanted=is_wanted)
+        fate, refusal = receive_locally(connection, held, item, node.clock(), is_wanted=is_wanted)
         if is_told:
-            note_fate(connection, item, fate, refusal, node.clock())
+            record_decision(connection, item, fate, refusal, node.clock())
         return [Receipt(item.instance, item.recipient, fate, refusal.code if refusal is not None else None)]
 
     return node.database.write(work)

@@ -24,9 +24,10 @@ from inkgrove.messages.replication import (
     ReplicatedEntry,
     Want,
 )
-from inkgrove.node.node import Node
-from inkgrove.store.federation import list_held_logs, read_held_entries, read_waiting_parcels
-from inkgrove.store.logs import LogKey, find_log
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.own_logs import list_held_logs, read_held_entries, read_waiting_parcels
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.preparation import LogKey
 
 OWN_HEIGHTS_PATH: Final = "/federation/own/heights"
 OWN_ENTRIES_PATH: Final = "/federation/own/entries"

@@ -24,9 +24,10 @@ from inkgrove.federation.quotas import LookupQuota, SenderQuotas
 from inkgrove.federation.returning import Owner
 from inkgrove.federation.serving import serves_authority
 from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
-from inkgrove.node.node import Node
-from inkgrove.store.federation import RemoteIdentity, is_any_held, use_nonce
-from inkgrove.store.node import keys_of
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.own_logs import is_any_held
+from inkgrove.store.federation.peers import RemoteIdentity, use_nonce
+from inkgrove.store.node.identities import keys_of
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""

@@ -9,18 +9,16 @@ from inkgrove.core.links import certificate_pool
 from inkgrove.federation.fetch import parse_url
 from inkgrove.federation.well_known import FORMAT, OfferedEntry, WellKnown, claim_of, host_claim_of
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identities import Identity, parse_fqdn, show_identity
-from inkgrove.node.identity_log import IDENTITY_LOG
-from inkgrove.node.node import Node
-from inkgrove.node.node_key import node_key
-from inkgrove.store.logs import find_log, read_entries, read_entry_bytes
-from inkgrove.store.node import find_identity, keys_of
+from inkgrove.node.identity import IDENTITY_LOG, IdentityRecord, parse_fqdn, show_identity
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.logs.entries import find_log, read_entries, read_entry_bytes
+from inkgrove.store.node.identities import find_identity, keys_of
 
 
 def host_document(node: Node, host: str) -> dict[str, Any]:
     """Which node answers at a name: whoever wants the name here is shown to have led it to this node by that."""
     fqdn = parse_fqdn(host)
-    own_key, endpoint = node_key(node), node.settings.endpoint.format(fqdn=fqdn)
+    own_key, endpoint = load_node_key(node), node.settings.endpoint.format(fqdn=fqdn)
     proof = own_key.sign(host_claim_of(fqdn, endpoint))
     return {
         "inkgrove": FORMAT,
@@ -43,7 +41,7 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
         # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
         raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
     log, keys = node.database.read(lambda connection: (_proof(connection, identity), _keys(connection, identity)))
-    own_key = node_key(node)
+    own_key = load_node_key(node)
     return WellKnown(
         fqdn=document.fqdn,
         id=identity.id,
@@ -65,7 +63,7 @@ def serves_authority(node: Node, authority: str) -> bool:
     return "{fqdn}" not in endpoint and parse_url(endpoint).authority == authority
 
 
-def _proof(connection: Connection, identity: Identity) -> tuple[OfferedEntry, ...]:
+def _proof(connection: Connection, identity: IdentityRecord) -> tuple[OfferedEntry, ...]:
     """The certificate pool of the newest document; the document and the first entry come with their payloads."""
     log = find_log(connection, identity.key, IDENTITY_LOG)
     if log is None:
@@ -80,7 +78,7 @@ def _payload(connection: Connection, author: PublicKey, seq_num: int) -> bytes |
     return next((stored.payload for stored in found if stored.refusal is None), None)
 
 
-def _keys(connection: Connection, identity: Identity) -> tuple[OfferedEntry, ...]:
+def _keys(connection: Connection, identity: IdentityRecord) -> tuple[OfferedEntry, ...]:
     """Entry 1 of each further key that says itself whose it is; what else a document may list is not shown."""
     counted = set(keys_of(connection, identity.id))
     found = (

@@ -34,10 +34,10 @@ from inkgrove.messages.replication import (
     encode_ask_heights,
     encode_wants,
 )
-from inkgrove.node.node import Node
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.logs import LogKey
-from inkgrove.store.node import is_left, list_identities
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.logs.preparation import LogKey
+from inkgrove.store.node.identities import is_left, list_identities
 
 MOST_THIN: Final = 100
 """How many answers of one node may say that there is more although they hold little."""

@@ -3,10 +3,8 @@
 from fastapi import APIRouter, Response
 
 from inkgrove.api.http.answers import make_large
-from inkgrove.node.identities import show_all
-from inkgrove.node.pipeline_state import read_pipeline_state
-from inkgrove.node.query import list_views
-from inkgrove.node.state import read_state
+from inkgrove.node.identity import list_hosted_identities
+from inkgrove.node.reading import list_views, read_pipeline_state, read_state
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -26,7 +24,7 @@ def _home(visit: Visit) -> Response:
         "is_current": freshness.is_current,
         "pipeline": read_pipeline_state(node),
         "state": read_state(node) if caller.is_administrator else None,
-        "identities": show_all(node) if caller.is_administrator else None,
+        "identities": list_hosted_identities(node) if caller.is_administrator else None,
         "settings": node.settings,
         "behind": node.signing.behind(),
     }

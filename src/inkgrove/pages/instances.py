@@ -18,13 +18,22 @@ from inkgrove.core.links import shortest_path
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import Proof, ProvedInstance, verify_proof
 from inkgrove.node.errors import PastTooLong, ViewError
-from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
-from inkgrove.node.prove import prove_instance
-from inkgrove.node.query import parse_instance, relation_schema, show_instance
+from inkgrove.node.reading import (
+    HistoryMessage,
+    parse_instance,
+    prove_instance,
+    read_history,
+    relation_schema,
+    show_instance,
+    show_instance_at,
+    written_fields,
+)
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import cell, plural, render_value, short
 from inkgrove.schema.types import RELATION_TYPES
-from inkgrove.store.views import Owner, View, ViewRow
+from inkgrove.store.views.access import Owner
+from inkgrove.store.views.catalog import View
+from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _SHOWN: Final = 300
@@ -82,7 +91,7 @@ def _targets(kind: str, value: Any) -> list[str]:
     return [Hash(item).hex() for item in (value if isinstance(value, list | tuple) else [value])]
 
 
-def _describe_event(event: Event, only: str | None = None) -> dict[str, Any]:
+def _describe_event(event: HistoryMessage, only: str | None = None) -> dict[str, Any]:
     """Describe a message of the row, with the beginning of each value that it writes, or of the field `only`."""
     message, ruling = event.message, event.ruling
     said = {} if message is None else written_fields(message)
@@ -99,7 +108,7 @@ def _describe_event(event: Event, only: str | None = None) -> dict[str, Any]:
     }
 
 
-def _written_value(event: Event, field: str) -> str | None:
+def _written_value(event: HistoryMessage, field: str) -> str | None:
     """Return the whole value that a message writes to a field; None if it writes none."""
     said = {} if event.message is None else written_fields(event.message)
     return render_value(said[field]) if field in said else None

@@ -11,11 +11,10 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.log import list_claims
 from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import ViewError
-from inkgrove.node.logs import ShownLog, list_logs, show_log
-from inkgrove.node.query import schemas_of
+from inkgrove.node.reading import LogPage, list_logs, schemas_of, show_log
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
-from inkgrove.store.logs import LogState, StoredEntry
+from inkgrove.store.logs.entries import LogState, StoredEntry
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ENTRIES: Final = 40
@@ -112,7 +111,7 @@ def _kind(message: object) -> str:
     )
 
 
-def _fork(found: ShownLog) -> dict[str, Any] | None:
+def _fork(found: LogPage) -> dict[str, Any] | None:
     proof = found.fork
     if proof is None:
         return None

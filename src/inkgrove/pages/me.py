@@ -13,17 +13,21 @@ from inkgrove.api.routes.request_box import named_instance, sender_of, show_requ
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
-from inkgrove.node import services
-from inkgrove.node.accesses import list_accesses
-from inkgrove.node.deliveries import newest_deliveries
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identities import change_identity, show_identity
-from inkgrove.node.names import name_of_identity
-from inkgrove.node.quotas import show_quota
-from inkgrove.node.relations import list_relations, shown_state
+from inkgrove.node.identity import (
+    change_identity,
+    hide_block,
+    list_accesses,
+    list_relations,
+    name_of_identity,
+    show_identity,
+    show_quota,
+)
+from inkgrove.node.publishing import newest_deliveries
+from inkgrove.node.services import grants as services
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import DID, describe_grant, schema_name
-from inkgrove.store.federation import list_senders
+from inkgrove.store.federation.inbox import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STATES: Final = {
@@ -54,8 +58,8 @@ def _show(visit: Visit, *, alarm: str | None = None, status: int = 200) -> Respo
             "side": item.side,
             "id": item.identity.hex(),
             "name": item.fqdn or name_of_identity(node, item.identity),
-            "state": shown_state(item.side, item.state),
-            "words": _STATES[shown_state(item.side, item.state)],
+            "state": hide_block(item.side, item.state),
+            "words": _STATES[hide_block(item.side, item.state)],
             "group": item.group,
             "changed": item.changed,
         }

@@ -9,15 +9,12 @@ from inkgrove.core.errors import QueryTooExpensive
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import PublishError
-from inkgrove.node.fallbacks import count_fallbacks
-from inkgrove.node.names import name_of_author, names_of_authors
-from inkgrove.node.outcomes import read_outcomes
-from inkgrove.node.query import schemas_of
-from inkgrove.node.schemas import parse_schema_id
+from inkgrove.node.identity import name_of_author, names_of_authors
+from inkgrove.node.reading import count_fallbacks, list_outcomes, parse_schema_id, schemas_of
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import steps_of, title_of_version
 from inkgrove.schema.schema import Schema
-from inkgrove.store.views import View
+from inkgrove.store.views.catalog import View
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TROUBLED = (Outcome.QUARANTINED, Outcome.PENDING, Outcome.OBSOLETE)
@@ -102,7 +99,7 @@ def _schema(visit: Visit, author: str, log_id: int, only: Outcome, cursor: str |
 def _of_view(visit: Visit, schema_id: SchemaId, only: Outcome, cursor: str | None) -> dict[str, Any]:
     name = str(schema_id)
     try:
-        outcomes = read_outcomes(visit.node, visit.caller, name, only=only, cursor=cursor, limit=20)
+        outcomes = list_outcomes(visit.node, visit.caller, name, only=only, cursor=cursor, limit=20)
         return {"outcomes": outcomes, "fallbacks": count_fallbacks(visit.node, visit.caller, name)}
     except QueryTooExpensive:
         return {"is_expensive": True}

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Request, Response
 from inkgrove.api.http.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
 from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.http.limits import PASSWORDS
-from inkgrove.node import errors, sessions
-from inkgrove.node.identities import show_identity
-from inkgrove.node.node import Node
+from inkgrove.node import errors
+from inkgrove.node.identity import sessions, show_identity
+from inkgrove.node.runtime import Node
 from inkgrove.pages.rendering import render
 from inkgrove.pages.visits import SIGN_IN, PageRoute, VisitDependency, drop_cookie, local_address, set_cookie
 

@@ -10,8 +10,8 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.problems import status_of
 from inkgrove.core.errors import BadFilter, QueryTooExpensive
 from inkgrove.node.errors import BadCursor
-from inkgrove.node.names import names_of_authors
-from inkgrove.node.query import Answer, Question, ask
+from inkgrove.node.identity import names_of_authors
+from inkgrove.node.reading import ViewPage, ViewQuery, query_view
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.schema.types import is_array
 
@@ -62,23 +62,23 @@ def _view(visit: Visit, schema: str, form: ViewForm) -> Response:
     where = (
         [f"{form.field}:{form.operator}:{form.value}"] if form.field and (form.value or form.operator == "eq") else []
     )
-    plain = Question(limit=ROWS, with_count=True, may_lack_count=True)
+    plain = ViewQuery(limit=ROWS, with_count=True, may_lack_count=True)
     question = replace(plain, where=where, sort=[form.sort] if form.sort else [], cursor=form.cursor)
     alarm, status = None, 200
     try:
-        answer = ask(visit.node, visit.caller, schema, question)
+        answer = query_view(visit.node, visit.caller, schema, question)
     except (BadFilter, BadCursor, QueryTooExpensive) as error:
         if question == plain:
             raise
         # The form again, with what was typed and why it does not work.
         alarm, status = error.public_message, status_of(error)
-        answer = ask(visit.node, visit.caller, schema, replace(plain, with_count=status == 400))
+        answer = query_view(visit.node, visit.caller, schema, replace(plain, with_count=status == 400))
         chosen["sort"] = ""
     return visit.show("view.html", _facts(visit, answer, chosen, alarm, is_first=form.cursor is None), status=status)
 
 
 def _facts(
-    visit: Visit, answer: Answer, chosen: dict[str, str], alarm: str | None, *, is_first: bool
+    visit: Visit, answer: ViewPage, chosen: dict[str, str], alarm: str | None, *, is_first: bool
 ) -> dict[str, Any]:
     view = answer.view
     address = f"/pages/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}"

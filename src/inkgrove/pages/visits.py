@@ -19,11 +19,8 @@ from inkgrove.api.http.problems import note_internal, status_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
 from inkgrove.node import errors
-from inkgrove.node.caller import Caller
-from inkgrove.node.identities import show_identity
-from inkgrove.node.names import names_of_authors
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import authenticate
+from inkgrove.node.identity import Caller, authenticate, names_of_authors, show_identity
+from inkgrove.node.runtime import Node
 from inkgrove.pages.rendering import render
 
 SIGN_IN = "/pages/sign-in"

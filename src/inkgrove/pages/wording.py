@@ -7,10 +7,10 @@ from typing import Any, Final
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
-from inkgrove.node.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
-from inkgrove.node.documents import plain
-from inkgrove.node.node import Node
-from inkgrove.node.scopes import schema_meta
+from inkgrove.node.identity import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
+from inkgrove.node.reading import render_field_value
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import find_schema_meta
 from inkgrove.schema.schema import Field, FieldUpdate, Version
 
 FOR_TEMPLATES: Final = ("ago", "moment", "count", "plural", "short", "cell", "access_words", "rate_words", "sentence")
@@ -101,7 +101,7 @@ def render_value(value: Any) -> str:
     if isinstance(value, bytes):
         return short(value)
     if isinstance(value, Mapping):
-        shown = plain(value)
+        shown = render_field_value(value)
         if {"hash", "size"} <= shown.keys():
             return f"{shown.get('type') or 'file'}, {shown['size']:,} bytes"
         return json.dumps(shown, ensure_ascii=False)
@@ -205,5 +205,5 @@ def schema_name(node: Node, schema: str | None) -> str:
         return "your relations"
     scope = parse_scope(f"schema:{schema}:read")
     assert isinstance(scope, SchemaScope)
-    meta = schema_meta(node, scope.schema)
+    meta = find_schema_meta(node, scope.schema)
     return meta.name if meta is not None else f"{short(scope.schema.author)}/{scope.schema.log_id}"

@@ -17,8 +17,8 @@ from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from inkgrove.api.http.limits import FairThreadPool, MemoryBudget, PoolLimits
-from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import RequestError
+from inkgrove.node.identity import network_of
 
 _MIB: Final = 1024 * 1024
 MOST_BYTES: Final = 128 * _MIB

@@ -12,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Scope
 
 from inkgrove.api.http.formats import first_headers
-from inkgrove.node.caller import Caller
 from inkgrove.node.errors import BadToken, ForeignOrigin, SignInRequired
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import SESSION, authenticate
+from inkgrove.node.identity import SESSION, Caller, authenticate
+from inkgrove.node.runtime import Node
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -19,8 +19,8 @@ from inkgrove.federation.fork_proofs import PATH as FORKS
 from inkgrove.federation.offering import ENTRIES_PATH
 from inkgrove.federation.outbox import PATH as DELIVERIES
 from inkgrove.federation.returning import OWN_ENTRIES_PATH
-from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import RequestError
+from inkgrove.node.identity import network_of
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"

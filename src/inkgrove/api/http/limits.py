@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import Busy, RequestError
-from inkgrove.store.db import POOL_SIZE
+from inkgrove.node.identity import network_of
+from inkgrove.store.db.connection import POOL_SIZE
 
 _Result = TypeVar("_Result")
 

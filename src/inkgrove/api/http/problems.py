@@ -13,7 +13,7 @@ from starlette.types import Scope
 from inkgrove.core.errors import CODES, InkgroveError, make_error
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.node import errors as node
-from inkgrove.node.entries import render_place
+from inkgrove.node.publishing import render_next_entry
 
 MEDIA_TYPE: Final = "application/problem+json"
 log = structlog.get_logger("inkgrove.http")
@@ -132,7 +132,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, NextEntry):
-        return render_place(value)
+        return render_next_entry(value)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)

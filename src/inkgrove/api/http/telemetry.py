@@ -23,13 +23,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.http.formats import first_headers
 from inkgrove.api.http.problems import problem
-from inkgrove.node.attempts import network_of
 from inkgrove.node.errors import RequestError
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import ACCESS, CODE, REFRESH, SESSION
+from inkgrove.node.identity import ACCESS, CODE, REFRESH, SESSION, network_of
+from inkgrove.node.reading import read_state
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.node.state import read_state
-from inkgrove.store.db import NETWORK
+from inkgrove.store.db.query_limit import NETWORK
 
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

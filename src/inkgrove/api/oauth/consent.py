@@ -32,12 +32,10 @@ from inkgrove.api.oauth.server import OAuthRequest, OAuthServer, check_parameter
 from inkgrove.api.oauth.services import issuer_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.node import errors, sessions
-from inkgrove.node.caller import RELATIONS_READ
-from inkgrove.node.identities import show_identity
-from inkgrove.node.node import Node
-from inkgrove.node.scopes import requests_of, resolve_scopes
-from inkgrove.node.sessions import authenticate
+from inkgrove.node import errors
+from inkgrove.node.identity import RELATIONS_READ, authenticate, sessions, show_identity
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import group_scopes, resolve_scopes
 
 router = APIRouter(tags=["services"])
 _FORM_COOKIE = "inkgrove-form"
@@ -124,7 +122,7 @@ class _Visit:
             html = consent_page.consent_page(
                 asking,
                 identity=show_identity(self.node, self.identity).document.fqdn,
-                requests=requests_of(self.node, self.scopes),
+                requests=group_scopes(self.node, self.scopes),
                 with_relations=RELATIONS_READ in self.scopes,
                 scopes=self.oauth.scope,
                 alarm=alarm,

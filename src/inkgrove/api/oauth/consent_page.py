@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from fastapi.responses import HTMLResponse
 
-from inkgrove.node.caller import Action
-from inkgrove.node.scopes import Request
+from inkgrove.node.identity import Action
+from inkgrove.node.services import ScopeRequest
 
 STYLE: Final = "/pages/static/style.css"
 """The style sheet of all pages of the node (`inkgrove.pages`)."""
@@ -64,7 +64,13 @@ def sign_in_page(asking: Asking, *, name: str, alarm: str | None = None) -> str:
 
 
 def consent_page(
-    asking: Asking, *, identity: str, requests: Iterable[Request], with_relations: bool, scopes: str, alarm: str | None
+    asking: Asking,
+    *,
+    identity: str,
+    requests: Iterable[ScopeRequest],
+    with_relations: bool,
+    scopes: str,
+    alarm: str | None,
 ) -> str:
     """May it?"""
     asked = "".join(map(_asked, requests))
@@ -92,7 +98,7 @@ def error_page(title: str, detail: str) -> str:
     return _page(title, f"<h1>{escape(title)}</h1>\n<p>{escape(detail)}</p>")
 
 
-def _asked(request: Request) -> str:
+def _asked(request: ScopeRequest) -> str:
     meta = request.meta
     name = meta.name if meta is not None else "A schema that this node does not know"
     about = f'<p class="soft">{escape(meta.description[:300])}</p>' if meta is not None and meta.description else ""

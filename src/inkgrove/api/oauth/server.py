@@ -1,4 +1,4 @@
-"""Authlib's authorisation server over the use cases of `node/services.py` (docs/protocol.md section 7).
+"""Authlib's authorisation server over the use cases of `node/services/grants.py` (docs/protocol.md section 7).
 
 Authlib knows the protocol: which parameter is checked when, and what an error is called. What is kept, and that codes
 and refresh tokens are used once, is ours. Public clients only, PKCE with S256 always, redirect URIs compared exactly.
@@ -23,12 +23,12 @@ from authlib.oauth2.rfc7636 import CodeChallenge
 
 from inkgrove.api.http.formats import Form
 from inkgrove.core.errors import CODES, InkgroveError, make_error
-from inkgrove.node import errors, services
-from inkgrove.node.node import Node
-from inkgrove.node.scopes import render_scopes, resolve_scopes
-from inkgrove.node.services import Consent, Tokens
-from inkgrove.node.sessions import parse_scopes
-from inkgrove.store.node import OAuthClient, StoredCode, StoredToken
+from inkgrove.node import errors
+from inkgrove.node.identity import parse_scopes
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import Consent, IssuedTokens, render_scopes, resolve_scopes
+from inkgrove.node.services import grants as services
+from inkgrove.store.node.services import OAuthClient, StoredCode, StoredToken
 
 # It would write whole tokens into the log.
 logging.getLogger("authlib").setLevel(logging.INFO)
@@ -121,7 +121,7 @@ class _CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]
         services.grant_access(self.server.node, consent, code)
 
     def query_authorization_code(self, code: str, client: _Client) -> "_Code | None":
-        found = services.find_code(self.server.node, code, client.stored.id)
+        found = services.find_usable_code(self.server.node, code, client.stored.id)
         return _Code(code, found) if found is not None else None
 
     def authenticate_user(self, authorization_code: "_Code") -> Any:
@@ -167,7 +167,7 @@ class _RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]
     TOKEN_ENDPOINT_AUTH_METHODS: Final = ["none"]
 
     def authenticate_refresh_token(self, refresh_token: str) -> "_Token | None":
-        found = services.find_refresh_token(self.server.node, refresh_token, self.request.client.stored.id)
+        found = services.find_usable_refresh_token(self.server.node, refresh_token, self.request.client.stored.id)
         return _Token(refresh_token, found) if found is not None else None
 
     def authenticate_user(self, refresh_token: "_Token") -> Any:
@@ -196,14 +196,14 @@ class _Revocation(RevocationEndpoint):  # type: ignore[misc]
     CLIENT_AUTH_METHODS: Final = ["none"]
 
     def query_token(self, token_string: str, token_type_hint: str | None) -> _Token | None:
-        found = services.find_token(self.server.node, token_string)
+        found = services.find_issued_token(self.server.node, token_string)
         return _Token(token_string, found) if found is not None else None
 
     def revoke_token(self, token: _Token, request: OAuthRequest) -> None:
         services.revoke_token(self.server.node, token.token, token.found)
 
 
-def _render_tokens(tokens: Tokens | None) -> dict[str, Any]:
+def _render_tokens(tokens: IssuedTokens | None) -> dict[str, Any]:
     if tokens is None:
         raise InvalidGrantError("It was used already")
     return {
@@ -226,7 +226,7 @@ class OAuthServer(AuthorizationServer):  # type: ignore[misc]
         self.register_endpoint(_Revocation)
 
     def query_client(self, client_id: str) -> _Client | None:
-        stored = services.find_client(self.node, client_id)
+        stored = services.find_registered_client(self.node, client_id)
         return _Client(self.node, stored) if stored is not None else None
 
     def save_token(self, token: dict[str, Any], request: OAuthRequest) -> None:

@@ -11,10 +11,11 @@ from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node import accesses, services
-from inkgrove.node.attempts import count_registration
-from inkgrove.node.node import Node
-from inkgrove.store.node import find_identity
+from inkgrove.node.identity import caller as accesses
+from inkgrove.node.identity import count_registration
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import grants as services
+from inkgrove.store.node.identities import find_identity
 
 router = APIRouter(tags=["services"])
 _ID = "^[0-9a-f]{32}$"

@@ -15,7 +15,7 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.problems import problem, responses
 from inkgrove.api.routes.federation import federation_of
-from inkgrove.node.blobs import Upload, find_blob, uploader
+from inkgrove.node.blobs import Upload, find_blob, require_uploader
 from inkgrove.node.errors import BadRange, RequestError, UnknownBlob
 
 router = APIRouter(tags=["blobs"])
@@ -62,7 +62,7 @@ class BlobDocument(BaseModel):
 )
 async def upload_blob(request: Request, node: NodeDependency, caller: CallerDependency) -> BlobDocument:
     """Upload bytes; an instance's `blob` field takes the answer as it is. Unused blobs are removed after a while."""
-    uploader(caller)
+    require_uploader(caller)
     media_type = media_type_of(request) or _UNKNOWN_TYPE
     if media_type in _FORMS or _MEDIA_TYPE.fullmatch(media_type) is None:
         raise RequestError(

@@ -20,14 +20,21 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency, get_address
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import READING, SchemaPath, view_routes
 from inkgrove.core.errors import InkgroveError
-from inkgrove.node.caller import Caller
-from inkgrove.node.changes import ChangeEvent, Followed, Newest, event_id, follow, look, read_changes
 from inkgrove.node.errors import ViewError
-from inkgrove.node.node import Node
-from inkgrove.node.position import parse_position
-from inkgrove.node.sessions import authenticate
+from inkgrove.node.identity import Caller, authenticate
+from inkgrove.node.reading import (
+    ChangeEvent,
+    NewestChanges,
+    ViewSubscription,
+    event_id,
+    parse_position,
+    read_changes,
+    read_newest,
+    subscribe_to_view,
+)
+from inkgrove.node.runtime import Node
 
-Wanted = Callable[[Newest], bool]
+Wanted = Callable[[NewestChanges], bool]
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -79,9 +86,9 @@ class ViewWatch:
 
     async def _look(self) -> None:
         while self._waiting:
-            newest: Newest | None = None
+            newest: NewestChanges | None = None
             try:
-                newest = await run_in_threadpool(look, self._node)
+                newest = await run_in_threadpool(read_newest, self._node)
             except InkgroveError as error:
                 log.warning("the views cannot be read", code=error.code, reason=error.message)
             is_stopping = self._node.stopping.is_set()
@@ -155,7 +162,7 @@ async def follow_view(
     address = get_address(request) if caller.identity is None else None
     watch.enter(address)
     try:
-        followed = await run_in_threadpool(follow, node, caller, schema, last_event_id)
+        followed = await run_in_threadpool(subscribe_to_view, node, caller, schema, last_event_id)
     except BaseException:
         watch.leave(address)
         raise
@@ -177,8 +184,8 @@ class _Stream(StreamingResponse):
             self._leave()
 
 
-async def _events(request: Request, node: Node, watch: ViewWatch, followed: Followed) -> AsyncIterator[str]:
-    def look_again() -> tuple[list[ChangeEvent], Followed]:
+async def _events(request: Request, node: Node, watch: ViewWatch, followed: ViewSubscription) -> AsyncIterator[str]:
+    def look_again() -> tuple[list[ChangeEvent], ViewSubscription]:
         # A token that was revoked meanwhile opens nothing more.
         caller: Caller = get_caller(node, token_of(request, node))
         return read_changes(node, caller, followed)
@@ -196,7 +203,7 @@ async def _events(request: Request, node: Node, watch: ViewWatch, followed: Foll
             yield f": still here\n{_position(node, followed)}"
 
 
-def _position(node: Node, followed: Followed) -> str:
+def _position(node: Node, followed: ViewSubscription) -> str:
     """An id without data: the client notes it, and no event is dispatched."""
     return "" if followed.place is None else f"id: {event_id(node, followed.place)}\n\n"
 
@@ -205,10 +212,10 @@ def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _has_news(node: Node, followed: Followed) -> Any:
+def _has_news(node: Node, followed: ViewSubscription) -> Any:
     place, expiry = followed.place, followed.expiry
 
-    def wanted(newest: Newest) -> bool:
+    def wanted(newest: NewestChanges) -> bool:
         if place is None or newest.seen > place.seen:
             return True
         if newest.changes.get(place.view) != (place.generation, place.change):

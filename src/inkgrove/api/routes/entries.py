@@ -17,23 +17,24 @@ from inkgrove.api.routes.publishing import answer, require_token, writer_of
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
-from inkgrove.node.entries import (
+from inkgrove.node.errors import RequestError
+from inkgrove.node.identity import authenticate
+from inkgrove.node.publishing import (
     MAX_BATCH,
+    CheckedEntries,
     FindNext,
-    Offer,
     PublishEntries,
-    Receipt,
-    check_offer,
+    PublishJob,
+    PublishReceipt,
+    Reply,
+    check_entries,
     compile_patterns,
     patterns_in,
     require_few_changes,
 )
-from inkgrove.node.errors import RequestError
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import authenticate
-from inkgrove.node.writer import Job, Reply
+from inkgrove.node.runtime import Node
 from inkgrove.signature_process import are_signed
-from inkgrove.store.logs import IngestItem
+from inkgrove.store.logs.preparation import IngestItem
 
 router = APIRouter(tags=["publishing"])
 
@@ -132,7 +133,7 @@ async def next_place(
     if schema is not None and log_id is not None:
         raise RequestError("request.invalid", "give schema or log_id, not both")
     key = parse_public_key(author) if author is not None else None
-    return answer(await writer_of(request).ask(Job(require_token(request), FindNext(key, schema, log_id))))
+    return answer(await writer_of(request).ask(PublishJob(require_token(request), FindNext(key, schema, log_id))))
 
 
 @router.post(
@@ -184,8 +185,8 @@ async def publish_entries(request: Request) -> Response:
     require_few_changes(offer)
     if patterns_in(offer):
         await make_large(request, _compile_first, request.app.state.node, token, offer)
-    reply = await writer_of(request).ask(Job(token, PublishEntries(offer)))
-    receipts: list[Receipt] = reply.body["receipts"]
+    reply = await writer_of(request).ask(PublishJob(token, PublishEntries(offer)))
+    receipts: list[PublishReceipt] = reply.body["receipts"]
     if not is_single:
         return answer(Reply(200, {**reply.body, "receipts": [_render(receipt) for receipt in receipts]}))
     (receipt,) = receipts
@@ -199,19 +200,19 @@ _SMALL = 16 * 1024
 _verifier = ThreadPoolExecutor(2, "inkgrove-verifier")  # more of them only wait for each other
 
 
-def _compile_first(node: Node, token: str, offer: Offer) -> Response:
+def _compile_first(node: Node, token: str, offer: CheckedEntries) -> Response:
     """Compile the patterns of migrations before the one writer of the node is asked; the answer is empty."""
     authenticate(node, token)
     compile_patterns(offer)
     return Response()
 
 
-def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, Offer]:
+def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, CheckedEntries]:
     authenticate(node, token)  # nobody makes us verify thousands of signatures without a token
     return _read_offer(body, media_type, node.signatures.are_signed)
 
 
-def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bool, Offer]:
+def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bool, CheckedEntries]:
     value = cbor.decode(body) if media_type == CBOR else read_json(body)
     if type(value) is not dict:
         raise RequestError("request.invalid", "the body is an object with entry and payload, or with entries")
@@ -220,7 +221,7 @@ def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bo
     if (not is_single and len(value) > 1) or type(items) is not list or not 1 <= len(items) <= MAX_BATCH:
         raise RequestError("request.invalid", f"entries is a list of 1 to {MAX_BATCH} objects with entry and payload")
     read = _bytes_of if media_type == CBOR else _from_base64
-    return is_single, check_offer([_read_item(item, read) for item in items], are_signed)
+    return is_single, check_entries([_read_item(item, read) for item in items], are_signed)
 
 
 def _read_item(item: Any, read: Any) -> IngestItem:
@@ -243,7 +244,7 @@ def _from_base64(value: Any) -> bytes:
         raise RequestError("request.invalid", "in JSON, entry and payload are standard base64") from None
 
 
-def _render(receipt: Receipt) -> dict[str, Any]:
+def _render(receipt: PublishReceipt) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "hash": receipt.hash.hex() if receipt.hash is not None else None,
         "status": receipt.status,

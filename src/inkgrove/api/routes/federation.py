@@ -33,11 +33,10 @@ from inkgrove.messages.replication import (
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.attempts import count_fork_proof
 from inkgrove.node.blobs import find_blob
-from inkgrove.node.caller import Caller
-from inkgrove.node.node import Node
-from inkgrove.store.federation import RemoteIdentity
+from inkgrove.node.identity import Caller, count_fork_proof
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity
 
 router = APIRouter(tags=["federation"])
 

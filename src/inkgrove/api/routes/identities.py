@@ -23,13 +23,12 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET
-from inkgrove.node import adoption, errors, identities, sessions
-from inkgrove.node.attempts import count_identity
-from inkgrove.node.entries import render_place
-from inkgrove.node.name_rules import must_lead_here
-from inkgrove.node.node import Node
-from inkgrove.node.quotas import show_quota
-from inkgrove.node.scopes import find_schema_by_fqdn
+from inkgrove.node import errors
+from inkgrove.node.identity import count_identity, identities, must_lead_here, sessions, show_quota
+from inkgrove.node.identity import identities as adoption
+from inkgrove.node.publishing import render_next_entry
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import find_schema_by_fqdn
 
 router = APIRouter(tags=["identities"])
 
@@ -206,7 +205,7 @@ class DiscoveryDocument(BaseModel):
     schema_: Annotated[SchemaIdDocument | None, Field(alias="schema")] = None
 
 
-def _render(identity: identities.Identity) -> dict[str, Any]:
+def _render(identity: identities.IdentityRecord) -> dict[str, Any]:
     document = identity.document
     return {
         "id": identity.id.hex(),
@@ -274,7 +273,7 @@ async def make_challenge(
         with _finding(body.lives_at):
             place, document = await federation_of(request).discovery.find_end(key, body.lives_at)
         payload = b64encode(encode_message(document)).decode()
-        answer |= {"next": render_place(place), "document": payload}
+        answer |= {"next": render_next_entry(place), "document": payload}
     return answer
 
 
@@ -363,7 +362,7 @@ async def change_me(
         signed = body.signed.read()
         wanted = identities.read_document(signed).fqdn
         leads_here = await _leads_here(request, node, wanted, identity)
-        taken = await run_in_threadpool(identities.take_document, node, identity, signed, leads_here=leads_here)
+        taken = await run_in_threadpool(identities.replace_document, node, identity, signed, leads_here=leads_here)
         return _render(taken)
     leads_here = body.fqdn is not None and await _leads_here(request, node, body.fqdn, identity)
     changed = await run_in_threadpool(

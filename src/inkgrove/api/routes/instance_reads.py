@@ -16,14 +16,23 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import PROOF_MEDIA_TYPE, encode_proof, render_proof
-from inkgrove.node.caller import Caller
-from inkgrove.node.documents import access_document, plain, row_document
-from inkgrove.node.history import Event, read_history, show_instance_at, written_fields
-from inkgrove.node.node import Node
-from inkgrove.node.prove import prove_instance
-from inkgrove.node.query import parse_instance, show_instance
-from inkgrove.node.sessions import authenticate
-from inkgrove.store.views import Owner, View, ViewRow
+from inkgrove.node.identity import Caller, authenticate
+from inkgrove.node.reading import (
+    HistoryMessage,
+    access_document,
+    parse_instance,
+    prove_instance,
+    read_history,
+    render_field_value,
+    row_document,
+    show_instance,
+    show_instance_at,
+    written_fields,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.views.access import Owner
+from inkgrove.store.views.catalog import View
+from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(tags=["instances"])
 
@@ -95,14 +104,14 @@ def _history(node: Node, caller: Caller, instance: Hash) -> Response:
     return json_answer({"instance": instance.hex(), "history": events})
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event(event: HistoryMessage) -> dict[str, Any]:
     message, ruling = event.message, event.ruling
     return {
         "seq_num": event.seq_num,
         "hash": event.hash.hex(),
         "kind": None if message is None else type(message).__name__.lower(),
         "version": None if message is None or message.schema is None else message.schema.version,
-        "fields": {} if message is None else plain(written_fields(message)),
+        "fields": {} if message is None else render_field_value(written_fields(message)),
         "access": None if message is None or isinstance(message, Delete) else access_document(message.access),
         "outcome": None if ruling is None else ruling.outcome.value,
         "code": None if ruling is None else ruling.code,

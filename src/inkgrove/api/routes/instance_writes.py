@@ -28,20 +28,22 @@ from inkgrove.api.routes.publishing import (
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.caller import Caller
-from inkgrove.node.deliveries import read_deliveries
 from inkgrove.node.errors import RequestError
-from inkgrove.node.node import Node
-from inkgrove.node.patch import apply_patch, check_operations, merge_patch
-from inkgrove.node.publish import (
+from inkgrove.node.identity import Caller
+from inkgrove.node.publishing import (
     ChangeInstance,
     CopyInstance,
     CreateInstance,
     DeleteInstance,
     PassOnInstance,
     ShareInstance,
+    apply_patch,
+    check_operations,
+    merge_patch,
+    read_deliveries,
 )
-from inkgrove.node.query import parse_instance
+from inkgrove.node.reading import parse_instance
+from inkgrove.node.runtime import Node
 
 router = APIRouter(tags=["publishing"])
 

@@ -18,12 +18,10 @@ from inkgrove.api.routes.federation import federation_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.federation.names_found import NO_WORD
-from inkgrove.node.dry_run import try_out
 from inkgrove.node.errors import PublishError, RequestError, SignInRequired, UnknownIdentity
-from inkgrove.node.name_rules import find_own, rules_of
-from inkgrove.node.node import Node
-from inkgrove.node.sessions import authenticate
-from inkgrove.node.writer import Job, Reply, Work, Writer
+from inkgrove.node.identity import authenticate, find_own_name_holder, rules_of
+from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer, preview_publication
+from inkgrove.node.runtime import Node
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _MOST_MISTAKES = 2000
@@ -135,7 +133,7 @@ class Publisher:
     key: str | None
     is_dry_run: bool = False
 
-    async def publish(self, work: Work) -> Response:
+    async def publish(self, work: Publication) -> Response:
         """Let the writer do the work; its answer comes when everything is on disk.
 
         In a dry run nothing is done, and the answer says what would be.
@@ -150,8 +148,10 @@ class Publisher:
         token = require_token(request)
         if self.is_dry_run:
             schemas = request.app.state.schemas
-            return json_answer(await read_in_thread(try_out, get_node(request), schemas, token, work), 200, {})
-        job = Job(token, work) if key is None else Job(token, work, key, await _whole_request(request))
+            return json_answer(
+                await read_in_thread(preview_publication, get_node(request), schemas, token, work), 200, {}
+            )
+        job = PublishJob(token, work) if key is None else PublishJob(token, work, key, await _whole_request(request))
         reply = await writer_of(request).ask(job)
         federation_of(request).outbox.wake()
         return answer(reply)
@@ -237,7 +237,7 @@ async def _look_up(request: Request, names: Iterable[str]) -> dict[str, Inkgrove
 
 def _not_hosted(node: Node, token: str, names: set[str]) -> list[str]:
     authenticate(node, token)
-    return node.database.read(lambda c: [name for name in sorted(names) if find_own(c, node, name) is None])
+    return node.database.read(lambda c: [name for name in sorted(names) if find_own_name_holder(c, node, name) is None])
 
 
 async def _find(request: Request, name: str) -> InkgroveError | None:

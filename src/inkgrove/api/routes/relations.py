@@ -20,14 +20,18 @@ from inkgrove.federation.relations import is_final, tell_waiting
 from inkgrove.federation.requests import release_related
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET, Unset
-from inkgrove.node import errors, relations
-from inkgrove.node.accesses import record
-from inkgrove.node.caller import RELATIONS_READ, Caller
-from inkgrove.node.identities import parse_identity_name
-from inkgrove.node.name_rules import require_here
-from inkgrove.node.node import Node
-from inkgrove.store.federation import RemoteIdentity, find_remote_identity
-from inkgrove.store.node import RelationState, Side, find_relation_state
+from inkgrove.node import errors
+from inkgrove.node.identity import (
+    RELATIONS_READ,
+    Caller,
+    parse_identity_name,
+    record_access,
+    relations,
+    require_living_here,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
+from inkgrove.store.node.relations import RelationState, Side, find_relation_state
 
 router = APIRouter(tags=["relations"])
 
@@ -78,7 +82,7 @@ class RelationStateDocument(BaseModel):
     state: RelationState
 
 
-_MOVES: Final[dict[str, relations.Move]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
+_MOVES: Final[dict[str, relations.RelationMove]] = {"accepted": "accept", "refused": "refuse", "blocked": "block"}
 _REFUSALS = responses(
     "auth.required",
     "auth.not-allowed",
@@ -119,7 +123,7 @@ async def find_other(request: Request, node: Node, name: str, *, must_answer: bo
     federation = federation_of(request)
     wanted = parse_identity_name(name)
     try:
-        return OtherIdentity(node, federation, await run_in_threadpool(require_here, node, wanted), None)
+        return OtherIdentity(node, federation, await run_in_threadpool(require_living_here, node, wanted), None)
     except errors.UnknownIdentity:
         known = await _find_elsewhere(node, federation, wanted, must_answer=must_answer)
         return OtherIdentity(node, federation, known.id, known)
@@ -141,7 +145,7 @@ async def _find_elsewhere(
 
 
 async def _move(
-    node: Node, follower: IdentityId, followee: IdentityId, move: relations.Move, **facts: Any
+    node: Node, follower: IdentityId, followee: IdentityId, move: relations.RelationMove, **facts: Any
 ) -> RelationState | None:
     return await run_in_threadpool(
         partial(relations.move_relation, node, follower, followee, move, tells=True, **facts)
@@ -168,13 +172,13 @@ def list_relations(
         side, _, text = after.partition(":")
         start = ("followers" if side == "followers" else "following"), IdentityId.fromhex(text)
     found = relations.list_relations(node, identity, after=start, limit=limit)
-    record(node, caller, RELATIONS_READ, None)
+    record_access(node, caller, RELATIONS_READ, None)
     rows = [
         {
             "side": item.side,
             "identity": item.identity.hex(),
             "fqdn": item.fqdn,
-            "state": relations.shown_state(item.side, item.state),
+            "state": relations.hide_block(item.side, item.state),
             "group": item.group,
             "changed": str(Timestamp(item.changed)),
         }
@@ -210,7 +214,7 @@ async def follow(
     )
     state = found or state
     assert state is not None
-    return {"state": relations.shown_state("following", state)}
+    return {"state": relations.hide_block("following", state)}
 
 
 @router.delete(

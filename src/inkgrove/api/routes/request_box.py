@@ -20,11 +20,16 @@ from inkgrove.messages.instance import Create, Delete, InstanceMessage
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node import errors
-from inkgrove.node.acceptance import Fate
-from inkgrove.node.names import name_of_identity
-from inkgrove.node.requests import Waiting, list_waiting, read_waiting
-from inkgrove.node.values import render_access, to_json
-from inkgrove.store.federation import list_senders
+from inkgrove.node.identity import name_of_identity
+from inkgrove.node.publishing import (
+    BoxedRequest,
+    DeliveryDecision,
+    list_waiting_requests,
+    read_waiting_request,
+    render_access,
+    value_to_json,
+)
+from inkgrove.store.federation.inbox import list_senders
 
 router = APIRouter(tags=["sharing"])
 
@@ -112,7 +117,7 @@ _REFUSALS = responses("auth.required", "auth.not-allowed", "federation.no-such-r
 def show_requests(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """What strangers have sent: from whom, of which schema, when and how large; nobody sees it until it is accepted."""
     found: dict[IdentityId, dict[str, Any]] = {}
-    for item in list_waiting(node, caller.require_identity()):
+    for item in list_waiting_requests(node, caller.require_identity()):
         request = found.setdefault(
             item.via,
             {
@@ -127,7 +132,7 @@ def show_requests(node: NodeDependency, caller: CallerDependency) -> dict[str, A
     return {"requests": list(found.values())}
 
 
-def _facts(item: Waiting) -> dict[str, Any]:
+def _facts(item: BoxedRequest) -> dict[str, Any]:
     return {
         "instance": item.instance.hex(),
         "schema": None if item.schema is None else str(item.schema),
@@ -141,7 +146,7 @@ def _facts(item: Waiting) -> dict[str, Any]:
 def show_request(node: NodeDependency, caller: CallerDependency, via: str, instance: str) -> dict[str, Any]:
     """The content of something that waits; looking at it accepts nothing, and nobody is told."""
     me = caller.require_identity()
-    item, messages = read_waiting(node, me, sender_of(via), named_instance(instance))
+    item, messages = read_waiting_request(node, me, sender_of(via), named_instance(instance))
     shown = [_render(message) for message in messages]
     return {**_facts(item), "via": item.via.hex(), "fqdn": item.fqdn, "messages": shown}
 
@@ -153,9 +158,9 @@ def _render(message: InstanceMessage) -> dict[str, Any]:
     return {
         "kind": "create" if isinstance(message, Create) else "update",
         **facts,
-        "fields": None if isinstance(message.fields, Unset) else to_json(message.fields),
+        "fields": None if isinstance(message.fields, Unset) else value_to_json(message.fields),
         "access": render_access(message.access),
-        "expires": None if isinstance(message.expires, Unset) else to_json(message.expires),
+        "expires": None if isinstance(message.expires, Unset) else value_to_json(message.expires),
     }
 
 
@@ -252,4 +257,4 @@ def named_instance(text: str) -> Hash:
 
 
 def _taken(receipts: Sequence[Receipt]) -> list[str]:
-    return [receipt.instance.hex() for receipt in receipts if receipt.fate is Fate.ACCEPTED]
+    return [receipt.instance.hex() for receipt in receipts if receipt.fate is DeliveryDecision.ACCEPTED]

@@ -16,14 +16,11 @@ from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_rout
 from inkgrove.core.hashing import Hash
 from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
-from inkgrove.node.caller import Caller
-from inkgrove.node.keeping import keep, let_go
-from inkgrove.node.node import Node
-from inkgrove.node.position import render_position
-from inkgrove.node.query import parse_instance
-from inkgrove.node.summary import summarise
-from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.rot import add_summaries, summary_document
+from inkgrove.node.identity import Caller
+from inkgrove.node.reading import parse_instance, pin_instance, render_position, summarise, unpin_instance
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.rot.summaries import add_summaries, summary_document
 
 router = APIRouter(tags=["rot"])
 
@@ -112,7 +109,7 @@ def _summary(node: Node, caller: Caller, name: str) -> JSONResponse:
 )
 def keep_copy(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
     """Keep an instance that the caller may see: rot does not touch it, unless its owner lets it expire."""
-    keep(node, caller, parse_instance(instance))
+    pin_instance(node, caller, parse_instance(instance))
     return Response(status_code=204)
 
 
@@ -123,7 +120,7 @@ def keep_copy(node: NodeDependency, caller: CallerDependency, instance: Instance
 )
 def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: InstancePath) -> Response:
     """Keep it no longer."""
-    let_go(node, caller, parse_instance(instance))
+    unpin_instance(node, caller, parse_instance(instance))
     return Response(status_code=204)
 
 

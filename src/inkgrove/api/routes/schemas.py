@@ -17,12 +17,12 @@ from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import PublishError
-from inkgrove.node.node import Node
-from inkgrove.node.publish_schema import AddVersion, CreateSchema, parse_schema_message, render_schema
-from inkgrove.node.schemas import Schemas
-from inkgrove.node.sessions import authenticate
+from inkgrove.node.identity import authenticate
+from inkgrove.node.publishing import AddVersion, CreateSchema, parse_schema_message, render_schema
+from inkgrove.node.reading import SchemaCache
+from inkgrove.node.runtime import Node
 from inkgrove.schema.schema import append_version
-from inkgrove.store.node import keys_of
+from inkgrove.store.node.identities import keys_of
 
 router = APIRouter(tags=["schemas"])
 
@@ -127,7 +127,7 @@ async def add_version(
     return await publisher.publish(work)
 
 
-def _compile_first(node: Node, schemas: Schemas, token: str, work: AddVersion) -> Response:
+def _compile_first(node: Node, schemas: SchemaCache, token: str, work: AddVersion) -> Response:
     """Compile the patterns of a version and of those before it, in one of the few threads for what takes long.
 
     So the one writer of the node, for whom all others wait, finds them compiled. The answer is empty. Raises what is
@@ -153,7 +153,7 @@ async def show_schema(request: Request, author: str, log_id: Annotated[int, Path
     return await make_large(request, _show_schema, request.app.state.schemas, _schema_id(author, log_id))
 
 
-def _show_schema(schemas: Schemas, schema_id: SchemaId) -> Response:
+def _show_schema(schemas: SchemaCache, schema_id: SchemaId) -> Response:
     schema = schemas.read(schema_id)
     if not schema.versions:
         raise PublishError("publish.unknown-schema", f"no schema is held at {schema.id}", schema=str(schema.id))

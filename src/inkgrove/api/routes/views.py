@@ -25,16 +25,22 @@ from inkgrove.api.routes.models import (
 )
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
-from inkgrove.node.caller import Caller
-from inkgrove.node.documents import row_document
 from inkgrove.node.errors import UnknownView
-from inkgrove.node.expansion import Related
-from inkgrove.node.node import Node
-from inkgrove.node.outcomes import read_outcomes
-from inkgrove.node.position import render_position
-from inkgrove.node.query import MAX_PAGE, Answer, Question, ask, list_views
-from inkgrove.node.schemas import parse_schema_id
-from inkgrove.store.views import ViewRow
+from inkgrove.node.identity import Caller
+from inkgrove.node.reading import (
+    MAX_PAGE,
+    Related,
+    ViewPage,
+    ViewQuery,
+    list_outcomes,
+    list_views,
+    parse_schema_id,
+    query_view,
+    render_position,
+    row_document,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(tags=["views"])
 
@@ -101,9 +107,9 @@ async def get_question(
     fields: Annotated[Names | None, Query(description="Fields to show.", examples=["subject,created"])] = None,
     expand: Annotated[Names | None, Query(description="Relations to follow.", examples=["recipient"])] = None,
     count: Annotated[bool, Query(description="Count all rows that match.")] = False,
-) -> Question:
+) -> ViewQuery:
     """What is asked of a view."""
-    return Question(
+    return ViewQuery(
         where=where,
         sort=_split(sort),
         limit=limit,
@@ -114,7 +120,7 @@ async def get_question(
     )
 
 
-QuestionDependency = Annotated[Question, Depends(get_question)]
+QuestionDependency = Annotated[ViewQuery, Depends(get_question)]
 _PAGE: Final[dict[str, Any]] = {
     "response_class": JSONResponse,
     "responses": {
@@ -145,8 +151,8 @@ def _split(text: str | None) -> list[str]:
     return [] if not text else text.split(",")
 
 
-def _page(node: Node, reader: str | None, name: str, question: Question) -> Response:
-    answer = ask(node, reader, name, question, at_once=not node.views.database.is_postgresql)
+def _page(node: Node, reader: str | None, name: str, question: ViewQuery) -> Response:
+    answer = query_view(node, reader, name, question, at_once=not node.views.database.is_postgresql)
     return json_answer(
         {
             "schema": _schema(answer.view.schema_id),
@@ -160,7 +166,7 @@ def _page(node: Node, reader: str | None, name: str, question: Question) -> Resp
     )
 
 
-def _rows(answer: Answer) -> list[dict[str, Any]]:
+def _rows(answer: ViewPage) -> list[dict[str, Any]]:
     documents = [row_document(row, answer.owners[row.author]) for row in answer.rows]
     if answer.expansion is not None:
         for document, related in zip(documents, answer.expansion.related, strict=True):
@@ -170,7 +176,7 @@ def _rows(answer: Answer) -> list[dict[str, Any]]:
     return documents
 
 
-def _expand(found: Related, answer: Answer) -> Any:
+def _expand(found: Related, answer: ViewPage) -> Any:
     if isinstance(found, ViewRow):
         return row_document(found, answer.owners[found.author])
     return None if found is None else [_expand(item, answer) for item in found]
@@ -202,7 +208,7 @@ async def show_outcomes(
     await get_watch(request).catch_up(at_least)
 
     def work() -> Response:
-        return json_answer(read_outcomes(node, caller, schema, only=only, cursor=cursor, limit=limit))
+        return json_answer(list_outcomes(node, caller, schema, only=only, cursor=cursor, limit=limit))
 
     return await make_large(request, work)
 

@@ -13,7 +13,9 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
-from inkgrove.store.logs import START, LogStore, read_claims
+from inkgrove.store.logs.ingestion import read_claims
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.positions import START
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:

@@ -24,9 +24,11 @@ from inkgrove.core.verify import SignedEntry
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
-from inkgrove.store.db import encode_log_key
+from inkgrove.store.db.log_tables import encode_log_key
 from inkgrove.store.locks import FileLock
-from inkgrove.store.logs import IngestStatus, LogAtVerification, LogBatch, VerifiedLine, read_content
+from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.preparation import read_content
 
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 40_000

@@ -26,9 +26,11 @@ from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
-from inkgrove.store.db import EVERYTHING, PUBLIC, identities, in_lists, relations, shares
-from inkgrove.store.logs import LogStore
-from inkgrove.store.views import cell_encoder
+from inkgrove.store.db.connection import in_lists
+from inkgrove.store.db.node_tables import identities, relations, shares
+from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.views.tables import cell_encoder
 
 TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
 _NUMBERS: Final = ("integer", "float")

@@ -19,8 +19,9 @@ from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.fungi import FUNGI, chance, decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.store.db import SHOWN
-from inkgrove.store.rot import EXPIRED, HARD_GUARDS
+from inkgrove.store.db.rot_tables import SHOWN
+from inkgrove.store.rot.copies import HARD_GUARDS
+from inkgrove.store.rot.runs import EXPIRED
 
 
 @dataclass(frozen=True, slots=True)

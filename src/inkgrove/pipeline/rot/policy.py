@@ -12,7 +12,7 @@ from inkgrove.core.errors import InkgroveError, RotError
 from inkgrove.core.keys import IdentityId, parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.rot.fungi import FUNGI
-from inkgrove.store.rot import SOFT_GUARDS
+from inkgrove.store.rot.copies import SOFT_GUARDS
 
 _SECOND: Final = 1_000_000
 

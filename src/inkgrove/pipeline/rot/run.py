@@ -31,10 +31,14 @@ from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.db import SHOWN, BlobFiles, ExclusiveWork, hold_work_lock, start_pipeline_run
-from inkgrove.store.db import copies as copy_table
-from inkgrove.store.logs import find_schema_number, open_store
-from inkgrove.store.rot import (
+from inkgrove.store.db.files import BlobFiles
+from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, start_pipeline_run
+from inkgrove.store.db.rot_tables import SHOWN
+from inkgrove.store.db.rot_tables import copies as copy_table
+from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.schema_registry import find_schema_number
+from inkgrove.store.rot.copies import may_rot, note_copies, select_copies
+from inkgrove.store.rot.runs import (
     EXPIRED,
     RotRun,
     apply_moves,
@@ -44,22 +48,12 @@ from inkgrove.store.rot import (
     count_steps,
     find_rot_run,
     finish_rot_run,
-    may_rot,
     next_tick,
-    note_copies,
     remove_blobs,
-    select_copies,
 )
-from inkgrove.store.views import (
-    drop_leftovers,
-    drop_stages,
-    edges,
-    find_stage_url,
-    gone,
-    open_merge_transaction,
-    open_stage,
-    open_views,
-)
+from inkgrove.store.views.catalog import open_views
+from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction, open_stage
+from inkgrove.store.views.tables import edges, gone
 
 _ROWS: Final = 10_000
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from inkgrove.core.errors import NoStore
-from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.logs.log_store import LogStore, open_store
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,10 @@ from pyspark.sql import functions as f
 from sqlalchemy import Connection, literal, select, table
 
 from inkgrove.pipeline.tables import STAGED, spark_schema
-from inkgrove.store.views import View, deleted, edges, open_stage, open_views, shadow_edges
+from inkgrove.store.views.catalog import View, open_views
+from inkgrove.store.views.rebuild import shadow_edges
+from inkgrove.store.views.stages import open_stage
+from inkgrove.store.views.tables import deleted, edges
 
 _ROUNDS_IN_ONE_PLAN = 10
 """After so many rounds their results become one, for a long chain would make a long plan."""

@@ -29,8 +29,13 @@ from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import FoldedRow
 from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
 from inkgrove.schema.schema import fold_schema
-from inkgrove.store.logs import LogState, LogStore, Offset, SchemaLog
-from inkgrove.store.views import NO_VIEW, Stage, View, cell_encoder, names_and_types, open_stage
+from inkgrove.store.logs.entries import LogState
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.messages import SchemaLog
+from inkgrove.store.logs.positions import Offset
+from inkgrove.store.views.catalog import View
+from inkgrove.store.views.stages import Stage, open_stage
+from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
 
 
 @dataclass(frozen=True)

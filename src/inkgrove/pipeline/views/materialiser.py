@@ -24,45 +24,45 @@ from inkgrove.pipeline.views.cascade import Relations, gone_stages
 from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
 from inkgrove.pipeline.views.plan import render_offset
 from inkgrove.schema.definition import ViewDefinition
-from inkgrove.store.db import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
-from inkgrove.store.logs import START, LogStore, Offset, open_store
-from inkgrove.store.views import (
-    FEW_EDGES,
-    KEEP_SECONDS,
-    MOST_FILES,
+from inkgrove.store.db.locks import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
+from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs.positions import START, Offset
+from inkgrove.store.views.catalog import (
     STREAM,
-    CascadeMode,
     View,
-    ViewState,
     ViewStore,
+    open_views,
+    read_progress,
+    read_views,
+    record_batch,
+    write_progress,
+)
+from inkgrove.store.views.change_feed import record_changes
+from inkgrove.store.views.merge import (
+    FEW_EDGES,
+    CascadeMode,
+    edges_of,
+    has_few_edges,
+    has_undone_cascade,
+    merge_stages,
+    open_stages,
+    recompute_cascade,
+    replace_gone,
+)
+from inkgrove.store.views.rebuild import (
+    KEEP_SECONDS,
+    ViewState,
     begin_build,
     correct_build,
     drop_build,
     drop_left_builds,
-    drop_leftovers,
-    drop_stages,
-    edges,
-    edges_of,
-    find_stage_url,
-    has_few_edges,
-    has_undone_cascade,
     index_build,
     load_build,
-    merge_stages,
-    names_and_types,
-    open_merge_transaction,
-    open_stages,
-    open_views,
-    read_progress,
-    read_views,
-    recompute_cascade,
-    record_batch,
-    record_changes,
-    replace_gone,
     shadow_edges,
     swap_view,
-    write_progress,
 )
+from inkgrove.store.views.stages import MOST_FILES, drop_leftovers, drop_stages, find_stage_url, open_merge_transaction
+from inkgrove.store.views.tables import edges, names_and_types
 
 _PARTS = 8
 """A batch is not worth more tasks, unless somebody says so."""

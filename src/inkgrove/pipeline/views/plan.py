@@ -26,7 +26,8 @@ from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
-from inkgrove.store.logs import Ingest, IngestKind, LogStore, Offset
+from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.positions import Ingest, IngestKind, Offset
 
 
 class Group(NamedTuple):

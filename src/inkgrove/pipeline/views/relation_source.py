@@ -20,7 +20,9 @@ from sqlalchemy import MetaData, Select, Table, null, select
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
-from inkgrove.store.views import deleted_table, edge_table, gone_table, open_stage_transaction, open_views, stage_table
+from inkgrove.store.views.catalog import open_views
+from inkgrove.store.views.stages import open_stage_transaction, stage_table
+from inkgrove.store.views.tables import deleted_table, edge_table, gone_table
 
 _ROWS = 10_000
 _TABLES = {"edges": edge_table, "deleted": deleted_table, "gone": gone_table}

@@ -14,10 +14,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Connection, Integer, Table, func, insert, select, text
 
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.store.db import (
-    node_tables,
-    rot_tables,  # noqa: F401  (their tables join the metadata)
-)
+from inkgrove.store.db import node_tables
 from inkgrove.store.db import node_tables as federation_tables  # noqa: F401  (their tables join the metadata)
 from inkgrove.store.db.connection import BUSY_SECONDS, FILE_NAME, Database, lock_schema_changes, parse_store_url
 from inkgrove.store.db.files import sync_file

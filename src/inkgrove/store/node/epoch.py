@@ -1,6 +1,7 @@
 """Whether the database may be older than it was, in the database itself (docs/protocol.md section 7.4).
 
-One row has the name of the mark that lies beside the database (`node/mark.py`). While `behind_since` is set, nothing is
+One row has the name of the mark that lies beside the database (`node/runtime/signing_guard.py`). While `behind_since`
+is set, nothing is
 signed: entries that were signed before may be with others, and to sign their places again would fork the logs.
 """
 

@@ -12,40 +12,6 @@ from sqlalchemy import Connection, delete, insert, select, tuple_
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.node_tables import idempotency
-from inkgrove.store.logs.entries import (
-    CreateEntry,  # noqa: F401
-    LogRole,  # noqa: F401
-    _creates,  # noqa: F401
-    _held,  # noqa: F401
-    _of_author,  # noqa: F401
-    _read_hashes,  # noqa: F401
-    find_creates,  # noqa: F401
-    find_log_of_schema,  # noqa: F401
-    keep_held_hashes,  # noqa: F401
-    next_log_id,  # noqa: F401
-    read_hashes,  # noqa: F401
-    read_role,  # noqa: F401
-)
-from inkgrove.store.logs.positions import (
-    _OFFSETS,  # noqa: F401
-    _newest,  # noqa: F401
-    _newest_by_position,  # noqa: F401
-    _own,  # noqa: F401
-    own_offset,  # noqa: F401
-)
-from inkgrove.store.node.identities import (
-    OwnKey,  # noqa: F401
-    _lock_keys,  # noqa: F401
-    _select_keys,  # noqa: F401
-    lock_keys,  # noqa: F401
-    read_keys,  # noqa: F401
-)
-from inkgrove.store.node.relations import (
-    add_shares,  # noqa: F401
-    authors_shared_with,  # noqa: F401
-    remove_shares,  # noqa: F401
-    shares_of,  # noqa: F401
-)
 
 # Logs
 

@@ -1,0 +1,490 @@
+"""Identities: created, shown, changed (docs/protocol.md section 7).
+
+The identity document is a message in log 0 of the identity's first key, signed like everything else, by this node or
+by the client that holds the key; the database beside it only knows whom this node serves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core.errors import BadSignature, InkgroveError
+from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of, verify_signature
+from inkgrove.core.next_entry import sign_next
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf, adoption_claim
+from inkgrove.messages.message import Message, decode_message, encode_message
+from inkgrove.messages.value_readers import UNSET, Unset, read_host
+from inkgrove.node.errors import IdentityError, UnknownIdentity
+from inkgrove.node.identity.identity_log import (
+    IDENTITY_LOG,
+    apply_identity_log,
+    check_author,
+    check_document,
+    find_identity_of_key,
+    find_newest_document,
+    read_newest_document,
+)
+from inkgrove.node.identity.names import bind_if_given, date_name, take_name
+from inkgrove.node.identity.quotas import spend_document
+from inkgrove.node.identity.sessions import hash_password
+from inkgrove.node.runtime.node import Node
+from inkgrove.store.federation.peers import find_remote_identity, use_nonce
+from inkgrove.store.logs.entries import find_log, heights_of, read_entries, read_next_entry
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.node.identities import (
+    HostedIdentity,
+    add_identity,
+    find_identity,
+    leave_name,
+    list_identities,
+    lock_keys,
+)
+
+# Proof of the key of an identity that a client brings: a signed challenge of this node (docs/protocol.md section
+# 7.8).
+#
+# A challenge is stateless: a text that only this node can make and read, for one id, for a few minutes. It counts
+# once,
+# which is noted when it is used. What the key signs begins with no tag of an entry, so it can never be one.
+
+
+CHALLENGE_SECONDS: Final = 300
+_SECOND: Final = 1_000_000
+_KIND: Final = "adopt"
+_ADVICE: Final = "ask for a challenge (POST /identities/challenges) and sign it with the first key of the identity"
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What the key is to sign, and until when that counts."""
+
+    text: str
+    expires: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProof:
+    """A challenge with the signature of `adoption_claim`."""
+
+    challenge: str
+    signature: bytes
+
+
+def new_challenge(node: Node, key: PublicKey) -> Challenge:
+    """A challenge for whoever says that they hold a key."""
+    expires = node.clock() + CHALLENGE_SECONDS * _SECOND
+    said = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {node.random_bytes(16).hex()}"
+    return Challenge(node.vault.hide(said), expires)
+
+
+def check_key_proof(
+    node: Node, author: PublicKey, document: IdentityDocument, entry: bytes, proof: KeyProof | None
+) -> None:
+    """Raise `identity.unproved` unless the first key has signed a fresh challenge for this entry; uses the challenge
+    up.
+    """
+    if proof is None:
+        raise IdentityError("identity.unproved", f"whoever brings an identity proves that they hold its key: {_ADVICE}")
+    identity, now = identity_of(author), node.clock()
+    expires = _read_challenge(node, proof.challenge, identity)
+    if expires is None or not now < expires <= now + CHALLENGE_SECONDS * _SECOND:
+        raise IdentityError(
+            "identity.unproved", f"the challenge is not one of this node for this identity, or has expired: {_ADVICE}"
+        )
+    claim = adoption_claim(identity, document.fqdn, document.endpoint, entry, proof.challenge)
+    try:
+        verify_signature(author, claim, proof.signature)
+    except BadSignature as err:
+        raise IdentityError("identity.unproved", f"the signature of the challenge does not hold: {_ADVICE}") from err
+    is_first = node.database.write(
+        lambda connection: use_nonce(connection, f"{_KIND} {identity}", proof.challenge, now=now, expires=expires)
+    )
+    if not is_first:
+        raise IdentityError("identity.unproved", f"the challenge was used before: {_ADVICE}")
+
+
+def _read_challenge(node: Node, text: str, identity: IdentityId) -> int | None:
+    """When a challenge of this node for an identity ends; None if it is none."""
+    parts = (node.vault.reveal(text) or "").split(" ")
+    if len(parts) != 5 or parts[:3] != [_KIND, identity.hex(), node.settings.endpoint]:
+        return None
+    return int(parts[3])
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRecord:
+    """A hosted identity with its document."""
+
+    id: IdentityId
+    key: PublicKey
+    document: IdentityDocument
+    revision: int
+    """The sequence number of the document in log 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMessage:
+    """An entry that a client signed, with its payload."""
+
+    entry: bytes
+    payload: bytes
+
+
+def create_identity(
+    node: Node, fqdn: str, password: str | None, *, name: str | None = None, profile: Mapping[str, str] | None = None
+) -> IdentityRecord:
+    """Host a new identity whose key this node keeps, as the operator does: it gets exactly that name."""
+    return _create(node, fqdn, password, name, profile, lambda connection, hosted: _give(connection, node, hosted))
+
+
+def register_identity(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    *,
+    name: str | None = None,
+    profile: Mapping[str, str] | None = None,
+    leads_here: bool = False,
+) -> IdentityRecord:
+    """Host a new identity whose key this node keeps, under a name that people may take.
+
+    `leads_here`: the world was just seen to lead to this node under the name.
+    """
+
+    def take(connection: Connection, hosted: HostedIdentity) -> None:
+        take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
+
+    return _create(node, fqdn, password, name, profile, take)
+
+
+def _create(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    name: str | None,
+    profile: Mapping[str, str] | None,
+    take: Callable[[Connection, HostedIdentity], None],
+) -> IdentityRecord:
+    fqdn = parse_fqdn(fqdn)
+    key = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
+    document = IdentityDocument(fqdn, node.settings.endpoint.format(fqdn=fqdn), name, dict(profile or {}))
+    hashed = hash_password(password)
+    hosted = HostedIdentity(identity_of(key.public), fqdn, key.public, hashed, node.clock(), document.endpoint)
+
+    date_name(node, fqdn)
+
+    def work(connection: Connection) -> None:
+        take(connection, hosted)
+        _host(connection, hosted, node.vault.seal(key))
+        append_document(connection, key, document)
+
+    node.signing.write(work)
+    return IdentityRecord(hosted.id, key.public, document, 1)
+
+
+def _give(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
+    take_name(connection, node, hosted.fqdn, hosted.id, is_operator=True)
+    bind_if_given(connection, node, hosted.fqdn, hosted.id)
+
+
+def read_adoption(fqdn: str, signed: SignedMessage) -> tuple[Entry, IdentityDocument]:
+    """The entry of log 0 that a client signed to have its identity hosted, and the document in it."""
+    entry, document = _read_signed(signed)
+    if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be an entry of log 0 with an `identity` message: the first, or the next one",
+        )
+    if document.fqdn != (fqdn := parse_fqdn(fqdn)):
+        raise IdentityError("identity.bad-document", f"the document names {document.fqdn}, not {fqdn}")
+    return entry, document
+
+
+def adopt_identity(
+    node: Node,
+    fqdn: str,
+    password: str | None,
+    signed: SignedMessage,
+    proof: KeyProof | None,
+    *,
+    leads_here: bool = False,
+) -> IdentityRecord:
+    """Host an identity whose key the client holds: it signed an entry of log 0 that names this node, and a challenge.
+
+    What was addressed to the id before is shown to whoever brings it, so nothing is done without the proof.
+    """
+    entry, document = read_adoption(fqdn, signed)
+    check_key_proof(node, entry.author, document, signed.entry, proof)
+    return adopt_proved(node, password, signed, entry, document, leads_here=leads_here)
+
+
+def adopt_proved(
+    node: Node,
+    password: str | None,
+    signed: SignedMessage,
+    entry: Entry,
+    document: IdentityDocument,
+    *,
+    leads_here: bool,
+) -> IdentityRecord:
+    """The same once `check_key_proof` has passed; `signed` was read with `read_adoption`."""
+    author, hashed = entry.author, hash_password(password)
+    hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
+
+    def work(connection: Connection) -> None:
+        _check_lives_here(connection, node, entry, document, leads_here=leads_here)
+        take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
+        check_document(connection, author, document, node.settings.endpoint)
+        _host(connection, hosted, None)
+        _take_in_unless_newest(connection, entry, signed)
+        apply_identity_log(connection, author, is_ours=True)
+
+    node.signing.write(work)
+    return IdentityRecord(hosted.id, hosted.key, document, entry.seq_num)
+
+
+def _check_lives_here(
+    connection: Connection, node: Node, entry: Entry, document: IdentityDocument, *, leads_here: bool
+) -> None:
+    """Refuse an identity whose newest document, as far as it is known, is not the one that names this node."""
+    if find_identity_of_key(connection, entry.author) is not None:
+        raise IdentityError(
+            "identity.bad-document",
+            "this key says that it is a further key of another identity: bring the first key of that one",
+        )
+    log = find_log(connection, entry.author, IDENTITY_LOG)
+    if entry.seq_num > (height := log.height if log is not None else 0) + 1:
+        raise IdentityError(
+            "identity.unknown-home",
+            f"this is entry {entry.seq_num} of log 0, of which this node holds {height or 'none'}: say where the"
+            " identity lives now (`lives_at`), and what lies before it is fetched; never sign a place twice",
+            height=height,
+        )
+    newest = find_newest_document(connection, entry.author)
+    known = find_remote_identity(connection, identity_of(entry.author))
+    is_found_there = known is not None and known.document_seq >= entry.seq_num and not leads_here
+    is_held = newest is not None and newest[0] == entry.seq_num
+    if newest is not None and newest[0] > entry.seq_num:
+        where = newest[1]
+    elif is_found_there or (is_held and document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn)):
+        where = document
+    else:
+        return
+    raise IdentityError(
+        "identity.lives-elsewhere",
+        f"the newest document of the identity (entry {newest[0] if newest else entry.seq_num} of log 0) names"
+        f" {where.fqdn} at {where.endpoint}: sign one that names this node as the next entry, and bring that",
+        fqdn=where.fqdn,
+        endpoint=where.endpoint,
+    )
+
+
+def _take_in_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
+    """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
+    newest = find_newest_document(connection, entry.author)
+    if newest is not None and newest[0] == entry.seq_num:
+        (stored,) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
+        if stored.entry.encoded == signed.entry:
+            return
+    _take_in(connection, signed)
+
+
+def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
+    if not add_identity(connection, hosted, sealed):
+        raise IdentityError(
+            "identity.exists", f"the name {hosted.fqdn} or the key is taken on this node", fqdn=hosted.fqdn
+        )
+
+
+def show_identity(node: Node, name: str | IdentityId) -> IdentityRecord:
+    """A hosted identity by FQDN or id."""
+
+    def work(connection: Connection) -> IdentityRecord:
+        hosted = find_identity(connection, name if isinstance(name, IdentityId) else name.lower().rstrip("."))
+        if hosted is None:
+            raise UnknownIdentity(f"no identity {str(name)[:80]} is hosted here")
+        revision, document = read_newest_document(connection, hosted.key)
+        return IdentityRecord(hosted.id, hosted.key, document, revision)
+
+    return node.database.read(work)
+
+
+def list_hosted_identities(node: Node) -> list[HostedIdentity]:
+    """Every identity that this node hosts."""
+    return node.database.read(list_identities)
+
+
+def parse_identity_name(text: str) -> str | IdentityId:
+    """What names an identity in an address: its id in hex, or its FQDN."""
+    is_id = len(text) == 64 and all(character in "0123456789abcdef" for character in text)
+    return IdentityId.fromhex(text) if is_id else text
+
+
+# Changes
+
+
+def change_identity(
+    node: Node,
+    identity: IdentityId,
+    *,
+    fqdn: str | Unset = UNSET,
+    name: str | Unset | None = UNSET,
+    profile: Mapping[str, str] | Unset = UNSET,
+    leads_here: bool = False,
+) -> IdentityRecord:
+    """Publish a new document, signed by the key that the node keeps; what is not given stays.
+
+    `leads_here`: the world was just seen to lead to this node under the new name.
+    """
+
+    def edit(document: IdentityDocument) -> IdentityDocument:
+        if not isinstance(fqdn, Unset):
+            new = parse_fqdn(fqdn)
+            document = replace(document, fqdn=new, endpoint=node.settings.endpoint.format(fqdn=new))
+        if not isinstance(name, Unset):
+            document = replace(document, name=name)
+        return document if isinstance(profile, Unset) else replace(document, profile=dict(profile))
+
+    return _publish(node, identity, lambda _connection, document: edit(document), leads_here=leads_here)
+
+
+def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> IdentityRecord:
+    """Let a further key count: take in its own word, entry 1 of its log 0, and list it in the document."""
+    entry, message = _read_signed(signed)
+    if (entry.log_id, entry.seq_num, message) != (IDENTITY_LOG, 1, KeyOf(identity)):
+        raise IdentityError(
+            "identity.bad-document", "this must be entry 1 of the key's log 0 with a `key-of` message that names you"
+        )
+
+    def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
+        if find_identity_of_key(connection, entry.author) != identity:
+            _take_in(connection, signed)
+        others = tuple(item for item in document.keys if item.key != entry.author)
+        return replace(document, keys=(*others, FurtherKey(entry.author)))
+
+    return _publish(node, identity, edit)
+
+
+def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityRecord:
+    """Let nothing more of a further key count than what is held of it now."""
+
+    def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
+        if all(item.key != key for item in document.keys):
+            raise UnknownIdentity(f"the document lists no key {key}")
+        ends = tuple(sorted(heights_of(connection, key).items()))
+        keys = (FurtherKey(key, ends) if item.key == key and item.revoked is None else item for item in document.keys)
+        return replace(document, keys=tuple(keys))
+
+    return _publish(node, identity, edit)
+
+
+def _publish(
+    node: Node,
+    identity: IdentityId,
+    edit: Callable[[Connection, IdentityDocument], IdentityDocument],
+    *,
+    leads_here: bool = False,
+) -> IdentityRecord:
+    before = show_identity(node, identity)
+    key = node.secret_key(before.key)
+
+    def work(connection: Connection) -> IdentityRecord:
+        # Read again, while nobody else publishes with these keys: only what this transaction sees is what it changes.
+        lock_keys(connection, [identity])
+        revision, newest = read_newest_document(connection, key.public)
+        document = edit(connection, newest)
+        _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
+        if document != newest:
+            check_document(connection, key.public, document, node.settings.endpoint)
+            spend_document(node, connection, identity, document)
+            revision = append_document(connection, key, document)
+        apply_identity_log(connection, key.public, is_ours=document != newest)
+        return IdentityRecord(identity, key.public, document, revision)
+
+    return node.signing.write(work)
+
+
+def _rename(connection: Connection, node: Node, identity: IdentityId, fqdn: str, *, leads_here: bool) -> None:
+    """Let a hosted identity have the name that its document is about to give, and leave the one so far."""
+    hosted = find_identity(connection, identity)
+    assert hosted is not None
+    take_name(connection, node, fqdn, identity, leads_here=leads_here)
+    if hosted.fqdn != fqdn:
+        leave_name(connection, hosted.fqdn, identity, node.clock())
+
+
+def replace_document(
+    node: Node, identity: IdentityId, signed: SignedMessage, *, leads_here: bool = False
+) -> IdentityRecord:
+    """A new document that the client signed as the next entry of log 0, or the newest one again for its name."""
+    before = show_identity(node, identity)
+    entry, document = _read_signed(signed)
+    if not isinstance(document, IdentityDocument) or (entry.author, entry.log_id) != (before.key, IDENTITY_LOG):
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be the next entry of log 0 of your first key, with an `identity` message",
+        )
+
+    def work(connection: Connection) -> None:
+        lock_keys(connection, [identity])  # as all do who publish: what is counted below is counted by one at a time
+        _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
+        check_document(connection, entry.author, document, node.settings.endpoint)
+        spend_document(node, connection, identity, document)
+        _take_in_unless_newest(connection, entry, signed)
+        apply_identity_log(connection, entry.author, is_ours=True)
+
+    node.signing.write(work)
+    return replace(before, document=document, revision=entry.seq_num)
+
+
+def append_document(connection: Connection, key: SecretKey, document: IdentityDocument) -> int:
+    """Sign a document as the next entry of log 0, inside the caller's transaction; its sequence number."""
+    payload = encode_message(document)
+    place = read_next_entry(connection, key.public, IDENTITY_LOG)
+    _take_in(connection, SignedMessage(sign_next(key, payload, place).encoded, payload))
+    return place.seq_num
+
+
+def read_document(signed: SignedMessage) -> IdentityDocument:
+    """The identity document in what a client signed."""
+    _, document = _read_signed(signed)
+    if not isinstance(document, IdentityDocument):
+        raise IdentityError(
+            "identity.bad-document",
+            "this must be the next entry of log 0 of your first key, with an `identity` message",
+        )
+    return document
+
+
+def _read_signed(signed: SignedMessage) -> tuple[Entry, Message]:
+    return decode_entry(signed.entry), decode_message(signed.payload)
+
+
+def _take_in(connection: Connection, signed: SignedMessage) -> None:
+    """Verify and append the very next entry of its log."""
+    prepared, rejected = prepare_items([(signed.entry, signed.payload)])
+    for refused in rejected:
+        raise refused.error
+    for item in prepared:
+        if item.payload_error is not None:
+            raise item.payload_error
+        entry = item.signed.entry
+        check_author(connection, entry.author, entry.log_id, entry.seq_num)
+    for receipt in ingest_batch(connection, by_log(prepared), must_be_next=True).values():
+        if receipt.error is not None:
+            raise receipt.error
+
+
+def parse_fqdn(text: str) -> str:
+    """A fully qualified domain name in lower case."""
+    try:
+        fqdn = read_host(text.lower().rstrip("."), "fqdn")
+    except InkgroveError as err:
+        raise IdentityError("identity.bad-name", f"{text[:80]!r} is no name like jane.haiku.ink") from err
+    if "." not in fqdn:
+        raise IdentityError("identity.bad-name", f"{text[:80]!r} has no domain: write a name like jane.haiku.ink")
+    return fqdn

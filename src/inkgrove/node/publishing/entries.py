@@ -1,0 +1,340 @@
+"""Publishing by entry: a client signs, the node verifies and appends (docs/protocol.md sections 2, 5 and 7)."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from inkgrove.core.errors import BadPattern, InkgroveError, TooManyPatterns
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.verify import AreSigned
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages.schema import SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.value_readers import Unset
+from inkgrove.node.errors import AuthError, OutOfScope, PublishError, RequestError
+from inkgrove.node.identity.caller import Action, Caller
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, check_document
+from inkgrove.node.publishing.transaction import Appender, LogEnd
+from inkgrove.node.publishing.writer import Finish, Reply
+from inkgrove.schema.migrate import Migration
+from inkgrove.schema.schema import append_version, patterns_of
+from inkgrove.schema.validation import check_patterns
+from inkgrove.signature_process import are_signed
+from inkgrove.store.logs.entries import keep_held_hashes
+from inkgrove.store.logs.preparation import IngestItem, PreparedItem, RejectedItem, prepare_items
+from inkgrove.store.node.identities import OwnKey, find_identity, put_key
+
+# Whether a message that a client signed may join a log here: what would have no effect is not taken.
+#
+# docs/protocol.md sections 4 to 7. A writer keeps one log for a schema and one schema in a log, changes only
+# instances of
+# its own, and publishes nothing that the newest version of the schema refuses.
+
+
+def require_publishable(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:
+    """Raise unless the message, which this entry holds, may be the next of this log."""
+    if isinstance(message, IdentityDocument | KeyOf):
+        _judge_identity_message(appender, caller, end, message)
+    elif end.log_id == IDENTITY_LOG:
+        raise PublishError(
+            "publish.wrong-log", "log 0 holds identity messages only: schemas and instances use other logs"
+        )
+    elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
+        _judge_schema_message(appender, caller, end, message)
+    elif isinstance(message, Create):
+        _judge_create(appender, caller, end, message)
+        caller.used("create", message.schema.schema_id, entry)
+    else:
+        _judge_change(appender, caller, end, message)
+
+
+# Identities
+
+
+def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, message: IdentityDocument | KeyOf) -> None:
+    identity = caller.require_identity()
+    if end.log_id != IDENTITY_LOG:
+        raise PublishError("publish.wrong-log", "identity messages live in log 0")
+    if isinstance(message, KeyOf):
+        if message.identity != identity:
+            raise PublishError(
+                "publish.foreign-author", "the key says that it belongs to another identity", author=end.author
+            )
+        if end.height:
+            raise PublishError(
+                "publish.wrong-log", "key-of is the first entry of a further key's log 0, and the only one that counts"
+            )
+        return
+    if not appender.require_key(end.author, identity).is_first:
+        raise PublishError("publish.wrong-log", "the identity document is in log 0 of the first key")
+    hosted = find_identity(appender.connection, identity)
+    if hosted is None or message.fqdn != hosted.fqdn:
+        raise AuthError(
+            "auth.not-allowed", "this node serves the identity under another name: change that with PATCH /me"
+        )
+    check_document(appender.connection, end.author, message, appender.node.settings.endpoint)
+
+
+# Schemas
+
+
+def _judge_schema_message(appender: Appender, caller: Caller, end: LogEnd, message: SchemaMessage) -> None:
+    caller.require_identity()
+    if end.height and not end.is_schema_log:
+        raise PublishError("publish.wrong-log", "this log holds instances: a schema has a log of its own")
+    append_version(appender.schema(SchemaId(end.author, end.log_id)), message)
+
+
+# Instances
+
+
+def _check_log(appender: Appender, end: LogEnd, schema: SchemaId) -> None:
+    """One log for a schema, one schema in a log."""
+    if end.is_schema_log:
+        raise PublishError("publish.wrong-log", "this log defines a schema: instances have a log of their own")
+    own = appender.log_of_schema(end.author, schema)
+    if end.schemas and schema not in end.schemas:
+        right = own or appender.new_log(end.author)
+        raise PublishError(
+            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.next_place(right)
+        )
+    if own is not None and own is not end:
+        text = f"the author writes this schema to log {own.log_id}"
+        raise PublishError("publish.second-log", text, next=appender.next_place(own))
+
+
+def _migration(appender: Appender, version: SchemaVersion) -> Migration:
+    migration = appender.require_schema(version.schema_id).migration(version.version)
+    if isinstance(migration, OutcomeCode):
+        raise _would_not_apply(migration)
+    return migration
+
+
+def _judge_create(appender: Appender, caller: Caller, end: LogEnd, message: Create) -> None:
+    schema = message.schema.schema_id
+    caller.require(schema, "create")
+    _check_log(appender, end, schema)
+    _migration(appender, message.schema).read_create(message.fields)
+    if appender.definition(schema).is_ended(message.schema.version):
+        raise _would_not_apply(OutcomeCode.ENDED_BY_MIGRATION)
+
+
+def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
+    instance = appender.instance_named(end, message.instance)
+    standing = appender.standing(instance) if instance is not None else None
+    if instance is None or standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
+        raise PublishError(
+            "publish.foreign-instance",
+            "the log holds no create of this instance: only its author changes it, in the same log",
+        )
+    create, lives = standing
+    action: Action = "update" if isinstance(message, Update) else "delete"
+    caller.require(create.schema, action)
+    if message.schema is not None and message.schema.schema_id != create.schema:
+        raise _would_not_apply(OutcomeCode.OTHER_SCHEMA)
+    if not lives:
+        raise _would_not_apply(OutcomeCode.AFTER_DELETE)
+    if isinstance(message, Update):
+        migration = _migration(appender, message.schema)
+        written = {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
+        if not written and message.access is None and isinstance(message.expires, Unset):
+            raise _would_not_apply(OutcomeCode.NOTHING_LEFT)
+    caller.used(action, create.schema, instance)
+
+
+def _would_not_apply(code: OutcomeCode) -> PublishError:
+    return PublishError("publish.would-not-apply", code.meaning, outcome=code.outcome.value, reason=code.code)
+
+
+MAX_BATCH: Final = 1_000
+MAX_CHANGES: Final = 1_024
+"""How many fields all migrations of one request create, update and remove."""
+WRITING: Final[tuple[Action, ...]] = ("create", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedEntries:
+    """Entries with payloads whose bytes, signatures and hashes have been checked."""
+
+    prepared: Sequence[PreparedItem]
+    rejected: Sequence[RejectedItem]
+
+
+def check_entries(items: Collection[IngestItem], are_signed: AreSigned = are_signed) -> CheckedEntries:
+    """The first half of the work: all computing, done before the writer is asked."""
+    return CheckedEntries(*prepare_items(items, are_signed))
+
+
+def _migrations(offer: CheckedEntries) -> list[SchemaMigration]:
+    messages = (item.content.message for item in offer.prepared if item.content is not None)
+    return [message for message in messages if isinstance(message, SchemaMigration)]
+
+
+def require_few_changes(offer: CheckedEntries) -> None:
+    """Refuse several migrations that change more fields than the writer, for whom all others wait, does in a moment."""
+    migrations = _migrations(offer)
+    if len(migrations) > 1 and sum(len(message.changes) for message in migrations) > MAX_CHANGES:
+        raise RequestError(
+            "request.invalid",
+            f"the migrations of one request change at most {MAX_CHANGES:,} fields: send them in parts",
+        )
+
+
+def patterns_in(offer: CheckedEntries) -> list[str]:
+    """The patterns that the migrations among the entries bring."""
+    return [pattern for message in _migrations(offer) for pattern in patterns_of(message)]
+
+
+def compile_patterns(offer: CheckedEntries) -> None:
+    """Compile the patterns of an offer, so that the writer finds them compiled: together as many as a version may have.
+
+    Raises `request.invalid` if several migrations have more than that. What is wrong with one of them its receipt says.
+    """
+    migrations = len(_migrations(offer))
+    try:
+        check_patterns(patterns_in(offer))
+    except TooManyPatterns as error:
+        if migrations > 1:
+            raise RequestError(
+                "request.invalid",
+                f"the migrations of one request have together no more patterns than a version may have: send them in"
+                f" parts ({error.message})",
+            ) from error
+    except BadPattern:
+        return
+
+
+@dataclass(slots=True)
+class PublishReceipt:
+    """What became of one entry."""
+
+    hash: Hash | None
+    status: str = "stored"
+    error: InkgroveError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishEntries:
+    """Entries that a client signed, each taken or refused on its own."""
+
+    offer: CheckedEntries
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return len(self.offer.prepared)
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Judge every entry in the order of its log; the answer has `receipts`, in the order given."""
+        receipts = {item.number: PublishReceipt(item.hash, "refused", item.error) for item in self.offer.rejected}
+        prepared = sorted(self.offer.prepared, key=_order)
+        known = keep_held_hashes(appender.connection, [item.signed.hash for item in prepared])
+        appender.load_instances(_instances_named(prepared))
+        for item in prepared:
+            receipt = receipts[item.number] = PublishReceipt(item.signed.hash)
+            try:
+                if item.signed.hash in known:
+                    _require_own(appender, caller, item)
+                    receipt.status = "known"
+                else:
+                    _take(appender, caller, item)
+                    known.add(item.signed.hash)
+            except InkgroveError as error:
+                receipt.status, receipt.error = "refused", error
+        ordered = [receipts[number] for number in sorted(receipts)]
+        return lambda: Reply(200, {"receipts": ordered})
+
+
+def _order(item: PreparedItem) -> tuple[bytes, int, int]:
+    entry = item.signed.entry
+    return entry.author, entry.log_id, entry.seq_num
+
+
+def _instances_named(prepared: Sequence[PreparedItem]) -> set[Hash]:
+    own = {item.signed.hash for item in prepared}
+    named = (item.content.instance for item in prepared if item.content is not None)
+    return {instance for instance in named if isinstance(instance, Hash) and instance not in own}
+
+
+def _require_own(appender: Appender, caller: Caller, item: PreparedItem) -> None:
+    identity = caller.identity
+    assert identity is not None
+    appender.require_key(item.signed.entry.author, identity)
+
+
+def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
+    entry = item.signed.entry
+    assert caller.identity is not None
+    message = item.content.message if item.content is not None else None
+    if isinstance(message, KeyOf) and entry.log_id == IDENTITY_LOG and entry.author not in appender.keys:
+        # The document lists the key, and the key names the identity: now it is one of its own.
+        appender.require_listed(entry.author, caller.identity)
+    else:
+        appender.require_key(entry.author, caller.identity)
+    if item.payload_error is not None:
+        raise item.payload_error
+    if item.payload is None:
+        raise PublishError("publish.payload-needed", "an entry is published with its payload")
+    if message is None:
+        message = decode_message(item.payload)  # raises: it is malformed
+    end = appender.end_of(entry.author, entry.log_id)
+    appender.require_next(end, entry)
+    require_publishable(appender, caller, end, message, item.signed.hash)
+    appender.take(caller, end, item, message)
+    if isinstance(message, KeyOf):
+        put_key(appender.connection, entry.author, caller.identity)
+        appender.keys[entry.author] = OwnKey(entry.author, caller.identity, None, False)
+
+
+# Where to sign
+
+
+@dataclass(frozen=True, slots=True)
+class FindNext:
+    """What the next entry of a log must carry: of a schema's instances, of one log, or of a new log."""
+
+    author: PublicKey | None = None
+    schema: str | None = None
+    log_id: int | None = None
+    entries: ClassVar[int] = 0
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Find the place."""
+        schema = appender.schema_named(self.schema) if self.schema is not None else None
+        identity = caller.require_identity() if schema is None else _require_writer(caller, schema)
+        own = [key for key in appender.keys.values() if key.identity == identity]
+        author = self.author or next(key.author for key in own if key.is_first)
+        appender.require_key(author, identity)
+        if schema is not None:
+            appender.require_schema(schema)
+            end = appender.log_of_schema(author, schema) or appender.new_log(author)
+        else:
+            end = appender.end_of(author, self.log_id) if self.log_id is not None else appender.new_log(author)
+        body = render_next_entry(appender.next_place(end))
+        return lambda: Reply(200, body)
+
+
+def _require_writer(caller: Caller, schema: SchemaId) -> IdentityId:
+    """Whoever may append something for this schema."""
+    for action in WRITING[:-1]:
+        with suppress(OutOfScope):
+            return caller.require(schema, action)
+    return caller.require(schema, WRITING[-1])
+
+
+def render_next_entry(place: NextEntry) -> dict[str, Any]:
+    """The arguments for signing, as JSON."""
+    return {
+        "author": place.author.hex(),
+        "log_id": place.log_id,
+        "seq_num": place.seq_num,
+        "lipmaa_link": place.lipmaa_link.hex() if place.lipmaa_link is not None else None,
+        "backlink": place.backlink.hex() if place.backlink is not None else None,
+        "hash": place.flavour.name.lower(),
+    }

@@ -1,0 +1,141 @@
+"""Instances as they stand, for those who change them; one with many messages is not folded anew for each change."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Create, Delete, Update
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import InstanceChange, InstanceFold, fold_further
+from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
+from inkgrove.store.logs.decision import VALID_LOG
+from inkgrove.store.logs.entries import CreateEntry, LogState, read_logs
+from inkgrove.store.logs.messages import InstanceKey, messages_of, messages_since
+
+COSTLY: Final = 16
+"""From so many messages on, to look for new ones is cheaper than to fold all of them."""
+
+Definition = Callable[[SchemaId], ViewDefinition]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """An instance as it stands, with where its create is."""
+
+    create: CreateEntry
+    fold: InstanceFold | None
+    was_only_public: bool
+    """Whether every word on access, from the create on, was `public`: then there is nothing to hide."""
+    messages: int
+    definition: ViewDefinition
+    """What it was folded with."""
+    height: int | None
+    """The height of its log by then; None if there may be messages below it that were not held."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether an update of it would apply."""
+        return self.fold is not None and self.fold.row is not None
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether it is worth keeping: it can be folded further, and that saves something."""
+        return self.lives and self.height is not None and self.messages >= COSTLY
+
+
+def read_states(
+    connection: Connection,
+    creates: Mapping[Hash, CreateEntry],
+    before: Mapping[Hash, InstanceState],
+    definition: Definition,
+) -> dict[Hash, InstanceState]:
+    """The instances of these creates; those in `before` are folded further if that comes to the same."""
+    logs = read_logs(connection, {create.log for create in creates.values()})
+    found: dict[Hash, InstanceState] = {}
+    for instance, create in creates.items():
+        known = before.get(instance)
+        state = _fold_further(connection, known, logs[create.log], definition) if known is not None else None
+        if state is not None:
+            found[instance] = state
+    others = {instance: create for instance, create in creates.items() if instance not in found}
+    keys = {InstanceKey(create.log, create.seq_num) for create in others.values()}
+    messages = messages_of(connection, keys)
+    for instance, create in others.items():
+        said = messages[InstanceKey(create.log, create.seq_num)]
+        found[instance] = _fold(instance, create, said, logs[create.log], definition)
+    return found
+
+
+def _fold(
+    instance: Hash, create: CreateEntry, messages: list[LogMessage], log: LogState, definition: Definition
+) -> InstanceState:
+    fold = fold_log(create.log_id, messages, definition, lambda _: False, LogContext(None, create.schema))
+    folded = next((item for item in fold.instances if item.instance == instance), None)
+    is_all_held = _is_sound(log) and all(item.payload is not None for item in messages)
+    return InstanceState(
+        create,
+        folded,
+        _is_public(messages, since_create=True),
+        len(messages),
+        definition(create.schema),
+        log.height if is_all_held else None,
+    )
+
+
+def _fold_further(
+    connection: Connection, known: InstanceState, log: LogState, definition: Definition
+) -> InstanceState | None:
+    """The instance with what came since, as `_fold` would make it; None if that must be asked."""
+    is_same = known.definition is definition(known.create.schema)
+    # Every entry below is held: nothing can come but behind it, unless the log turns out not to be sound.
+    if not (known.lives and known.height is not None and is_same and _is_sound(log)):
+        return None
+    if log.height - known.height > known.messages:  # to look through these would take longer
+        return None
+    key = InstanceKey(known.create.log, known.create.seq_num)
+    messages, is_create_held = messages_since(connection, key, known.height, log.height)
+    if not is_create_held or any(item.payload is None for item in messages):
+        return None
+    assert known.fold is not None
+    changes = [
+        InstanceChange(item.seq_num, item.hash, message)
+        for item in messages
+        if isinstance(message := _decode(item), Update | Delete)
+    ]
+    return InstanceState(
+        known.create,
+        fold_further(known.fold, changes, definition) if changes else known.fold,
+        known.was_only_public and _is_public(messages, since_create=False),
+        known.messages + len(messages),
+        known.definition,
+        log.height,
+    )
+
+
+def _is_sound(log: LogState) -> bool:
+    return log.is_whole and log.standing == VALID_LOG
+
+
+def _is_public(messages: Iterable[LogMessage], *, since_create: bool) -> bool:
+    """Whether every word on access in these messages is `public`; a create that says none means something else."""
+    for number, item in enumerate(messages):
+        message = _decode(item)
+        access = message.access if isinstance(message, Create | Update) else None
+        if access is not None and access.mode != "public":
+            return False
+        if since_create and number == 0 and access is None:
+            return False
+    return True
+
+
+def _decode(item: LogMessage) -> Message | None:
+    try:
+        return decode_message(item.payload) if item.payload is not None else None
+    except InkgroveError:
+        return None

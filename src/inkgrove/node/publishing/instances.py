@@ -1,0 +1,494 @@
+"""Publishing by content: the node validates, signs and appends for an identity whose key it keeps.
+
+docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked for; the writer runs its `plan`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.messages.ids import SchemaId, SchemaVersion
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import encode_message, encode_salted
+from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.value_readers import UNSET, Unset
+from inkgrove.node.errors import PublishError, ViewError
+from inkgrove.node.identity.caller import Action, Caller
+from inkgrove.node.identity.identity_log import find_owner
+from inkgrove.node.publishing.delivery_queue import (
+    is_follower,
+    may_pass_on,
+    may_receive,
+    mode_of,
+    queue_passed_on,
+    was_addressed,
+    was_sent,
+)
+from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
+from inkgrove.node.publishing.instance_states import InstanceState
+from inkgrove.node.publishing.json_values import (
+    address_access,
+    check_following,
+    check_shareable,
+    find_recipients,
+    is_same,
+    is_wider,
+    parse_access,
+    parse_expires,
+    read_field_values,
+    render_access,
+    value_to_json,
+)
+from inkgrove.node.publishing.local_delivery import check_pending_recipients
+from inkgrove.node.publishing.transaction import Appender, LogEnd
+from inkgrove.node.publishing.writer import Finish, Reply
+from inkgrove.schema.fold import FoldedRow
+from inkgrove.store.rot.copies import lock_instance
+from inkgrove.store.views.access import VisibleRow, find_visible_row
+
+# Who may see a copy: no more than may see its source, unless whoever copies says so (docs/protocol.md section 8.3).
+
+
+Source = Literal["show"] | None
+"""`show`: others than those who may see the source are to see the copy."""
+
+
+def access_of_copy(
+    appender: Appender,
+    caller: Caller,
+    source: Hash,
+    access: Access | None,
+    recipients: Sequence[IdentityId],
+    said: Source,
+    *,
+    later: Collection[str],
+    is_read: bool,
+) -> Access | None:
+    """The access of a copy: as it was asked for, else that of its source if that is `closed`.
+
+    Raises `publish.shows-source` if somebody else's content would be shown to people whom its owner did not show it
+    to, unless
+    `said` is `show`. Of recipients who are not found yet (`later`) nobody knows that they may see it. `is_read`: the
+    node copies what it shows of the source, in a view that may be behind: it raises `view.unknown-instance` unless
+    whoever
+    copies may see the source by the newest word on it. Otherwise a source that they cannot see here is only a name.
+    """
+    appender.flush()
+    held = find_held_instance(appender.connection, source)
+    if is_read and (held is None or held.is_deleted or not _sees(appender, caller, held)):
+        raise ViewError("view.unknown-instance", f"no instance {source.hex()} is here, or it may not be seen")
+    if held is None or not _sees(appender, caller, held):
+        return access
+    if access is None and mode_of(held.access) == "closed":
+        access = Access("closed", tuple(recipients))
+    owner = find_owner(appender.connection, held.author)
+    named = {*recipients, *(access.to if access is not None else ())} - {caller.identity, owner}
+    is_others = owner != caller.identity
+    if said is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, later):
+        raise PublishError(
+            "publish.shows-source",
+            "people would see it to whom the owner of the source did not show it: leave access out, name only those who"
+            " may see the source, or repeat with source=show",
+            instance=source,
+        )
+    return access
+
+
+def _sees(appender: Appender, caller: Caller, held: HeldInstance) -> bool:
+    if caller.identity is None:
+        return False
+    connection, owner = appender.connection, find_owner(appender.connection, held.author)
+    sent, follows = (
+        was_sent(connection, held.instance, caller.identity),
+        is_follower(connection, caller.identity, owner),
+    )
+    is_meant = may_receive(held.access, caller.identity, was_sent=sent, is_follower=follows)
+    return owner == caller.identity or is_meant or mode_of(held.access) == "public"
+
+
+def _shows_more(
+    appender: Appender,
+    held: HeldInstance,
+    owner: IdentityId,
+    mode: str,
+    named: Collection[IdentityId],
+    later: Collection[str],
+) -> bool:
+    """Whether a copy with this mode, sent to those named, is for others than its source, which is somebody else's."""
+    before = held.access
+    match mode_of(before):
+        case "public":
+            return False
+        case _ if mode in ("relations", "public"):
+            return True  # whoever follows the one who copies need not follow the owner
+        case "closed":
+            return mode == "listed" or bool(later) or any(before is None or to not in before.to for to in named)
+        case "relations":
+            return bool(later) or any(not is_follower(appender.connection, to, owner) for to in named)
+        case _:
+            return False
+
+
+History = Literal["show"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInstance:
+    """A new instance of a schema, given as `AUTHOR/LOG` or by the name of a registered one."""
+
+    schema: str
+    fields: Mapping[str, Any]
+    access: Any = None
+    expires: str | None = None
+    recipients: Sequence[Any] = ()
+    copied_from: Hash | None = None
+    source: Source = None
+    later: Collection[str] = ()
+    """Names of further recipients that are not found yet."""
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        schema = appender.schema_named(self.schema)
+        caller.require(schema, "create")
+        recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
+        access = parse_access(appender.connection, self.access) if self.access is not None else None
+        if self.copied_from is not None:
+            access = access_of_copy(
+                appender,
+                caller,
+                self.copied_from,
+                access,
+                recipients,
+                self.source,
+                later=self.later,
+                is_read=False,
+            )
+        return _create(
+            appender,
+            caller,
+            schema,
+            fields=self.fields,
+            access=access,
+            expires=parse_expires(self.expires),
+            recipients=recipients,
+            copied_from=self.copied_from,
+            later=self.later,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInstance:
+    """A copy, owned by who asks, of an instance that they can see."""
+
+    instance: Hash
+    access: Any = None
+    expires: str | None = None
+    recipients: Sequence[Any] = ()
+    source: Source = None
+    later: Collection[str] = ()
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        source = _find_readable(appender, caller, self.instance)
+        caller.require(source.schema, "create")
+        recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
+        access = parse_access(appender.connection, self.access) if self.access is not None else None
+        access = access_of_copy(
+            appender, caller, self.instance, access, recipients, self.source, later=self.later, is_read=True
+        )
+        names = {field.name for field in appender.require_schema(source.schema).fields}
+        return _create(
+            appender,
+            caller,
+            source.schema,
+            fields={name: value_to_json(value) for name, value in source.fields.items() if name in names},
+            access=access,
+            expires=parse_expires(self.expires),
+            recipients=recipients,
+            copied_from=self.instance,
+            later=self.later,
+        )
+
+
+def _create(
+    appender: Appender,
+    caller: Caller,
+    schema: SchemaId,
+    *,
+    fields: Mapping[str, Any],
+    access: Access | None,
+    expires: Timestamp | None,
+    recipients: Sequence[IdentityId],
+    copied_from: Hash | None,
+    later: Collection[str],
+) -> Finish:
+    definition = appender.require_schema(schema)
+    version = SchemaVersion(*schema, definition.version)
+    identity = caller.require(schema, "create")
+    access = address_access(access, recipients, lambda to: is_follower(appender.connection, to, identity))
+    check_pending_recipients(
+        appender.connection, identity, access, later, access.to if access is not None else recipients
+    )
+    message = Create(version, read_field_values(definition, fields), access, expires, copied_from)
+    author = appender.kept_key(identity).author
+    end = appender.log_of_schema(author, schema) or appender.new_log(author)
+    instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
+    appender.share(instance, recipients, identity)
+    appender.send_later(instance, identity, access, later)
+    caller.used("create", schema, instance)
+    return _answer(201, instance, instance, end, **_missed(later))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInstance:
+    """One update with what a change of the document `{fields, access, expires}` changes."""
+
+    instance: Hash
+    change: Callable[[dict[str, Any]], Any]
+    history: History = None
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it; without an entry if nothing changes."""
+        state, row, end = _find_own(appender, caller, self.instance, "update")
+        definition = appender.definition(state.create.schema)
+        names = [field.name for field in definition.fields]
+        before: dict[str, Any] = {
+            "fields": dict(zip(names, map(value_to_json, row.values), strict=True)),
+            "access": render_access(row.access),
+            "expires": value_to_json(row.expires),
+        }
+        after = self.change(before)
+        if type(after) is not dict or not after.keys() <= before.keys() or type(after.get("fields", {})) is not dict:
+            raise PublishError(
+                "publish.bad-document", "an instance has fields (an object), access and expires, and nothing else"
+            )
+        wanted = dict.fromkeys(names) | after.get("fields", {})
+        changed = {
+            name: value
+            for name, value in wanted.items()
+            if name not in before["fields"] or not is_same(value, before["fields"][name])
+        }
+        current = dict(zip(names, row.values, strict=True))
+        fields = {
+            name: value for name, value in read_field_values(definition, changed).items() if value != current[name]
+        }
+        access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
+        expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
+        if expires == row.expires:
+            expires = UNSET
+        caller.used("update", state.create.schema, self.instance)
+        if not fields and access is None and isinstance(expires, Unset):
+            return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
+        version = SchemaVersion(*state.create.schema, definition.version)
+        message = Update(version, self.instance, fields or UNSET, access, expires)
+        is_public = state.was_only_public and (access is None or access.mode == "public")
+        entry = _sign(appender, caller, end, message, is_public=is_public)
+        return _answer(200, self.instance, entry, end, changed=True)
+
+    def _new_access(
+        self, appender: Appender, author: PublicKey, row: FoldedRow, before: Any, after: Any
+    ) -> Access | None:
+        if is_same(before, after):
+            return None
+        if after is None:
+            raise PublishError("publish.bad-document", "a word on access cannot be taken back, only replaced")
+        access = parse_access(appender.connection, after)
+        if access == row.access:
+            return None
+        if self.history is None and is_wider(row.access, access, partial(_could_see, appender, author, row)):
+            raise PublishError(
+                "publish.shows-history",
+                "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
+                " and widen the copy",
+                instance=self.instance,
+            )
+        return access
+
+
+def _could_see(appender: Appender, author: PublicKey, row: FoldedRow, identity: IdentityId) -> bool:
+    """Whether somebody may see an instance as things stand, the author's identity included."""
+    appender.flush()  # it may just have been sent to them
+    connection, owner = appender.connection, appender.keys[author].identity
+    sent = was_addressed(connection, row.instance, identity)
+    follows = is_follower(connection, identity, owner)
+    return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
+
+
+def _read_expires(value: Any) -> Timestamp | None:
+    if value is not None and type(value) is not str:
+        raise PublishError("publish.bad-document", "expires is a timestamp as text, or null")
+    return parse_expires(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteInstance:
+    """The end of an instance."""
+
+    instance: Hash
+    entries: ClassVar[int] = 1
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check, sign and append it."""
+        state, _, end = _find_own(appender, caller, self.instance, "delete")
+        version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
+        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=state.was_only_public)
+        caller.used("delete", state.create.schema, self.instance)
+        return _answer(200, self.instance, entry, end)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInstance:
+    """An instance of one's own, sent to more recipients."""
+
+    instance: Hash
+    recipients: Sequence[Any]
+    later: Collection[str] = ()
+    entries: ClassVar[int] = 0
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Note whom it is sent to."""
+        state, row, _ = _find_own(appender, caller, self.instance, "update")
+        recipients = find_recipients(appender.connection, list(self.recipients))
+        owner = appender.keys[state.create.author].identity
+        check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
+        check_pending_recipients(appender.connection, owner, row.access, self.later, recipients)
+        appender.share(self.instance, recipients, owner)
+        appender.send_later(self.instance, owner, row.access, self.later)
+        caller.used("share", state.create.schema, self.instance)
+        return _shared(self.instance, recipients, self.later)
+
+
+@dataclass(frozen=True, slots=True)
+class PassOnInstance:
+    """An instance of somebody else, sent to more recipients by one who has it."""
+
+    instance: Hash
+    recipients: Sequence[Any]
+    later: Collection[str] = ()
+    entries: ClassVar[int] = 0
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Note whom it is sent to, and what other nodes are to get."""
+        appender.flush()
+        connection, asking = appender.connection, caller.require_somebody()
+        lock_instance(connection, self.instance)  # else it could rot, or something of it come, before it is queued
+        held = find_held_instance(connection, self.instance)
+        if held is None or held.is_deleted or held.is_expired(appender.node.clock()):
+            raise _unknown(self.instance)
+        owner = find_owner(connection, held.author)
+        if owner == asking:
+            return ShareInstance(self.instance, self.recipients, self.later).plan(appender, caller)
+        sent = was_sent(connection, self.instance, asking)
+        if (
+            not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
+            and mode_of(held.access) != "public"
+        ):
+            raise _unknown(self.instance)
+        # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
+        caller.require(held.schema, "read")
+        identity = caller.require(held.schema, "create")
+        appender.require_home(identity)
+        if not may_pass_on(held.access):
+            raise PublishError("publish.not-shareable", "the owner lets nobody pass this instance on")
+        recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
+        check_following(held.access, recipients, lambda to: is_follower(connection, to, owner))
+        check_pending_recipients(connection, identity, held.access, self.later, recipients)
+        appender.share_hosted(self.instance, recipients, identity)
+        queue_passed_on(connection, held, identity, recipients, appender.node.clock())
+        appender.send_later(self.instance, identity, held.access, self.later)
+        caller.used("pass-on", held.schema, self.instance)
+        return _shared(self.instance, recipients, self.later)
+
+
+# What the requests share
+
+
+def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
+    payload = encode_message(message) if is_public else encode_salted(message, appender.node.random_bytes)
+    return appender.sign(caller, end, message, payload)
+
+
+def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
+    body = {
+        "instance": instance.hex(),
+        "entry": entry.hex(),
+        "author": end.author.hex(),
+        "log_id": end.log_id,
+        "seq_num": end.height,
+        **facts,
+    }
+    return lambda: Reply(status, body)
+
+
+def _shared(instance: Hash, recipients: Sequence[IdentityId], later: Collection[str]) -> Finish:
+    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(later)}
+    return lambda: Reply(200, body)
+
+
+def _missed(later: Collection[str]) -> dict[str, list[str]]:
+    """What an answer says of recipients that are not found yet, if there are any."""
+    return {"not_found_yet": sorted(later)} if later else {}
+
+
+def _unknown(instance: Hash) -> ViewError:
+    return ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here, or it may not be seen")
+
+
+def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, FoldedRow | VisibleRow]:
+    """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
+
+    Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
+    """
+    state = appender.instance(instance)
+    if state is None:
+        raise _unknown(instance)
+    key = appender.keys.get(state.create.author)
+    row: FoldedRow | VisibleRow | None
+    if key is not None and key.identity == caller.identity:
+        row = state.fold.row if state.fold is not None else None
+    else:
+        row = _find_visible(appender, caller, state, instance)
+    if row is None:
+        raise _unknown(instance)
+    return state, row
+
+
+def _find_own(
+    appender: Appender, caller: Caller, instance: Hash, action: Action
+) -> tuple[InstanceState, FoldedRow, LogEnd]:
+    """A living instance of the identity that asks, and the log it is in."""
+    state, row = _find_seen(appender, caller, instance)
+    identity = caller.require(state.create.schema, action)
+    if isinstance(row, VisibleRow):
+        raise PublishError(
+            "publish.foreign-instance", "only the owner of an instance changes it: make a copy of your own instead"
+        )
+    appender.require_key(state.create.author, identity)
+    return state, row, appender.end_of(state.create.author, state.create.log_id)
+
+
+def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
+    """An instance that whoever asks may see and read."""
+    state, row = _find_seen(appender, caller, instance)
+    schema = state.create.schema
+    caller.reader_of(schema, instance)
+    if isinstance(row, VisibleRow):
+        return row
+    names = [field.name for field in appender.definition(schema).fields]
+    return VisibleRow(schema, dict(zip(names, row.values, strict=True)))
+
+
+def _find_visible(appender: Appender, caller: Caller, state: InstanceState, instance: Hash) -> VisibleRow | None:
+    view = appender.node.views.views().get(state.create.schema)
+    if view is None:
+        return None
+    own = [key.author for key in appender.keys.values() if key.identity == caller.identity]
+    return appender.node.views.database.read(
+        lambda connection: find_visible_row(connection, view, instance, caller.identity, own, appender.node.clock())
+    )

@@ -1,0 +1,479 @@
+"""What identities of one node send each other, by the rules that hold between nodes (docs/protocol.md section 8.6).
+
+The entries are here already, so nothing travels: who takes an instance gets the share that lets them see it, who is a
+stranger to the sender gets a place in their box of requests instead, and who has blocked the sender gets nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
+
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.delivery import decode_delivery, open_parcel
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, InstanceMessage
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.schema import SchemaMeta
+from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
+from inkgrove.node.identity.identity_log import find_owner
+from inkgrove.node.identity.names import find_identity_name
+from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_to, mode_of, was_sent
+from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
+from inkgrove.node.reading.schemas import parse_schema_id
+from inkgrove.node.runtime.node import Node
+from inkgrove.store.db.connection import Compiled
+from inkgrove.store.db.node_tables import accepted_senders, deliveries, relations
+from inkgrove.store.federation.inbox import (
+    add_request,
+    count_requests,
+    find_request,
+    list_requests,
+    lock_box,
+    read_requests,
+    remove_ended_requests,
+    remove_old_requests,
+    remove_read_requests,
+    remove_requests,
+)
+from inkgrove.store.federation.outbox import DeliveryStatus, queue_deliveries, record_local_delivery
+from inkgrove.store.federation.pending import PendingRecipient, add_pending, count_pending, take_pending
+from inkgrove.store.logs.entries import read_entries
+from inkgrove.store.node.identities import lives_here, living_among
+from inkgrove.store.node.relations import add_shares, find_relation_state
+
+# Whether a recipient takes what is sent to them: one rule, wherever the sender lives (docs/protocol.md section 8.6).
+#
+# `read_sender_relation` reads how the recipient stands to sender and owner, `judge` decides. What other nodes deliver
+# and what
+# identities of this node send each other are both decided here. Whom a sender sends to is decided in
+# `node/publishing/delivery_queue.py`;
+# nobody relies on the other side having done so.
+
+
+class SenderRelation(StrEnum):
+    """What a sender is to a recipient."""
+
+    KNOWN = "known"
+    """There is an accepted relation with the sender or the owner, the recipient has accepted one of them as a sender,
+    has the instance, or has written to the sender."""
+    STRANGER = "stranger"
+    BLOCKED = "blocked"
+    """The recipient has blocked the sender or the owner."""
+
+
+class DeliveryDecision(StrEnum):
+    """What becomes of a parcel for one recipient."""
+
+    ACCEPTED = "accepted"
+    HELD = "held"
+    """It waits in the request box until the recipient accepts it or its sender."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingParcel:
+    """What a receiver knows about a parcel when it decides."""
+
+    access: Access | None
+    """The newest word: of the parcel, or held before."""
+    is_from_owner: bool
+    """Signed by the node that the owner's own document names, or published by the owner on this node."""
+    is_deletion: bool
+
+
+def decide_acceptance(
+    arrival: ArrivingParcel, recipient: IdentityId, standing: SenderRelation, *, is_follower: bool
+) -> tuple[DeliveryDecision, DeliveryError | None]:
+    """Whether a recipient, who follows the owner or does not, takes a parcel, and why not if they refuse it."""
+    mode = mode_of(arrival.access)
+    if standing is SenderRelation.BLOCKED:
+        return DeliveryDecision.REFUSED, DeliveryError(
+            "federation.blocked", "the recipient does not take anything from there"
+        )
+    if mode == "self" and not arrival.is_deletion:
+        return DeliveryDecision.REFUSED, DeliveryError(
+            "federation.not-to-be-passed-on", "the owner keeps this instance to themselves"
+        )
+    if mode == "closed" and not arrival.is_deletion:
+        if not arrival.is_from_owner:
+            return DeliveryDecision.REFUSED, DeliveryError(
+                "federation.not-to-be-passed-on", "the instance is closed: only the owner's node sends it"
+            )
+        if arrival.access is None or recipient not in arrival.access.to:
+            return DeliveryDecision.REFUSED, NotAddressed("the instance is closed and not addressed to the recipient")
+    if mode == "relations" and not (is_follower or arrival.is_deletion):
+        return DeliveryDecision.REFUSED, DeliveryError(
+            "federation.not-following", "the instance is for those who follow its owner, and the recipient does not"
+        )
+    return (DeliveryDecision.ACCEPTED if standing is SenderRelation.KNOWN else DeliveryDecision.HELD), None
+
+
+def read_sender_relation(
+    connection: Connection, recipient: IdentityId, via: IdentityId | None, owner: IdentityId, instance: Hash
+) -> SenderRelation:
+    """How who sends an instance, and its owner, stand to a recipient; without a sender it was handed over."""
+    if via is None:
+        return SenderRelation.KNOWN
+    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
+    if any(state == "blocked" and followee == recipient for followee, state in states):
+        return SenderRelation.BLOCKED
+    is_known = (
+        any(state == "accepted" for _, state in states)
+        or _accepted.first(connection, me=recipient, via=via, owner=owner) is not None
+        # Who was written to by the recipient may answer.
+        or _written.first(connection, via=recipient, recipient=via) is not None
+        or was_sent(connection, instance, recipient)
+    )
+    return SenderRelation.KNOWN if is_known else SenderRelation.STRANGER
+
+
+_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
+_relations: Final = Compiled(
+    lambda _: select(relations.c.followee, relations.c.state).where(
+        or_(
+            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
+            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
+        )
+    )
+)
+_accepted: Final = Compiled(
+    lambda _: select(accepted_senders.c.since).where(
+        accepted_senders.c.identity == bindparam("me"), accepted_senders.c.sender.in_(_OTHERS)
+    )
+)
+_written: Final = Compiled(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
+        .limit(1)
+    )
+)
+
+
+# The box of requests as its owner sees it: what waits, from whom, of which schema, how large, and its content.
+#
+# docs/protocol.md section 8.6. Looking accepts nothing. What other nodes sent lies in the box as a parcel; of what
+# identities of this node sent only the place is noted, since the entries are in the log store already.
+
+
+MAX_REQUESTS: Final = 200
+"""How many parcels of strangers wait for one recipient."""
+MAX_REQUESTS_OF_SENDER: Final = 20
+MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
+"""How large they are all together."""
+MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
+"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
+_SECOND: Final = 1_000_000
+
+
+def find_box_refusal(
+    connection: Connection, recipient: IdentityId, via: IdentityId, size: int, now: int
+) -> DeliveryError | None:
+    """Why a parcel of a stranger finds no room in a box, which must be locked.
+
+    What is too old leaves it first; and, if there is no room, what its recipient may no longer have and so cannot see.
+    """
+    remove_old_requests(connection, recipient, now - MAX_REQUEST_SECONDS * _SECOND)
+    full = _count_room(connection, recipient, via, size)
+    if full is not None and _remove_unseen(connection, recipient, now):
+        full = _count_room(connection, recipient, via, size)
+    return full
+
+
+def _remove_unseen(connection: Connection, recipient: IdentityId, now: int) -> bool:
+    """Take out what identities of this node sent and a recipient may no longer have; whether there was any."""
+    unseen = [
+        item.id
+        for item in list_requests(connection, recipient)
+        if not item.size and find_local_request(connection, now, recipient, item.via, item.instance) is None
+    ]
+    remove_read_requests(connection, unseen)
+    return bool(unseen)
+
+
+def _count_room(connection: Connection, recipient: IdentityId, via: IdentityId, size: int) -> DeliveryError | None:
+    waiting, of_sender, held = count_requests(connection, recipient, via)
+    if of_sender >= MAX_REQUESTS_OF_SENDER:
+        return DeliveryError(
+            "federation.request-box-full", "the recipient has not yet answered the sender's earlier requests"
+        )
+    if waiting >= MAX_REQUESTS or held + size > MAX_REQUEST_BYTES:
+        return DeliveryError("federation.request-box-full", "the recipient's box of requests is full")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxedRequest:
+    """Something that waits for the word of its recipient."""
+
+    via: IdentityId
+    fqdn: str | None
+    """The name of who sent it, as far as it is known."""
+    asks_to_follow: bool
+    """Whether the sender has asked to follow the recipient, too."""
+    instance: Hash
+    schema: SchemaId | None
+    schema_name: str | None
+    arrived: int
+    size: int
+    """How many bytes were sent."""
+
+
+def list_waiting_requests(node: Node, recipient: IdentityId) -> list[BoxedRequest]:
+    """What waits for a recipient, oldest first."""
+
+    def work(connection: Connection) -> list[BoxedRequest]:
+        found = list_requests(connection, recipient)
+        senders = {item.via: find_identity_name(connection, item.via) for item in found}
+        asking = {via: find_relation_state(connection, via, recipient) == "requested" for via in senders}
+        names = {text: _schema_name(connection, text) for text in {item.schema for item in found}}
+        shown = []
+        for item in found:
+            size = item.size
+            if not size:
+                held = find_local_request(connection, node.clock(), recipient, item.via, item.instance)
+                if held is None:
+                    continue
+                size = sum(len(message.payload or b"") for message in held.messages)
+            schema = parse_schema_id(item.schema) if item.schema is not None else None
+            facts = (item.instance, schema, names[item.schema], item.arrived, size)
+            shown.append(BoxedRequest(item.via, senders[item.via], asking[item.via], *facts))
+        return shown
+
+    return node.database.read(work)
+
+
+def find_local_request(
+    connection: Connection, now: int, recipient: IdentityId, via: IdentityId, instance: Hash
+) -> HeldInstance | None:
+    """What an identity of this node sent, if the newest word on it still lets the recipient have it."""
+    held = find_held_instance(connection, instance)
+    if held is None or held.is_deleted or held.is_expired(now):
+        return None
+    owner = find_owner(connection, held.author)
+    arrival = ArrivingParcel(held.access, owner == via, is_deletion=False)
+    follows = is_follower(connection, recipient, owner)
+    fate, _ = decide_acceptance(arrival, recipient, SenderRelation.KNOWN, is_follower=follows)
+    return None if fate is DeliveryDecision.REFUSED else held
+
+
+def _schema_name(connection: Connection, text: str | None) -> str | None:
+    """What a schema calls itself, if its first entry is held."""
+    schema = parse_schema_id(text) if text is not None else None
+    for stored in read_entries(connection, *schema, 1, 1) if schema is not None else ():
+        if stored.refusal is None and stored.payload is not None:
+            message = decode_message(stored.payload)
+            return message.name if isinstance(message, SchemaMeta) else None
+    return None
+
+
+def read_waiting_request(
+    node: Node, recipient: IdentityId, via: IdentityId, instance: Hash
+) -> tuple[BoxedRequest, Sequence[InstanceMessage]]:
+    """Something that waits, with its messages in order; raises `federation.no-such-request` if nothing of the kind
+    does.
+    """
+    found = [item for item in list_waiting_requests(node, recipient) if (item.via, item.instance) == (via, instance)]
+    if not found:
+        raise DeliveryError("federation.no-such-request", "nothing of this sender waits, or not this")
+
+    def work(connection: Connection) -> list[InstanceMessage]:
+        for _, parcel in read_requests(connection, recipient, via, instance).values():
+            if parcel:
+                opened = open_parcel(decode_delivery(parcel).parcels[0], None)
+                return [item.message for item in opened.messages]
+            held = find_local_request(connection, node.clock(), recipient, via, instance)
+            if held is not None:
+                return [_decode(item.payload or b"") for item in held.messages]
+        raise DeliveryError("federation.no-such-request", "it was answered meanwhile")
+
+    return found[0], node.database.read(work)
+
+
+def _decode(payload: bytes) -> InstanceMessage:
+    message = decode_message(payload)
+    assert isinstance(message, InstanceMessage)
+    return message
+
+
+class LocalShare(NamedTuple):
+    """An instance that somebody of this node sends to somebody else of it."""
+
+    recipient: IdentityId
+    instance: Hash
+    via: IdentityId
+
+
+class LocalShares:
+    """What is sent to whom in one transaction that publishes, until it is written."""
+
+    def __init__(self) -> None:
+        self._elsewhere: list[tuple[Hash, IdentityId]] = []
+        self._here: list[LocalShare] = []
+        self.ended: list[Hash] = []
+        """Instances that were deleted: what waits of them for somebody's word is gone."""
+
+    def add(
+        self, connection: Connection, instance: Hash, recipients: set[IdentityId], via: IdentityId, *, is_owner: bool
+    ) -> None:
+        """Note whom somebody sends an instance to; those elsewhere only if it is the owner who does."""
+        others = recipients - {via}
+        if not others:
+            return
+        living = living_among(connection, others)
+        self._here += [LocalShare(identity, instance, via) for identity in living]
+        if is_owner:
+            self._elsewhere += [(instance, identity) for identity in sorted(others - living)]
+
+    def write(self, connection: Connection, now: int) -> None:
+        """Write it down; the entries must have been written before."""
+        if self._elsewhere:
+            add_shares(connection, self._elsewhere, now)
+        if self._here:
+            deliver_locally(connection, self._here, now)
+        if self.ended:
+            remove_ended_requests(connection, self.ended)
+        self._elsewhere, self._here, self.ended = [], [], []
+
+
+_STATES: dict[DeliveryDecision, DeliveryStatus] = {
+    DeliveryDecision.ACCEPTED: "delivered",
+    DeliveryDecision.HELD: "held",
+    DeliveryDecision.REFUSED: "refused",
+}
+
+
+def deliver_locally(connection: Connection, sent: Collection[LocalShare], now: int) -> None:
+    """Let recipients of this node see what is sent to them, as far as they take it; the senders see how far."""
+    instances = {instance: find_held_instance(connection, instance) for instance in {item.instance for item in sent}}
+    for item in sorted(set(sent)):  # boxes are locked in one order
+        held = instances[item.instance]
+        if held is not None:
+            record_decision(connection, item, *receive_locally(connection, held, item, now), now)
+
+
+def record_decision(
+    connection: Connection, item: LocalShare, fate: DeliveryDecision, refusal: DeliveryError | None, now: int
+) -> None:
+    """Let the sender see what became of something for a recipient of this node."""
+    code = refusal.code if refusal is not None else None
+    record_local_delivery(connection, item.instance, item.via, item.recipient, _STATES[fate], code, now)
+
+
+def receive_locally(
+    connection: Connection, held: HeldInstance, item: LocalShare, now: int, *, is_wanted: bool = False
+) -> tuple[DeliveryDecision, DeliveryError | None]:
+    """What becomes of an instance for one recipient; `is_wanted`: they have accepted this very one."""
+    owner = find_owner(connection, held.author)
+    standing = read_sender_relation(connection, item.recipient, item.via, owner, item.instance)
+    if is_wanted and standing is SenderRelation.STRANGER:
+        standing = SenderRelation.KNOWN
+    arrival = ArrivingParcel(held.access, item.via == owner, is_deletion=held.is_deleted)
+    follows = is_follower(connection, item.recipient, owner)
+    fate, refusal = decide_acceptance(arrival, item.recipient, standing, is_follower=follows)
+    if fate is DeliveryDecision.HELD:
+        return _keep(connection, held, item, now)
+    remove_requests(connection, item.recipient, item.via, item.instance)
+    if fate is DeliveryDecision.ACCEPTED and not held.is_deleted:
+        add_shares(connection, [(item.instance, item.recipient)], now)
+    return fate, refusal
+
+
+def _keep(
+    connection: Connection, held: HeldInstance, item: LocalShare, now: int
+) -> tuple[DeliveryDecision, DeliveryError | None]:
+    lock_box(connection, item.recipient)
+    if find_request(connection, item.recipient, item.via, item.instance) is not None:
+        return DeliveryDecision.HELD, None
+    if (full := find_box_refusal(connection, item.recipient, item.via, 0, now)) is not None:
+        return DeliveryDecision.REFUSED, full
+    add_request(connection, item.recipient, item.via, item.instance, b"", str(held.schema), now)
+    return DeliveryDecision.HELD, None
+
+
+# Recipients whose node cannot be asked who they are: what was sent waits for them (docs/protocol.md section 8.6).
+
+
+MAX_PENDING: Final = 1_000
+"""How many names one identity waits for."""
+
+
+def check_pending_recipients(
+    connection: Connection,
+    via: IdentityId,
+    access: Access | None,
+    names: Collection[str],
+    others: Collection[IdentityId],
+) -> None:
+    """Raise unless an instance can be sent to names that are not found yet, besides those who are."""
+    if not names:
+        return
+    match mode_of(access):
+        case "self":
+            raise PublishError(
+                "publish.not-shareable", "the instance is for its owner alone; change its access first, or share a copy"
+            )
+        case "relations":
+            raise DeliveryError(
+                "federation.not-following",
+                "the instance is for those who follow its owner, and nobody knows these names here",
+            )
+        case "closed" if not others:
+            raise DeliveryError(
+                "federation.cannot-be-named",
+                "a closed instance names its recipients by id, and none of these was found: try later",
+            )
+        case _:
+            pass
+    if count_pending(connection, via) + len(names) > MAX_PENDING:
+        raise DeliveryError(
+            "federation.too-many-not-found", "too many recipients of yours could not be found yet: try again later"
+        )
+
+
+def send_when_found(
+    connection: Connection, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str], now: int
+) -> None:
+    """Let an instance go to names as soon as they are found; a closed one cannot, since it is signed without them."""
+    if not names:
+        return
+    if mode_of(access) == "closed":
+        add_pending(connection, instance, via, names, "refused", "federation.cannot-be-named", now)
+    else:
+        add_pending(connection, instance, via, names, "waiting", "federation.not-found-yet", now)
+
+
+def send_pending(connection: Connection, node: Node, name: str, identity: IdentityId) -> bool:
+    """Send somebody who was found what waits for their name, as far as they may still have it; whether anything did."""
+    now = node.clock()
+    found = take_pending(connection, name)
+    for item in found:
+        _send(connection, item, identity, now)
+    return bool(found)
+
+
+def _send(connection: Connection, item: PendingRecipient, identity: IdentityId, now: int) -> None:
+    held = find_held_instance(connection, item.instance)
+    if held is None or held.is_deleted or held.is_expired(now):
+        return  # nobody gets anything of it any more
+    owner = find_owner(connection, held.author)
+    if identity in (owner, item.via):
+        return
+    follows = is_follower(connection, identity, owner)
+    mode = mode_of(held.access)
+    may_have = may_pass_to(held.access, is_follower=follows)
+    if owner == item.via and mode == "closed":
+        may_have = held.access is not None and identity in held.access.to
+    if not may_have:
+        add_pending(connection, item.instance, item.via, [item.name], "refused", NotAddressed.code, now)
+        return
+    if lives_here(connection, identity):
+        deliver_locally(connection, [LocalShare(identity, item.instance, item.via)], now)
+        return
+    if owner == item.via:
+        add_shares(connection, [(item.instance, identity)], now)
+    queue_deliveries(connection, item.instance, item.via, [identity], wanted=held.last_seq, now=now, again=[identity])

@@ -1,0 +1,469 @@
+"""Appends to logs of hosted identities inside one transaction: the ends of the logs, what is pending, what they mean.
+
+docs/protocol.md sections 2 and 5. Several requests share a transaction: each plans its entries against the state that
+those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import Entry
+from inkgrove.core.errors import LogError, MissingLink
+from inkgrove.core.hashing import Flavour, Hash, flavour_of
+from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
+from inkgrove.core.links import has_lipmaa_link, lipmaa
+from inkgrove.core.next_entry import NextEntry, sign_own
+from inkgrove.messages.identity import IdentityDocument
+from inkgrove.messages.ids import InstanceRef, SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.node.blobs.uploads import note_references
+from inkgrove.node.errors import IdentityError, PublishError
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, apply_identity_log, read_newest_document
+from inkgrove.node.identity.quotas import QuotaCharges
+from inkgrove.node.publishing.delivery_queue import queue_own
+from inkgrove.node.publishing.instance_states import InstanceState, read_states
+from inkgrove.node.publishing.local_delivery import LocalShares, send_when_found
+from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, parse_schema_id, resolve_view
+from inkgrove.node.runtime.node import Node
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.store.db.connection import RetryTransaction
+from inkgrove.store.logs.blob_references import blobs_in
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import (
+    CreateEntry,
+    LogRole,
+    find_creates,
+    find_log,
+    find_log_of_schema,
+    next_log_id,
+    read_hashes,
+    read_role,
+)
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.preparation import PreparedItem, by_log, prepare_own
+from inkgrove.store.node.identities import OwnKey
+
+# What the writer knows from one transaction to the next.
+
+
+_KEPT: Final = 20_000
+_KEPT_INSTANCES: Final = 200
+
+
+class PublishingCache:
+    """What does not change once it is committed, kept from one transaction to the next."""
+
+    def __init__(self, node: Node) -> None:
+        self.schemas = SchemaCache(node)
+        self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
+        """The log that an author writes a schema to."""
+        self.roles: dict[int, LogRole] = {}
+        """By the store's own number: what a log of instances is for."""
+        self.instances: dict[Hash, InstanceState] = {}
+        """Those that have many messages."""
+
+    def keep(self, instances: Mapping[Hash, InstanceState]) -> None:
+        """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
+        for instance, state in instances.items():
+            if state.is_costly:
+                self.instances.pop(instance, None)
+                self.instances[instance] = state
+        for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
+            del self.instances[oldest]
+
+    def trim(self) -> None:
+        """Forget logs before they become too many."""
+        if len(self.logs) + len(self.roles) > _KEPT:
+            self.logs.clear()
+            self.roles.clear()
+
+
+LogKey = tuple[PublicKey, int]
+
+
+@dataclass(slots=True)
+class LogEnd:
+    """Where a log ends once everything pending is written."""
+
+    author: PublicKey
+    log_id: int
+    number: int | None = None
+    """The store's own; None while nothing is stored."""
+    height: int = 0
+    is_ended: bool = False
+    flavour: Flavour = Flavour.YAMF
+    hashes: dict[int, Hash] = field(default_factory=dict)
+    first_kind: str | None = None
+    schemas: frozenset[SchemaId] = frozenset()
+
+    @property
+    def is_schema_log(self) -> bool:
+        """Whether the log defines a schema."""
+        return self.first_kind == "schema-meta"
+
+
+class Appender:
+    """The state of one transaction that publishes."""
+
+    def __init__(
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: PublishingCache, size: int
+    ) -> None:
+        self.node = node
+        self.connection = connection
+        self.keys = keys
+        self._settled = settled
+        self._size = size
+        """How many entries are expected: so many links are read at once."""
+        self._ends: dict[LogKey, LogEnd] = {}
+        self._logs_of_schemas: dict[tuple[PublicKey, SchemaId], int] = {}
+        self._secrets: dict[PublicKey, SecretKey] = {}
+        self._definitions: dict[SchemaId, ViewDefinition] = {}
+        self._own_schemas: set[SchemaId] = set()
+        """Those whose logs this transaction has written to: nothing of them may be kept beyond it."""
+        self._read_schemas: dict[SchemaId, Schema] = {}
+        """Those that were asked for, with what is pending."""
+        self._instances: dict[Hash, InstanceState] = {}
+        self._created: dict[Hash, CreateEntry] = {}
+        self._changed: set[Hash] = set()
+        """Instances that have changed since they were read."""
+        self._deleted: set[Hash] = set()
+        self._named: dict[str, SchemaId] = {}
+        self._pending: list[PreparedItem] = []
+        self._shares = LocalShares()
+        self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
+        """Messages that name blobs."""
+        self._identity_logs: set[PublicKey] = set()
+        self._spending = QuotaCharges(node, connection)
+        self._told: dict[Hash, set[IdentityId]] = {}
+        """Instances of which there is something to tell, in order."""
+
+    # Keys
+
+    def require_key(self, author: PublicKey, identity: IdentityId) -> OwnKey:
+        """A key that the identity may publish with."""
+        key = self.keys.get(author)
+        if key is None or key.identity != identity:
+            raise PublishError("publish.foreign-author", f"{author} is no key of the identity that asks", author=author)
+        self.require_home(identity)
+        if not key.is_first:
+            self.require_listed(author, identity)
+        return key
+
+    def require_home(self, identity: IdentityId) -> None:
+        """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
+        if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
+            raise IdentityError(
+                "identity.lives-elsewhere",
+                "you have moved to another node: publish there; here you can read, and export",
+            )
+
+    def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
+        """A further key counts while the identity's document lists it."""
+        self.require_home(identity)
+        document = self.document_of(identity)
+        listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
+        if listed is None:
+            raise PublishError(
+                "publish.foreign-author", f"the identity's document does not list the key {author}", author=author
+            )
+        if listed.revoked is not None:
+            raise PublishError("publish.revoked-key", f"the identity has revoked the key {author}", author=author)
+
+    def document_of(self, identity: IdentityId) -> IdentityDocument | None:
+        """The newest document of an identity that publishes here."""
+        self.flush()
+        first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
+        return read_newest_document(self.connection, first.author)[1] if first is not None else None
+
+    def kept_key(self, identity: IdentityId) -> OwnKey:
+        """The key that this node signs with for an identity."""
+        own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
+        for key in own:
+            if key.sealed is not None:
+                return self.require_key(key.author, identity)
+        raise IdentityError(
+            "identity.no-key-here", "this node keeps no key of the identity: sign on the client and POST /entries"
+        )
+
+    def _secret(self, author: PublicKey) -> SecretKey:
+        secret = self._secrets.get(author)
+        if secret is None:
+            sealed = self.keys[author].sealed
+            if sealed is None:
+                raise IdentityError(
+                    "identity.no-key-here",
+                    f"this node does not keep the key {author}: sign on the client and POST /entries",
+                )
+            secret = self._secrets[author] = self.node.vault.open(sealed)
+        return secret
+
+    # Logs
+
+    def end_of(self, author: PublicKey, log_id: int) -> LogEnd:
+        """The end of a log, begun or not."""
+        end = self._ends.get((author, log_id))
+        if end is None:
+            end = self._ends[author, log_id] = self._read_end(author, log_id)
+        return end
+
+    def _read_end(self, author: PublicKey, log_id: int) -> LogEnd:
+        log = find_log(self.connection, author, log_id)
+        if log is None or log.height == 0:
+            return LogEnd(author, log_id)
+        if log.invalid_from is not None:
+            refusal = log.standing.refusal(log.height + 1)
+            assert refusal is not None
+            raise refusal
+        ahead = range(log.height + 1, log.height + 2 + self._size)
+        hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
+        role = self._settled.roles.get(log.id)
+        if role is None:
+            role = read_role(self.connection, log.id)
+            if role.schemas:
+                self._settled.roles[log.id] = role
+        return LogEnd(
+            author,
+            log_id,
+            log.id,
+            log.height,
+            log.standing.ended_at is not None,
+            flavour_of(hashes[log.height]),
+            hashes,
+            role.first_kind,
+            role.schemas,
+        )
+
+    def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
+        """The log that an author writes a schema's instances to, if there is one."""
+        # What is begun in this transaction may be rolled back: only what was there before it is kept.
+        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
+        if log_id is None:
+            log_id = find_log_of_schema(self.connection, author, schema)
+            if log_id is None:
+                return None
+            self._settled.logs[author, schema] = log_id
+        return self.end_of(author, log_id)
+
+    def new_log(self, author: PublicKey) -> LogEnd:
+        """A log that nobody has begun."""
+        begun = (log_id for (owner, log_id), end in self._ends.items() if owner == author and end.height)
+        stored = next_log_id(self.connection, author)
+        return self.end_of(author, max(stored, max(begun, default=0) + 1))
+
+    def next_place(self, end: LogEnd) -> NextEntry:
+        """What the next entry of a log must carry."""
+        if end.is_ended:
+            raise LogError("log.ended", f"entry {end.height} ended the log")
+        seq_num = end.height + 1
+        if seq_num == 1:
+            return NextEntry(end.author, end.log_id, 1, None, None, end.flavour)
+        lipmaa_link = None
+        if has_lipmaa_link(seq_num):
+            lipmaa_link = self.hash_at(end, lipmaa(seq_num))
+            if lipmaa_link is None:
+                raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
+        return NextEntry(end.author, end.log_id, seq_num, lipmaa_link, end.hashes[end.height], end.flavour)
+
+    def hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
+        """The entry at a place of a log, pending ones included."""
+        found = end.hashes.get(seq_num)
+        if found is None and end.number is not None:
+            end.hashes |= read_hashes(self.connection, end.number, [seq_num])
+            found = end.hashes.get(seq_num)
+        return found
+
+    def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
+        """Sign a message of the caller as the next entry of a log; its hash."""
+        if payload is None:
+            payload = encode_message(message)
+        signed = sign_own(self._secret(end.author), payload, self.next_place(end))
+        self.take(caller, end, prepare_own(signed, payload, message), message)
+        return signed.hash
+
+    def require_next(self, end: LogEnd, entry: Entry) -> None:
+        """Raise unless an entry that a client signed is the very next of its log."""
+        place = self.next_place(end)
+        links = entry.lipmaa_link, entry.backlink
+        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
+            text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
+            raise LogError("log.stale", text, next=place)
+
+    def take(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
+        """Take an entry of the caller that is the next of its log; raises before anything is taken."""
+        signed = item.signed
+        entry = signed.entry
+        assert caller.identity is not None
+        self._spending.entry(caller.identity, entry.log_id, item.payload or b"", message)
+        self._pending.append(PreparedItem(len(self._pending), *item[1:]))
+        end.height = entry.seq_num
+        end.hashes[entry.seq_num] = signed.hash
+        end.is_ended = entry.is_end_of_log
+        if entry.seq_num == 1:
+            end.flavour = entry.flavour
+            end.first_kind = item.content.kind if item.content is not None else None
+        if entry.log_id == IDENTITY_LOG:
+            self._identity_logs.add(entry.author)
+        if isinstance(message, Create):
+            self._note(signed.hash, entry.author, message, caller)
+            schema = message.schema.schema_id
+            if schema not in end.schemas:
+                end.schemas |= {schema}
+                self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
+            self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
+            self._told.setdefault(signed.hash, set())
+            if message.access is not None:
+                self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
+        elif isinstance(message, Update | Delete):
+            instance = self.instance_named(end, message.instance)
+            assert instance is not None
+            self._changed.add(instance)
+            self._note(instance, entry.author, message, caller)
+            self._told.setdefault(instance, set())
+            if isinstance(message, Delete):
+                self._deleted.add(instance)
+                self._shares.ended.append(instance)
+            elif message.access is not None:
+                self.share(instance, message.access.to, self.keys[entry.author].identity)
+        elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
+            schema_id = SchemaId(end.author, end.log_id)
+            before = self._read_schemas.pop(schema_id, None)
+            is_next = before is not None and before.stopped_at is None and len(before.versions) == entry.seq_num - 1
+            if before is not None and is_next:
+                self._read_schemas[schema_id] = append_version(before, message)
+            self._own_schemas.add(schema_id)
+            self._definitions.pop(schema_id, None)
+            self._instances.clear()
+
+    def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
+        """The hash of what a message in this log calls its instance."""
+        if isinstance(reference, Hash):
+            return reference
+        return self.hash_at(end, reference) if reference <= end.height else None
+
+    # Schemas and instances
+
+    def schema_named(self, text: str) -> SchemaId:
+        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+        found = self._named.get(text)
+        if found is None:
+            found = self._named[text] = parse_schema_id(text) or resolve_view(self.node, text).schema_id
+        return found
+
+    def schema(self, schema_id: SchemaId) -> Schema:
+        """A schema as it is once everything pending is written."""
+        found = self._read_schemas.get(schema_id)
+        if found is None:
+            if schema_id in self._own_schemas:
+                self.flush()
+                found = fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
+            else:
+                found = self._settled.schemas.read_on(self.connection, schema_id)
+            self._read_schemas[schema_id] = found
+        return found
+
+    def definition(self, schema_id: SchemaId) -> ViewDefinition:
+        """What messages of a schema are checked against: its newest version."""
+        found = self._definitions.get(schema_id)
+        if found is None:
+            if schema_id in self._own_schemas:
+                found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
+            else:
+                found = self._settled.schemas.definition_on(self.connection, schema_id)
+            self._definitions[schema_id] = found
+        return found
+
+    def require_schema(self, schema_id: SchemaId) -> ViewDefinition:
+        """The same; raises if no version of the schema is known."""
+        definition = self.definition(schema_id)
+        if not definition.version:
+            raise PublishError("publish.unknown-schema", f"no schema is held at {schema_id}", schema=str(schema_id))
+        return definition
+
+    def instance(self, instance: Hash) -> InstanceState | None:
+        """An instance as it is now; None if no create has this hash."""
+        if instance in self._changed:
+            self._changed.discard(instance)
+            before = self._instances.pop(instance, None)
+            self._load_instances([instance], {instance: before} if before is not None else {})
+        else:
+            self.load_instances([instance])
+        return self._instances.get(instance)
+
+    def standing(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
+        """Where the create of an instance is, and whether a change would apply; None if there is no such create."""
+        create = self._created.get(instance)
+        if create is not None:
+            return create, instance not in self._deleted
+        self.load_instances([instance])
+        state = self._instances.get(instance)
+        return None if state is None else (state.create, state.lives and instance not in self._deleted)
+
+    def load_instances(self, instances: Collection[Hash]) -> None:
+        """Read the instances that are not known yet, all at once."""
+        missing = [instance for instance in instances if instance not in self._instances]
+        if missing:
+            self._load_instances(missing, self._settled.instances)
+
+    def _load_instances(self, missing: Collection[Hash], before: Mapping[Hash, InstanceState]) -> None:
+        """Read instances; of those that are known from before, only what has come since."""
+        self.flush()
+        creates = find_creates(self.connection, missing)
+        self._instances |= read_states(self.connection, creates, before, self.definition)
+
+    # Writing
+
+    def share(self, instance: Hash, recipients: Collection[IdentityId], owner: IdentityId) -> None:
+        """Note whom the owner of an instance sends it to."""
+        self._told.setdefault(instance, set()).update(recipients)
+        self._shares.add(self.connection, instance, set(recipients), owner, is_owner=True)
+
+    def share_hosted(self, instance: Hash, recipients: Collection[IdentityId], via: IdentityId) -> None:
+        """Note whom somebody passes an instance on to on this node; its owner need not know of the others."""
+        self._shares.add(self.connection, instance, set(recipients), via, is_owner=False)
+
+    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+        """Let an instance go to names as soon as they are found."""
+        send_when_found(self.connection, instance, via, access, names, self.node.clock())
+
+    def finish(self) -> None:
+        """Write everything, and queue what other nodes are to get."""
+        self.flush()
+        self._spending.write()  # last: who collects blobs locks those first, too
+        publishers = {key.identity for key in self.keys.values()}
+        queue_own(self.connection, self._told, publishers, self.node.clock())
+        self._told = {}
+
+    def settle(self) -> None:
+        """The transaction is committed: what it has read is true of the store."""
+        self._settled.keep(self._instances)
+
+    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
+        if blobs_in(message):
+            self._said.append((instance, author, message, caller))
+
+    def flush(self) -> None:
+        """Write what is pending; the transaction stays open."""
+        if self._pending:
+            receipts = ingest_batch(self.connection, by_log(self._pending), must_be_next=True)
+            if any(receipt.status is not IngestStatus.STORED for receipt in receipts.values()):
+                raise RetryTransaction  # planned against a state that another process has changed
+            for end in self._ends.values():
+                if end.number is None and end.height:
+                    log = find_log(self.connection, end.author, end.log_id)
+                    end.number = log.id if log is not None else None
+            self._pending = []
+        for author in sorted(self._identity_logs):
+            apply_identity_log(self.connection, author, is_ours=True)
+        self._identity_logs.clear()
+        for instance, author, message, caller in self._said:
+            note_references(self.node, self.connection, instance, message, author, said_by=caller)
+        self._said.clear()
+        self._shares.write(self.connection, self.node.clock())

@@ -1,0 +1,393 @@
+"""The one thread of a node that publishes: requests that wait for it share a durable transaction.
+
+A commit that survives a power failure takes as long for one entry as for hundreds. Every job plans its part, then all
+is written at once; a job that is refused has written nothing and takes no other down. Several processes may publish
+to one store: the keys are locked in the database.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages.value_readers import Unset
+from inkgrove.node.errors import PublishError, SignInRequired
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.sessions import authenticate_on
+from inkgrove.node.publishing.json_values import value_to_json
+from inkgrove.node.publishing.transaction import Appender, LogEnd, PublishingCache
+from inkgrove.node.reading.query import render_position
+from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.write_buffers import RequestAccesses
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.lint import describe_version
+from inkgrove.schema.schema import append_version
+from inkgrove.store.logs.positions import own_offset
+from inkgrove.store.logs.schema_registry import read_registered
+from inkgrove.store.node.idempotency import IdempotencyKey, RecordedAnswer, add_answers, find_answers, forget_answers
+from inkgrove.store.node.identities import lock_keys, read_keys
+
+MAX_GROUP: Final = 512
+"""How many jobs share a transaction at most."""
+
+_LINGER_STEPS: Final = 10
+_LINGER_SECONDS: Final = 0.0005
+_SECOND: Final = 1_000_000
+_CLEAN_EVERY: Final = 600 * _SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a job answers, as an HTTP status and a JSON object; the writer adds `position`."""
+
+    status: int
+    body: dict[str, Any]
+
+
+Finish = Callable[[], Reply]
+"""Makes the answer once everything is written."""
+
+
+class Publication(Protocol):
+    """What is to be published."""
+
+    def plan(self, appender: Appender, caller: Caller) -> Finish:
+        """Check and prepare everything; raises if it is refused."""
+
+    @property
+    def entries(self) -> int:
+        """About how many entries it appends."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishJob:
+    """Work, with who asks for it and how it is told from its repetition."""
+
+    token: str | None
+    work: Publication
+    idempotency_key: str | None = None
+    request: bytes = b""
+    """What was asked, whole: a key must not be used for anything else."""
+
+
+_Future = Future[Reply] | asyncio.Future[Reply]
+
+
+def _settle(settled: Sequence[tuple[_Future, Reply | Exception]]) -> None:
+    for future, answer in settled:
+        if future.cancelled():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+class Writer:
+    """Takes jobs from any thread and does them in groups; starts with the first."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._settled = PublishingCache(node)
+        self._queue: SimpleQueue[tuple[PublishJob, _Future] | None] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._is_closed = False
+        self._cleaned = 0
+
+    async def ask(self, job: PublishJob) -> Reply:
+        """The answer: it comes when everything of the job is on disk, or says why nothing is."""
+        future = asyncio.get_running_loop().create_future()
+        self._put(job, future)
+        reply: Reply = await future
+        return reply
+
+    def do(self, job: PublishJob) -> Reply:
+        """The same for a thread that waits."""
+        future: Future[Reply] = Future()
+        self._put(job, future)
+        return future.result()
+
+    def _put(self, job: PublishJob, future: _Future) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise PublishError("publish.closing", "the node is being stopped")
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="inkgrove-writer", daemon=True)
+                self._thread.start()
+            self._queue.put((job, future))
+
+    def close(self) -> None:
+        """Finish what was submitted and take nothing more."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+            self._queue.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        usual = 1
+        while (first := self._queue.get()) is not None:
+            self._linger(usual)
+            group = [first]
+            is_last = False
+            while len(group) < MAX_GROUP and not is_last:
+                try:
+                    more = self._queue.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    is_last = True
+                else:
+                    group.append(more)
+            usual = len(group)
+            self._do(group)
+            if is_last:
+                return
+
+    def _linger(self, usual: int) -> None:
+        """Wait a little for as many as came together before: whoever was answered then is likely to come again."""
+        for _ in range(_LINGER_STEPS):
+            if self._queue.qsize() + 1 >= usual or self._is_closed:
+                return
+            time.sleep(_LINGER_SECONDS)
+
+    def _do(self, group: Sequence[tuple[PublishJob, _Future]]) -> None:
+        jobs = [job for job, _ in group]
+        try:
+            answers, used, appender = self._node.signing.write(lambda connection: self._publish(connection, jobs))
+            appender.settle()
+        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
+            if len(group) > 1 and not isinstance(error, InkgroveError):
+                # One of them does what nobody thought of: the others must not suffer for it.
+                for one in group:
+                    self._do([one])
+                return
+            answers, used = [error] * len(group), []
+        for uses in used:
+            uses.confirm()
+        # The loop is woken once for the whole group.
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Future, Reply | Exception]]] = {}
+        for (_, future), answer in zip(group, answers, strict=True):
+            if isinstance(future, asyncio.Future):
+                loops.setdefault(future.get_loop(), []).append((future, answer))
+            else:
+                _settle([(future, answer)])
+        for loop, settled in loops.items():
+            with suppress(RuntimeError):  # it has been closed: nobody waits
+                loop.call_soon_threadsafe(_settle, settled)
+
+    def _publish(
+        self, connection: Connection, jobs: Sequence[PublishJob]
+    ) -> tuple[list[Reply | Exception], list[RequestAccesses], Appender]:
+        """The answers, what services did, which counts once it is committed, and what was read."""
+        node, now = self._node, self._node.clock()
+        self._settled.trim()
+        callers = self._authenticate(connection, jobs)
+        identities = {c.identity for c in callers.values() if isinstance(c, Caller) and c.identity is not None}
+        keys = lock_keys(connection, identities)
+        repeats = _Repeats(connection, jobs, callers, now - node.settings.idempotency_seconds * _SECOND)
+        appender = Appender(node, connection, keys, self._settled, sum(job.work.entries for job in jobs))
+        planned: list[Finish | Reply | int | Exception] = []
+        used: list[RequestAccesses] = []
+        for number, job in enumerate(jobs):
+            try:
+                caller = callers[job.token]
+                if isinstance(caller, InkgroveError):
+                    raise caller
+                plan: Finish | Reply | int | None = repeats.find(job)
+                if plan is None:
+                    with node.access_log.request() as uses:
+                        plan = job.work.plan(appender, caller)
+                    used.append(uses)
+                planned.append(plan)
+                repeats.note(job, number)
+            except InkgroveError as error:
+                planned.append(error)
+        appender.finish()
+        position = render_position(node.vault, own_offset(connection))
+        answers: list[Reply | Exception] = []
+        for job, made in zip(jobs, planned, strict=True):
+            if callable(made):
+                reply = made()
+                reply.body["position"] = position
+                repeats.record(job, reply)
+                answers.append(reply)
+            else:
+                answers.append(answers[made] if isinstance(made, int) else made)
+        repeats.write(now)
+        if now > self._cleaned + _CLEAN_EVERY:
+            forget_answers(connection, now - node.settings.idempotency_seconds * _SECOND)
+            self._cleaned = now
+        return answers, used, appender
+
+    def _authenticate(
+        self, connection: Connection, jobs: Sequence[PublishJob]
+    ) -> dict[str | None, Caller | InkgroveError]:
+        """Who sends the jobs, asked in the transaction that writes: what was revoked before it writes nothing."""
+        callers: dict[str | None, Caller | InkgroveError] = {}
+        for token in {job.token for job in jobs}:
+            try:
+                if token is None:
+                    raise SignInRequired("publishing needs a token: sign in, or authorise a service")
+                callers[token] = authenticate_on(connection, self._node, token)
+            except InkgroveError as error:
+                callers[token] = error
+        return callers
+
+
+class _Repeats:
+    """Requests with a key that were answered before, or that stand twice in one group."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        jobs: Sequence[PublishJob],
+        callers: Mapping[str | None, Caller | InkgroveError],
+        since: int,
+    ) -> None:
+        self._connection = connection
+        self._callers = callers
+        wanted = {key for job in jobs if (key := self._key(job)) is not None}
+        self._known = find_answers(connection, wanted, since) if wanted else {}
+        self._planned: dict[IdempotencyKey, tuple[int, bytes]] = {}
+        self._answers: list[tuple[IdempotencyKey, RecordedAnswer]] = []
+
+    def _key(self, job: PublishJob) -> IdempotencyKey | None:
+        caller = self._callers[job.token]
+        if job.idempotency_key is None or not isinstance(caller, Caller) or caller.identity is None:
+            return None
+        return IdempotencyKey(caller.identity, caller.client, job.idempotency_key)
+
+    def find(self, job: PublishJob) -> Reply | int | None:
+        """The answer to the same request, or its number in this group; raises if the key was used for another one."""
+        key = self._key(job)
+        if key is None:
+            return None
+        known, planned = self._known.get(key), self._planned.get(key)
+        if known is None and planned is None:
+            return None
+        request = known.request if known is not None else planned[1] if planned is not None else b""
+        if request != sha256(job.request).digest():
+            raise PublishError(
+                "publish.key-reused", "this Idempotency-Key was used for another request: take a new one"
+            )
+        if known is not None:
+            return Reply(known.status, json.loads(known.answer))
+        return planned[0] if planned is not None else None
+
+    def note(self, job: PublishJob, number: int) -> None:
+        """Remember that a job of this group will be answered."""
+        key = self._key(job)
+        if key is not None:
+            self._planned.setdefault(key, (number, sha256(job.request).digest()))
+
+    def record(self, job: PublishJob, reply: Reply) -> None:
+        """Remember an answer."""
+        key = self._key(job)
+        if key is not None:
+            recorded = RecordedAnswer(sha256(job.request).digest(), reply.status, json.dumps(reply.body))
+            self._answers.append((key, recorded))
+
+    def write(self, now: int) -> None:
+        """Keep the answers."""
+        add_answers(self._connection, self._answers, now)
+
+
+# What publishing something would do: everything is checked as if, nothing is signed, stored or sent.
+#
+# The work plans against a transaction that only reads; in place of a signed entry the plan leaves what it would hold.
+
+
+_NOTHING = Hash(b"")
+"""What is not signed has no entry, and so no hash."""
+
+
+def preview_publication(node: Node, schemas: SchemaCache, token: str, work: Publication) -> dict[str, Any]:
+    """What the work would append, as JSON; raises whatever it would be refused with."""
+
+    def look(connection: Connection) -> dict[str, Any]:
+        caller = authenticate_on(connection, node, token)
+        settled = PublishingCache(node)
+        settled.schemas = schemas
+        trial = _Trial(node, connection, read_keys(connection, caller.require_identity()), settled, work.entries)
+        with node.access_log.request():  # and nobody confirms that it took place
+            work.plan(trial, caller)
+        return {"dry_run": True, "changed": trial.planned is not None, **(trial.planned or {})}
+
+    return node.database.read(look)
+
+
+class _Trial(Appender):
+    """Notes the message that would be signed."""
+
+    planned: dict[str, Any] | None = None
+
+    def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
+        place = self.next_place(end)
+        data = encode_message(message) if payload is None else payload
+        self._spending.entry(caller.require_identity(), end.log_id, data, message)
+        self.planned = {
+            "author": end.author.hex(),
+            "log_id": end.log_id,
+            "seq_num": place.seq_num,
+            "bytes": len(data),
+            **self._describe(end, message),
+        }
+        end.height = place.seq_num
+        return _NOTHING
+
+    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+        if names and self.planned is not None:
+            self.planned["not_found_yet"] = sorted(names)
+
+    def flush(self) -> None:
+        """There is nothing to write."""
+
+    def _describe(self, end: LogEnd, message: Message) -> dict[str, Any]:
+        if isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
+            return self._describe_version(end, message)
+        assert isinstance(message, Create | Update | Delete)
+        assert message.schema is not None
+        facts = {"schema": str(message.schema.schema_id), "version": message.schema.version}
+        if isinstance(message, Create):
+            return {**facts, "fields": {name: value_to_json(value) for name, value in message.fields.items()}}
+        if isinstance(message, Update) and not isinstance(message.fields, Unset):
+            # Only their names: a patch can copy values that a service may not read.
+            return {**facts, "fields": sorted(message.fields)}
+        return facts
+
+    def _describe_version(self, end: LogEnd, message: SchemaMeta | SchemaMigration | SchemaRevert) -> dict[str, Any]:
+        after = append_version(self.schema(SchemaId(end.author, end.log_id)), message)
+        report = describe_version(after)
+        registered = frozenset(read_registered(self.connection))
+        view = ViewDefinition(after, registered)
+        return {
+            "schema": str(after.id),
+            "version": report.version,
+            "only_adds": report.only_adds,
+            "findings": [
+                {"field": item.field, "effect": item.effect, "reason": item.reason} for item in report.findings
+            ],
+            "materialised": after.id in registered,
+            "view_version": view.version,
+            "waits_for": [str(schema_id) for schema_id in view.waits_for],
+        }

@@ -1,0 +1,139 @@
+"""Following a view: each change of a row that the caller may see, as a JSON Patch (RFC 6902).
+
+docs/protocol.md section 8. The document that is patched is `{"rows": {<instance>: <row>, ...}}`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from inkgrove.core.keys import PublicKey
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.errors import UnknownView
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.reading.query import row_document
+from inkgrove.node.reading.schemas import resolve_view_on
+from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.positions import Offset
+from inkgrove.store.views.access import Owner, owners_on, reader_on
+from inkgrove.store.views.catalog import STREAM, read_progress, view_of
+from inkgrove.store.views.change_feed import (
+    ChangeCursor,
+    ChangesExpired,
+    VisibleChange,
+    find_newest_cursor,
+    next_expiry,
+    parse_change_cursor,
+    read_changes_after,
+    read_newest_changes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """What is sent: a patch, or the word that the view is to be read again."""
+
+    name: Literal["change", "reset"]
+    id: str
+    patch: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSubscription:
+    """A caller that follows a view, and how far they have come."""
+
+    schema_id: SchemaId
+    place: ChangeCursor | None
+    """None: what they said they had seen is not known here."""
+    expiry: int | None = None
+    """When the next row expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewestChanges:
+    """One look at all views: what everybody who waits for something is waiting for."""
+
+    progress: Offset
+    changes: dict[int, tuple[int, int]]
+    """Generation and newest change of each view."""
+    seen: Offset
+    """How far shares and relations have come."""
+
+
+def read_newest(node: Node) -> NewestChanges:
+    """What is newest in the views."""
+
+    def work(connection: Connection) -> NewestChanges:
+        changes, seen = read_newest_changes(connection)
+        return NewestChanges(read_progress(connection, STREAM)[1], changes, seen)
+
+    return node.views.database.read(work)
+
+
+def subscribe_to_view(node: Node, caller: Caller, name: str, last_event_id: str | None) -> ViewSubscription:
+    """Begin to follow a view, from now on or from where the caller was."""
+
+    def work(connection: Connection) -> ViewSubscription:
+        view = resolve_view_on(connection, name)
+        caller.reader_of(view.schema_id)
+        if last_event_id is None:
+            return ViewSubscription(view.schema_id, find_newest_cursor(connection, view, node.clock()))
+        text = node.vault.reveal(last_event_id)
+        return ViewSubscription(view.schema_id, None if text is None else parse_change_cursor(text))
+
+    return node.views.database.read(work)
+
+
+def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tuple[list[ChangeEvent], ViewSubscription]:
+    """What happened since, and how far the caller has come with it."""
+
+    def work(connection: Connection) -> tuple[list[ChangeEvent], ViewSubscription]:
+        view = view_of(connection, followed.schema_id)
+        if view is None:
+            raise UnknownView(f"the view {followed.schema_id} is no more on this node")
+        reader = reader_on(connection, caller.may_read(view.schema_id), node.clock())
+        expiry = next_expiry(connection, view, reader.now) if view.is_built else None
+        place = followed.place
+        if place is not None and not view.is_built and place.generation == 0:
+            return [], followed
+        try:
+            if place is None:
+                raise ChangesExpired
+            told = list(read_changes_after(connection, view, place, reader))
+        except ChangesExpired:
+            place = find_newest_cursor(connection, view, reader.now)
+            return [ChangeEvent("reset", event_id(node, place), [])], ViewSubscription(view.schema_id, place, expiry)
+        last = told[-1].place
+        owners = owners_on(connection, {row.author for item in told for row, _ in item.shown})
+        patches = [(item.place, patch) for item in told if (patch := _patch(item, owners))]
+        # With the last event everything is told, also what came to nothing behind it.
+        places = [*(place for place, _ in patches[:-1]), last]
+        events = [
+            ChangeEvent("change", event_id(node, place), patch)
+            for place, (_, patch) in zip(places, patches, strict=False)
+        ]
+        if events:
+            caller.used("read", view.schema_id)
+        return events, ViewSubscription(view.schema_id, last, expiry)
+
+    return node.views.database.read(work)
+
+
+def event_id(node: Node, place: ChangeCursor) -> str:
+    """A place as clients hand it back; its numbers would tell how much happens that they do not see."""
+    return node.vault.hide(str(place))
+
+
+def _patch(told: VisibleChange, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
+    gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in told.gone]
+    shown = [
+        {
+            "op": "replace" if had_it else "add",
+            "path": f"/rows/{row.instance.hex()}",
+            "value": row_document(row, owners[row.author]),
+        }
+        for row, had_it in told.shown
+    ]
+    return [*gone, *shown]

@@ -1,0 +1,233 @@
+"""The past of an instance, folded from its messages in the log store (docs/protocol.md sections 5 and 6).
+
+Who may see the row as it is today may see its past too.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, select
+
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.links import union_of_pools
+from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.message import decode_message
+from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages.proof import Proof
+from inkgrove.messages.value_readers import Unset
+from inkgrove.node.errors import BadCursor, PastTooLong, ViewError
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.reading.query import find_row, schemas_of, show_instance
+from inkgrove.node.reading.schemas import resolve_view_on
+from inkgrove.node.runtime.node import Node
+from inkgrove.schema.definition import ViewDefinition
+from inkgrove.schema.fold import Ruling
+from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
+from inkgrove.store.db.connection import in_lists
+from inkgrove.store.db.log_tables import entries
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.messages import InstanceKey, estimate_history_bytes, messages_of
+from inkgrove.store.views.access import Owner, owners_on, reader_on
+from inkgrove.store.views.catalog import View, read_views
+from inkgrove.store.views.outcomes import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes
+from inkgrove.store.views.query import ViewRow, drop_lost_elements
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMessage:
+    """A message of an instance and what became of it."""
+
+    seq_num: int
+    hash: Hash
+    message: InstanceMessage | None
+    """None if it is malformed or its payload is not held."""
+    ruling: Ruling | None
+
+
+def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -> tuple[View, ViewRow, Owner]:
+    """An instance as it was after an entry of its log, at the newest version of its schema."""
+
+    def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
+        view, row = find_row(node, connection, caller, instance)
+        messages = [item for item in _messages(node, row) if item.seq_num <= seq_num]
+        folded, definition = _fold(node, connection, view, row, messages)
+        fold = next((item for item in folded.instances if item.instance == row.instance), None)
+        if fold is None or fold.row is None:
+            raise ViewError("view.unknown-instance", f"the instance was not there yet at entry {seq_num} of its log")
+        names = [field.name for field in definition.fields]
+        then = ViewRow(
+            row.instance,
+            row.author,
+            row.log_id,
+            row.seq_num,
+            fold.row.last_seq_num,
+            fold.row.last_hash,
+            fold.row.access,
+            fold.row.expires,
+            fold.row.copied_from,
+            dict(zip(names, fold.row.field_seq_nums, strict=True)),
+            dict(zip(names, fold.row.values, strict=True)),
+        )
+        drop_lost_elements(connection, view, [then], {field.name: field.type for field in definition.fields})
+        return view, then, owners_on(connection, [row.author])[row.author]
+
+    return node.views.database.read(work)
+
+
+def read_history(node: Node, caller: Caller, instance: Hash) -> list[HistoryMessage]:
+    """Every message of an instance in the order of its log; raises `PastTooLong` if they are too many."""
+
+    def work(connection: Connection) -> list[HistoryMessage]:
+        view, row = find_row(node, connection, caller, instance)
+        messages = _messages(node, row)
+        folded, _ = _fold(node, connection, view, row, messages)
+        rulings = {name: ruling for name, (_, ruling) in folded.rulings.items()}
+        return [HistoryMessage(item.seq_num, item.hash, _decode(item), rulings.get(item.hash)) for item in messages]
+
+    return node.views.database.read(work)
+
+
+def check_history_size(node: Node, weight: int) -> None:
+    """Refuse what would have to be read as a whole and is too long for that."""
+    limit = node.settings.max_past_bytes
+    if weight > limit:
+        raise PastTooLong(f"the past of this instance is longer than the {limit:,} bytes that are read", limit=limit)
+
+
+def _messages(node: Node, row: ViewRow) -> list[LogMessage]:
+    def work(connection: Connection) -> list[LogMessage]:
+        log = find_log(connection, row.author, row.log_id)
+        if log is None:
+            return []
+        key = InstanceKey(log.id, row.seq_num)
+        check_history_size(node, estimate_history_bytes(connection, key))
+        (messages,) = messages_of(connection, [key]).values()
+        return messages
+
+    return node.database.read(work)
+
+
+def _fold(
+    node: Node, connection: Connection, view: View, row: ViewRow, messages: list[LogMessage]
+) -> tuple[LogFold, ViewDefinition]:
+    registered = read_views(connection)
+    definition = ViewDefinition(schemas_of(node).read(view.schema_id), registered)
+    # The row is there, so its log is one of instances, and all its messages are in the list.
+    folded = fold_log(
+        row.log_id,
+        messages,
+        lambda schema_id: definition if schema_id == view.schema_id else None,
+        lambda _hash: False,
+        LogContext(None, view.schema_id),
+    )
+    return folded, definition
+
+
+def _decode(item: LogMessage) -> InstanceMessage | None:
+    if item.payload is None:
+        return None
+    try:
+        message = decode_message(item.payload)
+    except InkgroveError:
+        return None
+    return message if isinstance(message, Create | Update | Delete) else None
+
+
+def written_fields(message: InstanceMessage) -> dict[str, Any]:
+    """What a message says about fields, in the words of its own version."""
+    if isinstance(message, Delete) or isinstance(message.fields, Unset):
+        return {}
+    return dict(message.fields)
+
+
+# The proof of an instance, as far as its entries are held (docs/protocol.md sections 2, 6 and 8).
+
+
+_ENTRY_BYTES: Final = 350
+"""About what an entry has."""
+
+
+def prove_instance(node: Node, caller: Caller, instance: Hash) -> Proof:
+    """The entries of an instance with payloads, and without payloads those that lead from them to entry 1.
+
+    Raises `PastTooLong` if they are too many.
+    """
+    _, row, _ = show_instance(node, caller, instance)
+    return node.database.read(lambda connection: _prove(node, connection, row))
+
+
+def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
+    log = find_log(connection, row.author, row.log_id)
+    assert log is not None, "a row has a log"
+    check_history_size(node, estimate_history_bytes(connection, InstanceKey(log.id, row.seq_num)))
+    valid = [entries.c.log == log.id]
+    if log.invalid_from is not None:
+        valid.append(entries.c.seq_num < log.invalid_from)
+    own = select(entries.c.seq_num, entries.c.payload).where(
+        *valid, entries.c.create_seq == row.seq_num, entries.c.payload.is_not(None), entries.c.code.is_(None)
+    )
+    if (last := log.standing.last_counted) is not None:  # entries behind it prove links, but are no messages
+        own = own.where(entries.c.seq_num <= last)
+    payloads: dict[int, bytes] = {found.seq_num: found.payload for found in connection.execute(own)}
+    pool = union_of_pools(payloads, log.height)
+    check_history_size(node, sum(map(len, payloads.values())) + _ENTRY_BYTES * len(pool))
+    encoded: dict[int, bytes] = {}
+    for some in in_lists(pool):
+        query = select(entries.c.seq_num, entries.c.encoded).where(*valid, entries.c.seq_num.in_(some))
+        encoded.update((found.seq_num, found.encoded) for found in connection.execute(query))
+    return Proof(row.instance, [(encoded[n], payloads.get(n)) for n in pool if n in encoded])
+
+
+# What became of messages, as far as a caller may know it (docs/protocol.md sections 6 and 8).
+
+
+_OUTCOME: Final = "outcome"
+
+
+def list_outcomes(
+    node: Node, caller: Caller, name: str, *, only: Outcome | None, cursor: str | None, limit: int
+) -> dict[str, Any]:
+    """A page of outcomes, with how many there are of each; an administrator knows those of all messages."""
+    after = None if cursor is None else _parse(node, cursor)
+    knows_all = caller.is_administrator and caller.grant is None
+
+    def work(connection: Connection) -> dict[str, Any]:
+        view = resolve_view_on(connection, name)
+        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        known = None if knows_all else reader
+        wanted = None if only is None else only.value
+        with node.limit_for(caller.identity).on(connection):
+            found = read_visible_outcomes(connection, view, known, only=wanted, after=after, limit=limit + 1)
+            counts = count_visible_outcomes(connection, view, known)
+        return {
+            "outcomes": [_document(row) for row in found[:limit]],
+            "counts": counts,
+            "cursor": _render(node, found[limit - 1]) if len(found) > limit else None,
+        }
+
+    return node.views.database.read(work)
+
+
+def _document(row: VisibleOutcome) -> dict[str, Any]:
+    return {
+        "author": row.author.hex(),
+        "log_id": row.log_id,
+        "seq_num": row.seq_num,
+        "hash": row.hash.hex(),
+        "outcome": row.outcome,
+        "code": row.code,
+        "reason": row.reason,
+    }
+
+
+def _render(node: Node, row: VisibleOutcome) -> str:
+    # Hidden, and as long for few logs as for many: the store's own number of a log tells how many there are.
+    return node.vault.hide(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
+
+
+def _parse(node: Node, cursor: str) -> OutcomeCursor:
+    parts = (node.vault.reveal(cursor) or "").split(" ")
+    if len(parts) != 4 or parts[0] != _OUTCOME:
+        raise BadCursor("the cursor is not one of a page of outcomes")
+    return OutcomeCursor(int(parts[1]), int(parts[2]), bytes.fromhex(parts[3]))

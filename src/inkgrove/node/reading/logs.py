@@ -1,0 +1,101 @@
+"""Logs as a caller may see them (docs/protocol.md section 2): their own, those that define views, or all.
+
+How much somebody writes is their own business: only an administrator sees the logs of others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from inkgrove.core.keys import PublicKey
+from inkgrove.core.log import ForkProof
+from inkgrove.messages.ids import SchemaId
+from inkgrove.node.errors import ViewError
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.names import find_author_names
+from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.entries import (
+    LogState,
+    StoredEntry,
+    count_absent,
+    find_fork_proof,
+    find_log,
+    read_entries,
+    read_logs,
+)
+from inkgrove.store.logs.messages import schemas_of_logs
+from inkgrove.store.node.identities import keys_of
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorLogs:
+    """A key, and the name of whoever it belongs to."""
+
+    key: PublicKey
+    fqdn: str | None
+    logs: Sequence[tuple[LogState, Sequence[SchemaId]]]
+    """Each with the schemas that its messages name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """A log with some of its entries."""
+
+    state: LogState
+    fqdn: str | None
+    absent: int
+    """How many of its verified entries have no payload here."""
+    entries: Sequence[StoredEntry]
+    fork: ForkProof | None
+
+
+def list_logs(node: Node, caller: Caller) -> list[AuthorLogs]:
+    """Authors with their logs, as far as the caller may see them."""
+    may_see = _Sight(node, caller)
+
+    def work(connection: Connection) -> list[AuthorLogs]:
+        found: dict[PublicKey, list[LogState]] = {}
+        for state in read_logs(connection).values():
+            if may_see(connection, state.author, state.log_id):
+                found.setdefault(state.author, []).append(state)
+        named = schemas_of_logs(connection, [state.id for states in found.values() for state in states])
+        names = find_author_names(connection, list(found))
+        return [
+            AuthorLogs(key, names.get(key), [(state, sorted(named[state.id])) for state in states])
+            for key, states in found.items()
+        ]
+
+    return node.database.read(work)
+
+
+def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: int, count: int) -> LogPage:
+    """A log and `count` of its entries from `first` on."""
+    may_see = _Sight(node, caller)
+
+    def work(connection: Connection) -> LogPage:
+        state = find_log(connection, author, log_id)
+        if state is None or not may_see(connection, author, log_id):
+            raise ViewError("view.unknown-log", "no such log is here, or it may not be seen")
+        entries = read_entries(connection, author, log_id, first, first + count - 1)
+        fork = find_fork_proof(connection, author, log_id)
+        name = find_author_names(connection, [author]).get(author)
+        return LogPage(state, name, count_absent(connection, state.id), entries, fork)
+
+    return node.database.read(work)
+
+
+class _Sight:
+    """Whether a caller may see a log."""
+
+    def __init__(self, node: Node, caller: Caller) -> None:
+        identity = caller.require_identity()
+        self._sees_all = caller.is_administrator
+        self._schemas = frozenset(node.store.registered())
+        self._identity = identity
+        self._own: frozenset[PublicKey] | None = None
+
+    def __call__(self, connection: Connection, author: PublicKey, log_id: int) -> bool:
+        if self._own is None:
+            self._own = frozenset(keys_of(connection, self._identity))
+        return self._sees_all or author in self._own or SchemaId(author, log_id) in self._schemas

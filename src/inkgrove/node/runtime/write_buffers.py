@@ -1,0 +1,211 @@
+"""Collects accesses in memory and writes them in batches: a service's reading never costs a write.
+
+What was refused was not done: the accesses of a request wait until it is known that it will be answered.
+
+A batch is written when it is full, about a second after its first access, before somebody reads the record, and when
+the node closes. A process that is killed loses at most the last second of the record.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar, Token
+from functools import partial
+from threading import Condition, Event, Lock, Thread
+from typing import Final, Self
+
+from sqlalchemy import Connection, select
+
+from inkgrove.core.errors import StoreError
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import PublicKey
+from inkgrove.store.db.connection import Database, in_lists
+from inkgrove.store.db.node_tables import identities, identity_keys
+from inkgrove.store.node.services import ServiceAccess, add_accesses
+from inkgrove.store.rot.copies import add_reads
+
+_BATCH: Final = 1000
+_SECONDS: Final = 1.0
+_KEPT: Final = 100_000
+"""How many are kept in memory while the database cannot be written."""
+
+_log = logging.getLogger(__name__)
+
+
+class RequestAccesses:
+    """The accesses of one request, each once; they count from the moment that it is confirmed."""
+
+    def __init__(self, log: "AccessLog") -> None:
+        self._log = log
+        self._waiting: dict[tuple[object, ...], ServiceAccess] = {}
+        self._is_confirmed = False
+        self._before: Token[RequestAccesses | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._before = _uses.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            _uses.reset(self._before)
+
+    def add(self, access: ServiceAccess) -> None:
+        """Note an access."""
+        if self._is_confirmed:  # a stream goes on after its answer has begun
+            self._log.write(access)
+        else:
+            self._waiting.setdefault((access.grant, access.action, access.schema, access.instance), access)
+
+    def confirm(self) -> None:
+        """What was noted has been done."""
+        self._is_confirmed = True
+        for access in self._waiting.values():
+            self._log.write(access)
+        self._waiting.clear()
+
+
+_uses: ContextVar[RequestAccesses | None] = ContextVar("uses", default=None)
+
+
+class AccessLog:
+    """The accesses that are not written yet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: list[ServiceAccess] = []
+        self._changed = Condition()
+        self._writer: Thread | None = None
+        self._is_closed = False
+
+    def request(self) -> RequestAccesses:
+        """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
+        return RequestAccesses(self)
+
+    def add(self, access: ServiceAccess) -> None:
+        """Note an access of the request under way, if there is one."""
+        uses = _uses.get()
+        if uses is None:
+            self.write(access)
+        else:
+            uses.add(access)
+
+    def write(self, access: ServiceAccess) -> None:
+        """Keep an access; it is written soon."""
+        with self._changed:
+            if len(self._waiting) >= _KEPT:
+                _log.error("the record of accesses cannot be written: %d are lost", len(self._waiting))
+                self._waiting.clear()
+            self._waiting.append(access)
+            if self._writer is None and not self._is_closed:
+                self._writer = Thread(target=self._write_now_and_then, name="accesses", daemon=True)
+                self._writer.start()
+            if len(self._waiting) in (1, _BATCH):
+                self._changed.notify()
+
+    def flush(self) -> None:
+        """Write what has been noted so far."""
+        with self._changed:
+            batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        try:
+            self._database.write(lambda connection: add_accesses(connection, batch))
+        except StoreError:
+            with self._changed:
+                self._waiting = batch + self._waiting
+            raise
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._writer is not None:
+            self._writer.join()
+        self.flush()
+
+    def _write_now_and_then(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed)
+                self._changed.wait_for(lambda: len(self._waiting) >= _BATCH or self._is_closed, timeout=_SECONDS)
+                if self._is_closed:
+                    return
+            try:
+                self.flush()
+            except StoreError as error:
+                _log.warning("the record of accesses waits: %s", error.message)
+
+
+# Counts reads of foreign copies in memory and writes them in batches: to read never costs a write.
+#
+# Rot asks which copies are read more often than others, not for every read: of a busy time a sample tells as much. So
+# what is written does not grow with what is read. A process that is killed loses what it counted since the last
+# batch.
+
+
+_SECONDS_read_counter: Final = 5.0
+_MOST: Final = 2_000
+"""Once so many different copies were read, nothing more is counted until they are written.
+
+Each goes to a random place of a table: to write 1,000 of them can mean to write 1,000 pages of the file.
+"""
+_AT_ONCE: Final = 1_000
+"""How many are written in a transaction: others can write in between."""
+
+_log_read_counter = logging.getLogger(__name__)
+
+
+class ReadCounter:
+    """The reads that are not written yet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
+        self._lock = Lock()
+        self._closing = Event()
+        self._writer: Thread | None = None
+
+    def add(self, read: Iterable[tuple[Hash, PublicKey]]) -> None:
+        """Count reads of instances, given with their authors."""
+        with self._lock:
+            if len(self._counts) < _MOST:
+                self._counts.update(read)
+            if self._writer is None and self._counts and not self._closing.is_set():
+                self._writer = Thread(target=self._write_now_and_then, name="reads", daemon=True)
+                self._writer.start()
+
+    def flush(self) -> None:
+        """Write what has been counted so far; what is our own is not counted."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        found = list(counts.items())
+        for start in range(0, len(found), _AT_ONCE):
+            some = dict(found[start : start + _AT_ONCE])
+            self._database.write(partial(_write, counts=some))
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        self._closing.set()
+        if self._writer is not None:
+            self._writer.join()
+        self.flush()
+
+    def _write_now_and_then(self) -> None:
+        while not self._closing.wait(_SECONDS_read_counter):
+            try:
+                self.flush()
+            except StoreError as error:  # these reads are lost, which does no harm
+                _log_read_counter.warning("reads could not be counted: %s", error.message)
+
+
+def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
+    hosted = select(identity_keys.c.author).join_from(
+        identity_keys, identities, identities.c.id == identity_keys.c.identity
+    )
+    own = {
+        author
+        for some in in_lists({author for _, author in counts})
+        for author in connection.scalars(hosted.where(identity_keys.c.author.in_(some)))
+    }
+    add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})
