@@ -14,7 +14,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, SecretKey
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_PAYLOAD_BYTES, MAX_UNICODE_CLASSES
 from inkgrove.core.links import has_lipmaa_link
-from inkgrove.federation.relations import MEDIA_TYPE as RELATIONS
+from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE as DELIVERIES
 from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
 from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE as REPLICATION

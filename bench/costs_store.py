@@ -15,11 +15,8 @@ from typing import Any
 from bench.stores import Writer
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, SecretKey
-from inkgrove.federation.fetch import Request
-from inkgrove.federation.offering import catch_up
-from inkgrove.federation.serving import well_known_of
-from inkgrove.federation.signatures import sign_request
-from inkgrove.federation.well_known import render_well_known
+from inkgrove.federation.peers import PeerRequest, render_well_known, sign_request, well_known_of
+from inkgrove.federation.replication import catch_up
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaId, SchemaVersion
@@ -27,8 +24,9 @@ from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity import SESSION, append_document, create_identity, hash_token
-from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.node.identity.identities import append_document, create_identity
+from inkgrove.node.identity.sessions import SESSION, hash_token
+from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
@@ -73,7 +71,7 @@ class Stranger:
     def sign(self, method: str, target: str, body: bytes = b"", media_type: str | None = None) -> dict[str, str]:
         """The headers of a request in the name of the identity."""
         headers = (("content-type", media_type),) if media_type is not None else ()
-        request = Request(method, f"https://{HOST}{target}", headers, body)
+        request = PeerRequest(method, f"https://{HOST}{target}", headers, body)
         self._nonce += 1
         nonce = f"costs{os.getpid():012d}{self._nonce:012d}"
         return dict(sign_request(request, self._own, sender=STRANGER, now=self.node.clock(), nonce=nonce).headers)

@@ -29,18 +29,17 @@ from inkgrove.core.entry import hash_entry, sign_entry
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import SecretKey
 from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import Transport, run_with_transport
-from inkgrove.federation.offering import catch_up
-from inkgrove.federation.replicator import Replicator, Synced
+from inkgrove.federation.peers import Discovery, Transport, run_with_transport
+from inkgrove.federation.replication import Replicator, SyncResult, catch_up
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity import SESSION, create_identity, hash_token
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.identity.sessions import SESSION, hash_token
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import add_peer
 from inkgrove.store.node.identities import add_session
@@ -188,7 +187,7 @@ def replicate(folder: Path) -> Row:
     )
 
 
-async def _sync(node: Node, transport: Transport) -> Synced:
+async def _sync(node: Node, transport: Transport) -> SyncResult:
     replicator = Replicator(node, transport, Discovery(node, transport), bulk=2 * ENTRIES)
     return await replicator.sync("bench.a.ink")
 

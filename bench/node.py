@@ -29,9 +29,11 @@ from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message, encode_salted
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity import SESSION, create_identity, hash_token
-from inkgrove.node.publishing import AddVersion, CreateSchema, PublishJob, Writer
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.identity.sessions import SESSION, hash_token
+from inkgrove.node.publishing.schemas import AddVersion, CreateSchema
+from inkgrove.node.publishing.writer import PublishJob, Writer
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.node.identities import add_session
 

@@ -26,14 +26,14 @@ from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
 from examples.demo.ports import free_port
 from inkgrove.core.hashing import Hash
-from inkgrove.federation.offering import catch_up
+from inkgrove.federation.replication import catch_up
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.reading import ViewQuery, query_view, show_instance
-from inkgrove.node.runtime import Node
+from inkgrove.node.reading.query import ViewQuery, query_view, show_instance
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser

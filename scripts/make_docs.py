@@ -22,7 +22,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.federation import errors as _federation_errors  # noqa: F401
 from inkgrove.messages.outcomes import Outcome, OutcomeCode
 from inkgrove.node import errors as _node_errors  # noqa: F401
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings, sections
 from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS

@@ -10,13 +10,13 @@ from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import PeerTimeout
-from inkgrove.federation.inbox import receive
+from inkgrove.federation.sharing import receive_delivery
 from inkgrove.messages.delivery import Delivery, Parcel
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
-from inkgrove.node.publishing import DeliveryDecision
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.local_delivery import DeliveryDecision
+from inkgrove.node.runtime.node import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.store.federation.outbox import list_due_deliveries, record_delivery
 from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
@@ -160,7 +160,7 @@ def write_as_stranger(node: Node, schema: SchemaVersion, to: IdentityId) -> Hash
     log = LogBuilder(MOLE, log_id=4)
     log.append(encode_message(Create(schema, {"subject": "May I dig here?", "body": "Quietly."})))
     entries = [(log.entry(n).encoded, log.payloads[n - 1]) for n in certificate_pool(1, 1)]
-    (receipt,) = receive(node, Delivery(identity_of(MOLE.public), [Parcel(log.hash(1), (to,), entries)]))
+    (receipt,) = receive_delivery(node, Delivery(identity_of(MOLE.public), [Parcel(log.hash(1), (to,), entries)]))
     assert receipt.fate is DeliveryDecision.HELD, receipt
     return log.hash(1)
 

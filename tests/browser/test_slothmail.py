@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.identity import bind_administrators
+from inkgrove.node.identity.names import bind_administrators
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.node.relations import put_relation_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.node.blobs import Upload, find_blob
-from inkgrove.node.identity import Caller, change_identity, create_identity, show_identity
-from inkgrove.node.runtime import Node, RestoredHome, check_backup, read_manifest, restore_backup, write_backup
+from inkgrove.node.blobs.uploads import Upload, find_blob
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.identities import change_identity, create_identity, show_identity
+from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs.log_store import NEWEST, open_store
 from inkgrove.store.logs.positions import newest_offset

@@ -192,7 +192,7 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
     assert jane.download(blob) == b"a sloth"
     from inkgrove.core.hashing import parse_hash
     from inkgrove.messages.message import decode_message
-    from inkgrove.node.publishing import find_held_instance
+    from inkgrove.node.publishing.held_instance import find_held_instance
 
     found = []
     for name in (one, other):

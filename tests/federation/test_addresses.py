@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from inkgrove.federation.addresses import Target, find_target, is_allowed, parse_resolve
+from inkgrove.federation.peers import Target, find_target, is_allowed, parse_resolve
 from tests.support.errors import raises
 
 NEAR = [

@@ -6,18 +6,17 @@ import pytest
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.federation.admission import STRANGER_ENTRIES
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.federation.inbox import receive, take_in
-from inkgrove.federation.quotas import SenderQuotas
+from inkgrove.federation.peers import SenderQuotas
+from inkgrove.federation.sharing import STRANGER_ENTRIES, receive_delivery, receive_request
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import create_identity
-from inkgrove.node.publishing import DeliveryDecision
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.publishing.local_delivery import DeliveryDecision
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.node.relations import put_relation_state
 from tests.federation.conftest import Clock
@@ -45,7 +44,7 @@ def forged(*to: IdentityId, count: int = 1, author: int = 1) -> Parcel:
 
 
 def codes(node: Node, *parcels: Parcel) -> list[tuple[IdentityId, str | None]]:
-    receipts = receive(node, Delivery(JANE, list(parcels)))
+    receipts = receive_delivery(node, Delivery(JANE, list(parcels)))
     assert all(receipt.fate is DeliveryDecision.REFUSED for receipt in receipts)
     return [(receipt.recipient, receipt.code) for receipt in receipts]
 
@@ -86,9 +85,9 @@ def test_what_a_delivery_costs_is_charged_before_it_is_verified(node: Node, john
     body = encode_delivery(Delivery(JANE, [forged(john, count=100)]))
     quotas = SenderQuotas(150_000, clock)
     charge = partial(quotas.use_work, sender.node_key, sender.fqdn, "192.0.2.1")
-    assert b"entry.bad-signature" in take_in(node, sender, body, charge)
+    assert b"entry.bad-signature" in receive_request(node, sender, body, charge)
     with pytest.raises(QuotaUsedUp):
-        take_in(node, sender, body, charge)
+        receive_request(node, sender, body, charge)
 
 
 def test_quota_is_shared_by_the_keys_of_a_domain_and_of_an_address(clock: Clock) -> None:

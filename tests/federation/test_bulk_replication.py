@@ -7,21 +7,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.federation.bulk_import import ArchiveImporter, BulkIntake, ImportedArchive
-from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.federation.fetch import Answer, Request
-from inkgrove.federation.offering import HEIGHTS_PATH
-from inkgrove.federation.replicating import Taken
-from inkgrove.federation.replicator import Replicator, Synced
-from inkgrove.federation.well_known import PATH as WELL_KNOWN
+from inkgrove.federation.peers import WELL_KNOWN_PATH as WELL_KNOWN
+from inkgrove.federation.peers import Discovery, PeerRequest, PeerResponse
+from inkgrove.federation.replication import (
+    HEIGHTS_PATH,
+    ArchiveImporter,
+    BulkIntake,
+    ImportedArchive,
+    IntakeCounts,
+    Replicator,
+    SyncResult,
+)
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import Entries, Heights, LogHeight, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identity import create_identity
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import add_peer
 from inkgrove.store.node.identities import find_key_status
@@ -90,7 +94,7 @@ async def import_nothing(_node: Node, archive: Path) -> ImportedArchive:
 
 
 def bulk_intake(
-    node: Node, taken: Taken, few: int = 5_000, *, importer: ArchiveImporter = import_nothing
+    node: Node, taken: IntakeCounts, few: int = 5_000, *, importer: ArchiveImporter = import_nothing
 ) -> BulkIntake:
     return BulkIntake(node, taken, node.home / "replication", importer, asyncio.Semaphore(1), few=few)
 
@@ -109,7 +113,7 @@ def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node) -> 
         await asyncio.sleep(0.05)
         return ImportedArchive(rows, {})
 
-    taken = [Taken(), Taken(), Taken()]
+    taken = [IntakeCounts(), IntakeCounts(), IntakeCounts()]
 
     async def work() -> None:
         intakes = [bulk_intake(node, item, few=10, importer=count) for item in taken]
@@ -132,7 +136,7 @@ def _items(log: LogBuilder) -> list[tuple[bytes, bytes | None]]:
 def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(node: Node) -> None:
     asked, other, identity = LogBuilder(key(54)).grow(2), LogBuilder(key(55)).grow(2), LogBuilder(key(55), log_id=0)
     identity.append(encode_message(IdentityDocument("eve.c.ink", "https://eve.c.ink")))
-    taken = Taken()
+    taken = IntakeCounts()
 
     async def work() -> None:
         for log in (other, identity):
@@ -158,18 +162,18 @@ def test_much_that_was_promised_as_little_goes_into_an_archive_after_all(tmp_pat
     class Lying:
         """A network with nobody but the peer."""
 
-        async def send(self, request: Request) -> Answer:
+        async def send(self, request: PeerRequest) -> PeerResponse:
             if request.url.endswith(WELL_KNOWN):
-                return Answer(200, (), peer.page())
+                return PeerResponse(200, (), peer.page())
             if request.url.endswith(HEIGHTS_PATH):
                 listed = [LogHeight(key(54).public, 1, 40, 0)]
-                return Answer(200, (), encode_heights(Heights(listed, "MC4x", None)))
+                return PeerResponse(200, (), encode_heights(Heights(listed, "MC4x", None)))
             (want,) = decode_wants(request.body)
             last = want.after + 10
             following = (0, last) if last < 40 else None
-            return Answer(200, (), encode_entries(Entries(_items(log)[want.after : last], following)))
+            return PeerResponse(200, (), encode_entries(Entries(_items(log)[want.after : last], following)))
 
-    async def work(bulk: int) -> Synced:
+    async def work(bulk: int) -> SyncResult:
         transport = Lying()
         replicator = Replicator(node, transport, Discovery(node, transport), importer=SPARK, bulk=bulk)
         return await replicator.sync("eve.c.ink")
@@ -185,7 +189,7 @@ def test_much_that_was_promised_as_little_goes_into_an_archive_after_all(tmp_pat
 def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) -> None:
     log = LogBuilder(key(54)).grow(3)
     items = _items(log)
-    taken = Taken()
+    taken = IntakeCounts()
 
     async def work() -> None:
         intake = bulk_intake(node, taken)

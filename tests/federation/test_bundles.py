@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import Connection
 
 from inkgrove.core.hashing import parse_hash
-from inkgrove.federation.bundles import read_bundle, write_bundle
-from inkgrove.federation.receiving import NOBODY
+from inkgrove.federation.sharing import NOBODY, read_bundle, write_bundle
 from inkgrove.messages.delivery import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.identity import create_identity
-from inkgrove.node.publishing import find_held_instance, pack_parcel
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.node.relations import shares_of
 from tests.support.errors import raises

@@ -15,18 +15,33 @@ from inkgrove.core.entry import sign_entry
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import BadAnswer, ForkedIdentity, NoIdentityThere, Unreachable, WrongIdentity, WrongName
-from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.serving import serves_authority, well_known_of
-from inkgrove.federation.well_known import MAX_BYTES, OfferedEntry, WellKnown, parse_well_known, render_well_known
+from inkgrove.federation.errors import (
+    BadAnswer,
+    ForkedIdentity,
+    NoIdentityThere,
+    PeerUnreachable,
+    WrongIdentity,
+    WrongName,
+)
+from inkgrove.federation.peers import (
+    MAX_WELL_KNOWN_BYTES,
+    Discovery,
+    HttpTransport,
+    ProofEntry,
+    WellKnown,
+    parse_well_known,
+    render_well_known,
+    serves_authority,
+    well_known_of,
+)
 from inkgrove.messages import cbor
 from inkgrove.messages.identity import FurtherKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity import append_document, change_identity, check_author, create_identity, read_newest_document
-from inkgrove.node.runtime import Node, load_node_key, replace_node_key
+from inkgrove.node.identity.identities import append_document, change_identity, create_identity
+from inkgrove.node.identity.identity_log import check_author, read_newest_document
+from inkgrove.node.runtime.node import Node, load_node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db.node_tables import request_box
 from inkgrove.store.federation.outbox import queue_deliveries, queue_move
@@ -176,10 +191,10 @@ def test_node_vouches_for_no_endpoint_but_its_own(node: Node) -> None:
 def test_name_in_a_document_that_nobody_signed_is_refused(node: Node, network: VirtualNetwork, john: Elsewhere) -> None:
     (signed,) = john.well_known().log
     forged = encode_message(john.document(name="Evil"))
-    refuse(node, network, john.page(log=(OfferedEntry(signed.encoded, forged),)), "federation.unproved-document")
+    refuse(node, network, john.page(log=(ProofEntry(signed.encoded, forged),)), "federation.unproved-document")
     tampered = signed.encoded[:-1] + bytes([signed.encoded[-1] ^ 1])
-    refuse(node, network, john.page(log=(OfferedEntry(tampered, signed.payload),)), "federation.unproved-document")
-    refuse(node, network, john.page(log=(OfferedEntry(signed.encoded, None),)), "federation.unproved-document")
+    refuse(node, network, john.page(log=(ProofEntry(tampered, signed.payload),)), "federation.unproved-document")
+    refuse(node, network, john.page(log=(ProofEntry(signed.encoded, None),)), "federation.unproved-document")
     refuse(node, network, john.page(log=()), "federation.unproved-document")
     assert node.store.heights() == {}
 
@@ -187,7 +202,7 @@ def test_name_in_a_document_that_nobody_signed_is_refused(node: Node, network: V
 def test_entries_must_be_of_log_0_of_one_key(node: Node, network: VirtualNetwork, john: Elsewhere) -> None:
     other = LogBuilder(john.log.secret, log_id=1)
     other.append(john.log.payloads[0])
-    offered = OfferedEntry(other.entry(1).encoded, other.payloads[0])
+    offered = ProofEntry(other.entry(1).encoded, other.payloads[0])
     refuse(node, network, john.page(log=(offered,)), "federation.unproved-document")
     refuse(node, network, john.page(log=(*john.well_known().log, offered)), "federation.unproved-document")
     refuse(
@@ -212,7 +227,7 @@ def test_log_without_a_document_is_refused(node: Node, network: VirtualNetwork, 
     refuse(
         node,
         network,
-        john.page(log=(OfferedEntry(empty.entry(1).encoded, b"no message"),)),
+        john.page(log=(ProofEntry(empty.entry(1).encoded, b"no message"),)),
         "federation.unproved-document",
     )
 
@@ -535,9 +550,9 @@ def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network:
 def test_name_that_failed_is_not_asked_again_at_once(node: Node, network: VirtualNetwork, clock: Clock) -> None:
     async def work() -> None:
         discovery = Discovery(node, network)
-        network.pages[JOHN] = Unreachable("nobody answers")
+        network.pages[JOHN] = PeerUnreachable("nobody answers")
         for _ in range(3):
-            with pytest.raises(Unreachable):
+            with pytest.raises(PeerUnreachable):
                 await discovery.find(JOHN)
         assert network.asked == [JOHN]
         network.pages[JOHN] = Elsewhere(JOHN).page()
@@ -575,7 +590,7 @@ def test_flood_of_names_is_bounded_and_does_not_touch_what_is_known(
         network.gate.set()
         results = await asyncio.gather(*flood, return_exceptions=True)
         assert sum(isinstance(item, NoIdentityThere) for item in results) == 256
-        assert sum(isinstance(item, Unreachable) for item in results) == 44
+        assert sum(isinstance(item, PeerUnreachable) for item in results) == 44
 
     run(work())
 
@@ -658,7 +673,7 @@ def test_largest_document_fits_into_the_limit(john: Elsewhere) -> None:
     payload = bytes(512 * 1024)
     entry = replace(john.well_known().log[0], payload=payload)
     page = json.dumps(render_well_known(john.well_known(log=(entry, entry)))).encode()
-    assert len(page) + 300 * 1024 + 1024 * 500 < MAX_BYTES
+    assert len(page) + 300 * 1024 + 1024 * 500 < MAX_WELL_KNOWN_BYTES
 
 
 def test_key_of_the_node_stays_until_it_is_replaced(node: Node) -> None:

@@ -16,22 +16,22 @@ from inkgrove.federation.errors import (
     FederationError,
     ForbiddenAddress,
     PeerTimeout,
+    PeerUnreachable,
     Redirected,
-    Unreachable,
 )
-from inkgrove.federation.fetch import Answer, HttpTransport, Request, parse_url, run_with_transport
+from inkgrove.federation.peers import HttpTransport, PeerRequest, PeerResponse, parse_url, run_with_transport
 from inkgrove.node.settings import NodeSettings
 from tests.federation.test_addresses import NEAR, NEVER
 from tests.support.errors import raises
 from tests.support.peers import Handler, Names, answering, client_context, run, server_context, serving
 
 
-async def ask(handler: Handler, **settings: object) -> Answer:
+async def ask(handler: Handler, **settings: object) -> PeerResponse:
     """The answer of a server that stands for evil.ink."""
     async with serving(handler) as port:
         known = NodeSettings(resolve=(f"evil.ink=127.0.0.1:{port}",), **settings)  # type: ignore[arg-type]
         async with HttpTransport(known) as transport:
-            return await transport.send(Request("GET", "https://evil.ink/x"))
+            return await transport.send(PeerRequest("GET", "https://evil.ink/x"))
 
 
 class NoConnection(httpcore.AsyncNetworkBackend):
@@ -63,7 +63,7 @@ def test_name_that_leads_to_a_forbidden_address_is_not_connected_to(address: str
         names = Names(evil_ink=[[address]])
         async with HttpTransport(NodeSettings(), resolver=names, connector=connector) as transport:
             with pytest.raises(ForbiddenAddress) as caught:
-                await transport.send(Request("GET", "https://evil.ink/"))
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
             assert address not in caught.value.message
 
     run(work())
@@ -81,7 +81,7 @@ def test_server_on_loopback_is_not_asked_without_the_setting() -> None:
             names = Names(evil_ink=[["127.0.0.1"]])
             async with HttpTransport(NodeSettings(), resolver=names) as transport:
                 with pytest.raises(ForbiddenAddress):
-                    await transport.send(Request("GET", f"https://evil.ink:{port}/"))
+                    await transport.send(PeerRequest("GET", f"https://evil.ink:{port}/"))
 
     run(work())
     assert asked == []
@@ -93,8 +93,8 @@ def test_of_several_addresses_only_the_allowed_ones_are_tried() -> None:
 
     async def work() -> None:
         async with HttpTransport(NodeSettings(), resolver=names, connector=connector) as transport:
-            with pytest.raises(Unreachable):
-                await transport.send(Request("GET", "https://evil.ink/"))
+            with pytest.raises(PeerUnreachable):
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
 
     run(work())
     assert connector.asked == [("93.184.216.34", 443), ("2606:4700::1111", 443)]
@@ -106,11 +106,11 @@ def test_connection_goes_to_the_address_that_was_checked_whatever_the_name_says_
 
     async def work() -> None:
         async with HttpTransport(NodeSettings(), resolver=names, connector=connector) as transport:
-            with pytest.raises(Unreachable):
-                await transport.send(Request("GET", "https://evil.ink/"))
+            with pytest.raises(PeerUnreachable):
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
             assert names.asked == ["evil.ink"]
             with pytest.raises(ForbiddenAddress):
-                await transport.send(Request("GET", "https://evil.ink/"))
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
 
     run(work())
     assert connector.asked == [("93.184.216.34", 443)]
@@ -147,7 +147,7 @@ def test_only_https_to_a_domain_name_is_an_address_of_a_node(url: str) -> None:
     async def work() -> None:
         async with HttpTransport(NodeSettings(), resolver=Names(), connector=connector) as transport:
             with raises("federation.bad-url"):
-                await transport.send(Request("GET", url))
+                await transport.send(PeerRequest("GET", url))
 
     run(work())
     assert connector.asked == []
@@ -170,13 +170,13 @@ def test_certificate_must_be_of_the_name_that_was_asked_for(tmp_path: Path) -> N
             names = Names(jane_haiku_ink=[["127.0.0.1"]], evil_ink=[["127.0.0.1"]])
             settings = NodeSettings(allow_private_addresses=True)
             async with HttpTransport(settings, resolver=names, ssl_context=client_context()) as transport:
-                answer = await transport.send(Request("GET", f"https://jane.haiku.ink:{port}/"))
+                answer = await transport.send(PeerRequest("GET", f"https://jane.haiku.ink:{port}/"))
                 assert (answer.status, answer.body) == (200, b"hello")
-                with pytest.raises(Unreachable, match="certificate"):
-                    await transport.send(Request("GET", f"https://evil.ink:{port}/"))
+                with pytest.raises(PeerUnreachable, match="certificate"):
+                    await transport.send(PeerRequest("GET", f"https://evil.ink:{port}/"))
             async with HttpTransport(settings, resolver=names) as transport:
-                with pytest.raises(Unreachable, match="certificate"):
-                    await transport.send(Request("GET", f"https://jane.haiku.ink:{port}/"))
+                with pytest.raises(PeerUnreachable, match="certificate"):
+                    await transport.send(PeerRequest("GET", f"https://jane.haiku.ink:{port}/"))
 
     run(work())
 
@@ -194,10 +194,10 @@ def test_server_without_encryption_is_not_spoken_to() -> None:
                 NodeSettings(allow_private_addresses=True, peer_timeout_seconds=1), resolver=names
             ) as transport:
                 with pytest.raises(FederationError) as caught:
-                    await transport.send(Request("GET", f"https://jane.haiku.ink:{port}/"))
-                assert isinstance(caught.value, Unreachable | PeerTimeout)
+                    await transport.send(PeerRequest("GET", f"https://jane.haiku.ink:{port}/"))
+                assert isinstance(caught.value, PeerUnreachable | PeerTimeout)
                 with raises("federation.bad-url"):
-                    await transport.send(Request("GET", f"http://jane.haiku.ink:{port}/"))
+                    await transport.send(PeerRequest("GET", f"http://jane.haiku.ink:{port}/"))
 
     run(work())
     assert asked == []
@@ -219,7 +219,7 @@ def test_request_in_development_still_names_the_host_it_is_meant_for(monkeypatch
             HttpTransport(NodeSettings(resolve=(f"*.haiku.ink=127.0.0.1:{port}",))) as transport,
         ):
             for _ in range(2):
-                request = Request("POST", "https://jane.haiku.ink/inbox?a=b", (("X-Word", "x"),), b"body")
+                request = PeerRequest("POST", "https://jane.haiku.ink/inbox?a=b", (("X-Word", "x"),), b"body")
                 assert (await transport.send(request)).body == b"ok"
 
     run(work())
@@ -298,8 +298,8 @@ def test_request_can_ask_for_less_than_the_setting_allows() -> None:
             HttpTransport(NodeSettings(resolve=(f"evil.ink=127.0.0.1:{port}",))) as transport,
         ):
             with pytest.raises(AnswerTooLarge):
-                await transport.send(Request("GET", "https://evil.ink/", max_answer_bytes=100))
-            answer = await transport.send(Request("GET", "https://evil.ink/", max_answer_bytes=101))
+                await transport.send(PeerRequest("GET", "https://evil.ink/", max_answer_bytes=100))
+            answer = await transport.send(PeerRequest("GET", "https://evil.ink/", max_answer_bytes=101))
             assert len(answer.body) == 101
 
     run(work())
@@ -334,7 +334,7 @@ def test_server_that_does_not_read_is_left_at_the_deadline() -> None:
             settings = NodeSettings(resolve=(f"evil.ink=127.0.0.1:{deaf.getsockname()[1]}",), peer_timeout_seconds=0.5)
             async with HttpTransport(settings) as transport:
                 with pytest.raises(PeerTimeout):
-                    await transport.send(Request("POST", "https://evil.ink/", (), bytes(50_000_000)))
+                    await transport.send(PeerRequest("POST", "https://evil.ink/", (), bytes(50_000_000)))
 
     run(work())
 
@@ -346,7 +346,7 @@ def test_handshake_that_never_ends_leaves_no_connection_behind() -> None:
             settings = NodeSettings(allow_private_addresses=True, peer_timeout_seconds=0.3)
             async with HttpTransport(settings, resolver=names) as transport:
                 with pytest.raises(PeerTimeout):
-                    await transport.send(Request("GET", f"https://evil.ink:{deaf.getsockname()[1]}/"))
+                    await transport.send(PeerRequest("GET", f"https://evil.ink:{deaf.getsockname()[1]}/"))
                 deaf.setblocking(False)
                 taken, _ = deaf.accept()
                 with taken:
@@ -367,7 +367,7 @@ def test_slow_name_counts_into_the_deadline() -> None:
         settings = NodeSettings(peer_timeout_seconds=0.3)
         async with HttpTransport(settings, resolver=Slow()) as transport:  # type: ignore[arg-type]
             with pytest.raises(PeerTimeout):
-                await transport.send(Request("GET", "https://evil.ink/"))
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
 
     run(work())
 
@@ -401,7 +401,7 @@ def test_server_that_talks_rubbish_is_refused(rubbish: bytes) -> None:
 
     with pytest.raises(FederationError) as caught:
         run(ask(handler))
-    assert isinstance(caught.value, BadAnswer | Unreachable)
+    assert isinstance(caught.value, BadAnswer | PeerUnreachable)
 
 
 def test_nobody_at_the_port_is_unreachable() -> None:
@@ -409,8 +409,8 @@ def test_nobody_at_the_port_is_unreachable() -> None:
         async with serving(answering(b"")) as port:
             pass
         async with HttpTransport(NodeSettings(resolve=(f"evil.ink=127.0.0.1:{port}",))) as transport:
-            with pytest.raises(Unreachable):
-                await transport.send(Request("GET", "https://evil.ink/"))
+            with pytest.raises(PeerUnreachable):
+                await transport.send(PeerRequest("GET", "https://evil.ink/"))
 
     run(work())
 
@@ -428,10 +428,12 @@ def test_one_slow_node_does_not_delay_the_others() -> None:
         async with serving(slow) as dead, serving(answering(b"ok")) as alive:
             resolve = (f"dead.ink=127.0.0.1:{dead}", f"alive.ink=127.0.0.1:{alive}")
             async with HttpTransport(NodeSettings(resolve=resolve, peer_timeout_seconds=2)) as transport:
-                waiting = [asyncio.create_task(transport.send(Request("GET", "https://dead.ink/"))) for _ in range(150)]
+                waiting = [
+                    asyncio.create_task(transport.send(PeerRequest("GET", "https://dead.ink/"))) for _ in range(150)
+                ]
                 await asyncio.sleep(0.2)
                 started = time.monotonic()
-                assert (await transport.send(Request("GET", "https://alive.ink/"))).body == b"ok"
+                assert (await transport.send(PeerRequest("GET", "https://alive.ink/"))).body == b"ok"
                 taken = time.monotonic() - started
                 assert all(
                     isinstance(item, PeerTimeout) for item in await asyncio.gather(*waiting, return_exceptions=True)
@@ -443,4 +445,4 @@ def test_one_slow_node_does_not_delay_the_others() -> None:
 
 def test_command_can_wait_for_an_answer() -> None:
     with raises("federation.bad-url"):
-        run_with_transport(NodeSettings(), lambda transport: transport.send(Request("GET", "http://evil.ink/")))
+        run_with_transport(NodeSettings(), lambda transport: transport.send(PeerRequest("GET", "http://evil.ink/")))

@@ -9,12 +9,12 @@ import pytest
 from httpx import Response
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.federation.fork_proofs import PATH, take_fork_proof
+from inkgrove.federation.replication import FORK_PROOFS_PATH, take_fork_proof
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
 from tests.support.logs import LogBuilder, key
@@ -110,7 +110,7 @@ def serving(tmp_path: Path) -> Iterator[RunningNode]:
 
 def prove(running: RunningNode, first: bytes, second: bytes) -> Response:
     body = {"first": b64encode(first).decode(), "second": b64encode(second).decode()}
-    return running.anybody.post(PATH, json=body)
+    return running.anybody.post(FORK_PROOFS_PATH, json=body)
 
 
 def test_stranger_proves_a_fork_over_http(serving: RunningNode) -> None:
@@ -129,7 +129,7 @@ def test_what_proves_nothing_has_a_status_and_an_address_has_so_many_attempts(se
     assert (same.status_code, same.json()["code"]) == (422, "log.not-a-fork")
     unknown = prove(serving, LogBuilder(key(9)).append(b"a").encoded, LogBuilder(key(9)).append(b"b").encoded)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "view.unknown-log")
-    garbage = serving.anybody.post(PATH, json={"first": "?", "second": "?"})
+    garbage = serving.anybody.post(FORK_PROOFS_PATH, json={"first": "?", "second": "?"})
     assert garbage.status_code == 400
     fourth = prove(serving, TRUNK.entry(2).encoded, BRANCH.entry(2).encoded)
     assert (fourth.status_code, fourth.json()["code"]) == (429, "auth.too-many-attempts")
@@ -137,5 +137,5 @@ def test_what_proves_nothing_has_a_status_and_an_address_has_so_many_attempts(se
 
 
 def test_proof_of_more_than_a_few_bytes_is_not_even_read(serving: RunningNode) -> None:
-    answer = serving.anybody.post(PATH, json={"first": "A" * 5_000, "second": ""})
+    answer = serving.anybody.post(FORK_PROOFS_PATH, json={"first": "A" * 5_000, "second": ""})
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too-large")

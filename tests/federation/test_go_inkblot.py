@@ -14,18 +14,17 @@ from sqlalchemy import inspect, text
 from examples.demo.ports import free_port
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.federation.fetch import HttpTransport, Request
-from inkgrove.federation.outbox import PATH
-from inkgrove.federation.signatures import sign_request
+from inkgrove.federation.peers import HttpTransport, PeerRequest, sign_request
+from inkgrove.federation.sharing import DELIVERIES_PATH
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, Parcel
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import Caller, parse_scope
-from inkgrove.node.publishing import read_deliveries
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.caller import Caller, parse_scope
+from inkgrove.node.publishing.delivery_queue import read_deliveries
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
 from inkgrove.store.db.node_tables import nonces
@@ -83,8 +82,8 @@ def test_key_embedded_in_the_message_verifies_nothing(world: World) -> None:
     async def send(body: bytes, *headers: tuple[str, str]) -> tuple[int, str]:
         """A delivery in jane's name with a key of mallory's own, which it brings along."""
         async with HttpTransport(node.settings) as transport:
-            request = Request(
-                "POST", f"https://john.b.ink{PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE), *headers), body
+            request = PeerRequest(
+                "POST", f"https://john.b.ink{DELIVERIES_PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE), *headers), body
             )
             signed = sign_request(
                 request, mallory, sender="jane.a.ink", now=node.clock(), nonce=node.random_bytes(16).hex()
@@ -251,7 +250,7 @@ def test_nobody_lists_anything_without_being_somebody(world: World) -> None:
     ):
         assert refusal(node.anybody.get(path)) == (401, "auth.required"), path
     assert refusal(node.anybody.get(f"/instances/{secret}")) == (404, "view.unknown-instance")
-    for path in ("/identities", "/instances", "/entries", PATH, "/federation/relations"):
+    for path in ("/identities", "/instances", "/entries", DELIVERIES_PATH, "/federation/relations"):
         assert node.anybody.get(path).status_code == 405, path
 
 

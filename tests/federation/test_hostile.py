@@ -16,11 +16,8 @@ from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.federation.fetch import Answer, HttpTransport, Request
-from inkgrove.federation.inbox import receive_parcel
-from inkgrove.federation.letters import read_receipts
-from inkgrove.federation.outbox import PATH
-from inkgrove.federation.signatures import sign_request
+from inkgrove.federation.peers import HttpTransport, PeerRequest, PeerResponse, sign_request
+from inkgrove.federation.sharing import DELIVERIES_PATH, read_receipts, receive_parcel
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import (
     DELIVERY_FORMAT,
@@ -37,9 +34,10 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity import create_identity
-from inkgrove.node.publishing import DeliveryDecision, find_held_instance
-from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.publishing.held_instance import find_held_instance
+from inkgrove.node.publishing.local_delivery import DeliveryDecision
+from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
 from inkgrove.store.node.relations import put_relation_state
@@ -272,7 +270,7 @@ def test_delivery_with_too_much_or_nothing_in_it_is_refused(parcels: int, recipi
 )
 def test_garbage_in_place_of_receipts_is_a_bad_answer(receipts: cbor.Value) -> None:
     with pytest.raises(BadAnswer):
-        read_receipts(Answer(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": receipts})))
+        read_receipts(PeerResponse(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": receipts})))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +278,7 @@ def test_garbage_in_place_of_receipts_is_a_bad_answer(receipts: cbor.Value) -> N
 )
 def test_bytes_that_are_no_receipts_at_all_are_a_bad_answer(body: bytes) -> None:
     with pytest.raises(BadAnswer):
-        read_receipts(Answer(200, (), body))
+        read_receipts(PeerResponse(200, (), body))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +299,7 @@ def test_bytes_that_are_no_receipts_at_all_are_a_bad_answer(body: bytes) -> None
 )
 def test_nobody_makes_a_node_wait_for_ever(said: str, wait: int | None) -> None:
     with pytest.raises(BadAnswer) as caught:
-        read_receipts(Answer(429, (("Retry-After", said), ("Date", "Mon, 16 Nov 2026 10:00:00 GMT")), b""))
+        read_receipts(PeerResponse(429, (("Retry-After", said), ("Date", "Mon, 16 Nov 2026 10:00:00 GMT")), b""))
     assert caught.value.data["retry_after"] == wait
 
 
@@ -343,9 +341,9 @@ def mallory(tmp_path: Path) -> Iterator[tuple[int, list[bytes]]]:
     server.close()
 
 
-def signed(node: Node, sender: str, to: str, body: bytes, *, age: int = 0) -> Request:
+def signed(node: Node, sender: str, to: str, body: bytes, *, age: int = 0) -> PeerRequest:
     """A delivery as a node signs it, now or some seconds ago."""
-    request = Request("POST", f"https://{to}{PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE),), body)
+    request = PeerRequest("POST", f"https://{to}{DELIVERIES_PATH}", (("Content-Type", DELIVERY_MEDIA_TYPE),), body)
     now = node.clock() - age * 1_000_000
     return sign_request(request, load_node_key(node), sender=sender, now=now, nonce=node.random_bytes(16).hex())
 
@@ -363,8 +361,8 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
         node, target = them.nodes["a"].node, them.nodes["b"]
         before = them.count_entries("b")
 
-        def send(*requests: Request) -> list[tuple[int, str]]:
-            async def work() -> list[Answer]:
+        def send(*requests: PeerRequest) -> list[tuple[int, str]]:
+            async def work() -> list[PeerResponse]:
                 async with HttpTransport(node.settings) as transport:
                     return [await transport.send(request) for request in requests]
 
@@ -391,7 +389,7 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
         assert refused[0][1] in ("federation.sender-unproved", "federation.sender-unreachable")
         # Larger than anybody takes: refused by what it announces, before it is sent.
         with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
-            head = f"POST {PATH} HTTP/1.1\r\nHost: john.b.ink\r\nContent-Type: {DELIVERY_MEDIA_TYPE}\r\n"
+            head = f"POST {DELIVERIES_PATH} HTTP/1.1\r\nHost: john.b.ink\r\nContent-Type: {DELIVERY_MEDIA_TYPE}\r\n"
             connection.sendall(f"{head}Content-Length: {10**9}\r\n\r\n".encode())
             assert b"request.too-large" in connection.recv(65536)
         # A body that never ends to arrive, on many connections; honest deliveries go on meanwhile.
@@ -414,7 +412,7 @@ def test_hostile_requests_are_refused_while_honest_ones_are_served(
         assert them.count_entries("b") == before + 1
 
 
-async def _send(node: Node, request: Request) -> Answer:
+async def _send(node: Node, request: PeerRequest) -> PeerResponse:
     async with HttpTransport(node.settings) as transport:
         return await transport.send(request)
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.keys import PublicKey
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.federation.well_known import PATH
+from inkgrove.federation.peers import WELL_KNOWN_PATH, Discovery, HttpTransport
+from inkgrove.federation.replication import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import (
     AskHeights,
@@ -26,7 +24,7 @@ from inkgrove.messages.replication import (
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import add_peer, list_peers
 from inkgrove.store.federation.wanted_schemas import is_any_schema_due, want_schemas
 from tests.support.federated import federation, until
@@ -77,7 +75,7 @@ def eve(
         head, body = request.split(b"\r\n\r\n", 1)
         path = head.split(b" ")[1].decode()
         found: bytes | None = b""
-        if path == PATH:
+        if path == WELL_KNOWN_PATH:
             found = EVE.page()
         elif path == HEIGHTS_PATH:
             page = heights(decode_ask_heights(body))

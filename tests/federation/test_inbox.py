@@ -15,19 +15,24 @@ from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.core.links import certificate_pool, union_of_pools
 from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation.errors import FederationError
-from inkgrove.federation.fetch import Answer
-from inkgrove.federation.inbox import receive, receive_parcel, take_in
-from inkgrove.federation.letters import read_receipts
-from inkgrove.federation.requests import release_held
+from inkgrove.federation.peers import PeerResponse
+from inkgrove.federation.sharing import (
+    read_receipts,
+    receive_delivery,
+    receive_parcel,
+    receive_request,
+    release_waiting,
+)
 from inkgrove.messages import delivery
 from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import create_identity
-from inkgrove.node.publishing import MAX_REQUESTS_OF_SENDER, DeliveryDecision, find_held_instance
+from inkgrove.node.identity.identities import create_identity
 from inkgrove.node.publishing import local_delivery as requests
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.held_instance import find_held_instance
+from inkgrove.node.publishing.local_delivery import MAX_REQUESTS_OF_SENDER, DeliveryDecision
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.inbox import add_request, count_requests, find_request, lock_box, remove_requests
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
@@ -91,7 +96,7 @@ def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: No
     entries = [(log.entry(n).encoded, payloads.get(n)) for n in union_of_pools([2, 3], 4)]
     ended = Parcel(log.hash(1), (john,), entries)
 
-    first, second = receive(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
+    first, second = receive_delivery(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
     assert (first.fate, first.code) == (DeliveryDecision.REFUSED, "payload.hash-mismatch")
     assert second.fate is DeliveryDecision.ACCEPTED
     # What does not hold says nothing about the end either: the create is taken when it comes.
@@ -262,7 +267,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
         for _ in range(MAX_REQUESTS_OF_SENDER):
             log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
         parcels = [parcel(log, n, john) for n in range(1, MAX_REQUESTS_OF_SENDER + 1)]
-        receive(node, Delivery(identity_of(key(number).public), parcels))
+        receive_delivery(node, Delivery(identity_of(key(number).public), parcels))
     receive_parcel(node, JANE, parcel(log, 1, alice))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
@@ -334,7 +339,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
         return clock()
 
     node.clock = now
-    assert [receipt.fate for receipt in release_held(node, john, JANE)] == [DeliveryDecision.ACCEPTED]
+    assert [receipt.fate for receipt in release_waiting(node, john, JANE)] == [DeliveryDecision.ACCEPTED]
     late.result()
     waiting = [node.database.read(lambda c: find_request(c, john, JANE, log.hash(n))) for n in (1, 2)]  # noqa: B023
     assert waiting == [None, b"late"]
@@ -391,7 +396,7 @@ def test_sender_is_looked_up_once_for_a_key_that_is_nobodys(node: Node, clock: C
         log.append(encode_message(Create(SCHEMA, {"subject": "Hello"}, Access("closed", (john,)))))
         body = encode_delivery(Delivery(JANE, [parcel(log, 1, john)]))
         try:
-            (receipt,) = read_receipts(Answer(200, (), take_in(node, known(), body))).values()
+            (receipt,) = read_receipts(PeerResponse(200, (), receive_request(node, known(), body))).values()
         except FederationError as error:
             if error.code != "federation.sender-unreachable":
                 raise

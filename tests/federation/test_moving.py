@@ -19,22 +19,27 @@ from examples.demo.ports import free_port
 from inkgrove.client.client import Client
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId, SecretKey, identity_of
-from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.federation.fetch import Answer, Request
-from inkgrove.federation.letters import write_letter
-from inkgrove.federation.serving import host_document, well_known_of
-from inkgrove.federation.well_known import PATH, render_well_known
+from inkgrove.federation.peers import (
+    WELL_KNOWN_PATH,
+    Discovery,
+    PeerRequest,
+    PeerResponse,
+    host_document,
+    render_well_known,
+    well_known_of,
+)
+from inkgrove.federation.sharing import prepare_delivery
 from inkgrove.messages.identity import FurtherKey, IdentityDocument
-from inkgrove.node.identity import (
+from inkgrove.node.identity.identities import (
     SignedMessage,
     adopt_proved,
-    find_own_name_holder,
     read_adoption,
     register_identity,
     show_identity,
 )
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.names import find_own_name_holder
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.outbox import queue_deliveries, states_of
 from inkgrove.store.node.identities import lives_here
@@ -171,7 +176,7 @@ def test_old_node_lets_who_moved_sign_in_and_read_and_nothing_else(world: World)
         world.a.node.database.write(
             lambda c: queue_deliveries(c, waiting, moved.id, [other], wanted=1, now=world.a.node.clock())
         )
-        letter = write_letter(world.a.node, [other])
+        letter = prepare_delivery(world.a.node, [other])
         assert letter is None or not letter.body
         (state,) = world.a.node.database.read(lambda c: states_of(c, waiting))
         assert (state.state, state.code) == ("given-up", "identity.lives-elsewhere")
@@ -195,16 +200,16 @@ class Led:
     def __init__(self, node: Node) -> None:
         self.node, self.failures, self.asked = node, 0, 0
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: PeerRequest) -> PeerResponse:
         host = request.url.split("/")[2]
         self.asked += 1
         await asyncio.sleep(0)
         if self.failures:
             self.failures -= 1
-            return Answer(503, (), b"")
-        known = request.url.endswith(PATH)
+            return PeerResponse(503, (), b"")
+        known = request.url.endswith(WELL_KNOWN_PATH)
         told = render_well_known(well_known_of(self.node, host)) if known else host_document(self.node, host)
-        return Answer(200, (), json.dumps(told).encode())
+        return PeerResponse(200, (), json.dumps(told).encode())
 
 
 @pytest.fixture

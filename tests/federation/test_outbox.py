@@ -13,17 +13,17 @@ import pytest
 
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.errors import Unreachable
-from inkgrove.federation.fetch import Answer, Request
-from inkgrove.federation.outbox import PATH
-from inkgrove.federation.requests import forget_waiting, release_held, take_waiting
+from inkgrove.federation.errors import PeerUnreachable
+from inkgrove.federation.peers import PeerRequest, PeerResponse
+from inkgrove.federation.sharing import DELIVERIES_PATH, accept_waiting, discard_waiting, release_waiting
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import DELIVERY_FORMAT
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity import move_relation
-from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance, find_held_instance
-from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.node.identity.relations import move_relation
+from inkgrove.node.publishing.held_instance import find_held_instance
+from inkgrove.node.publishing.instances import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
+from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.store.federation.inbox import add_sender, list_requests
 from inkgrove.store.federation.outbox import (
     QueueBackoff,
@@ -216,7 +216,7 @@ def test_dead_and_slow_nodes_delay_nobody(template: Path, tmp_path: Path) -> Non
         alone = play(measure(nodes, honest))
         handle = nodes.network.handlers["y.ink"]
 
-        async def slowly(request: Request) -> Answer:
+        async def slowly(request: PeerRequest) -> PeerResponse:
             await asyncio.sleep(19)  # a second before it is given up
             return await handle(request)
 
@@ -239,8 +239,8 @@ def test_more_slow_nodes_than_are_served_at_once_delay_nobody(template: Path, tm
             return nodes.loop.time() - begun
 
         def slowed(handle: Handler) -> Handler:
-            async def slowly(request: Request) -> Answer:
-                if request.url.endswith(PATH):
+            async def slowly(request: PeerRequest) -> PeerResponse:
+                if request.url.endswith(DELIVERIES_PATH):
                     await asyncio.sleep(19)
                 return await handle(request)
 
@@ -265,24 +265,24 @@ def test_more_slow_nodes_than_are_served_at_once_delay_nobody(template: Path, tm
 
 def test_node_that_answers_garbage_is_tried_less_and_less(template: Path, tmp_path: Path) -> None:
     answers = [
-        Answer(200, (), b"\xff\xff"),
-        Answer(
+        PeerResponse(200, (), b"\xff\xff"),
+        PeerResponse(
             200,
             (),
             cbor.encode(
                 {"form": DELIVERY_FORMAT, "receipts": [{"instance": 2**40, "recipient": 1, "fate": "accepted"}]}
             ),
         ),
-        Answer(429, (("Retry-After", "9" * 5000),), b""),
-        Answer(503, (("Retry-After", "999999999"),), b""),
-        Answer(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": None})),
+        PeerResponse(429, (("Retry-After", "9" * 5000),), b""),
+        PeerResponse(503, (("Retry-After", "999999999"),), b""),
+        PeerResponse(200, (), cbor.encode({"form": DELIVERY_FORMAT, "receipts": None})),
     ]
     tried: list[float] = []
     with playing(template, tmp_path, "abz") as (nodes, play):
         handle = nodes.network.handlers["z.ink"]
 
-        async def garble(request: Request) -> Answer:
-            if not request.url.endswith(PATH):
+        async def garble(request: PeerRequest) -> PeerResponse:
+            if not request.url.endswith(DELIVERIES_PATH):
                 return await handle(request)
             tried.append(nodes.loop.time())
             return answers[len(tried) % len(answers)]
@@ -310,11 +310,11 @@ def test_node_that_asks_for_patience_gets_it(template: Path, tmp_path: Path) -> 
     with playing(template, tmp_path, "az") as (nodes, play):
         handle = nodes.network.handlers["z.ink"]
 
-        async def be_busy(request: Request) -> Answer:
-            if not request.url.endswith(PATH):
+        async def be_busy(request: PeerRequest) -> PeerResponse:
+            if not request.url.endswith(DELIVERIES_PATH):
                 return await handle(request)
             tried.append(nodes.loop.time())
-            return await handle(request) if len(tried) > 1 else Answer(429, (("Retry-After", "700"),), b"")
+            return await handle(request) if len(tried) > 1 else PeerResponse(429, (("Retry-After", "700"),), b"")
 
         async def deliver() -> str:
             nodes.network.handlers["z.ink"] = be_busy
@@ -444,8 +444,8 @@ def test_what_nobody_expected_stops_one_node_for_a_while_and_no_other(template: 
     with playing(template, tmp_path, "abz") as (nodes, play):
         send = nodes.network.send
 
-        async def stumble(sender: str, request: Request) -> Answer:
-            if request.url == f"https://john.z.ink{PATH}":
+        async def stumble(sender: str, request: PeerRequest) -> PeerResponse:
+            if request.url == f"https://john.z.ink{DELIVERIES_PATH}":
                 tried.append(nodes.loop.time())
                 if len(tried) < 4:
                     raise ZeroDivisionError("what nobody expected")
@@ -469,11 +469,11 @@ def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp
         handle = nodes.network.handlers["b.ink"]
         taken: list[int] = []
 
-        async def silent(request: Request) -> Answer:
+        async def silent(request: PeerRequest) -> PeerResponse:
             answer = await handle(request)
             taken.append(answer.status)
             if len(taken) < 4:
-                raise Unreachable("the answer is lost")
+                raise PeerUnreachable("the answer is lost")
             return answer
 
         async def deliver() -> str:
@@ -497,8 +497,8 @@ def test_move_is_not_lost_when_a_proxy_fails_for_a_moment(template: Path, tmp_pa
         here.node.database.write(lambda c: put_relation_state(c, john.id, jane.id, "accepted", 0))
         handle = nodes.network.handlers["a.ink"]
 
-        async def fail(request: Request) -> Answer:
-            return Answer(502, (), b"Bad Gateway")
+        async def fail(request: PeerRequest) -> PeerResponse:
+            return PeerResponse(502, (), b"Bad Gateway")
 
         async def move() -> None:
             await asyncio.sleep(3700)  # what john's node knows of jane has expired
@@ -537,11 +537,11 @@ def test_request_that_was_refused_waits_again_when_it_is_shared_again(template: 
         jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"].node
         mail = play(nodes.deliver("Hello", "b"))
         assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
-        forget_waiting(there, john, jane)
+        discard_waiting(there, john, jane)
         assert nodes.boxed("b") == []
         play(nodes.share(mail, "b"))
         assert (nodes.states(mail), nodes.boxed("b")) == ({"b": "held"}, [mail])
-        take_waiting(there, john, jane)
+        accept_waiting(there, john, jane)
         assert nodes.messages("b", mail) == 1
 
 
@@ -567,7 +567,7 @@ def test_change_brings_what_was_refused_before_even_if_others_there_have_a_part(
         assert nodes.messages("b", mail) == 1
         play(nodes.share(mail, "b"))
         assert nodes.boxed("b") == [mail]
-        forget_waiting(there.node, john.id, jane.id)
+        discard_waiting(there.node, john.id, jane.id)
         put(john.id, "accepted")
         play(change("Hello for the third time"))
         assert nodes.states(mail) == {"ann": "refused", "b": "delivered"}
@@ -581,13 +581,13 @@ def test_share_is_not_lost_while_the_receipt_of_the_one_before_is_under_way(temp
         handle = nodes.network.handlers["b.ink"]
         sent: list[str] = []
 
-        async def refuse_once(request: Request) -> Answer:
+        async def refuse_once(request: PeerRequest) -> PeerResponse:
             answer = await handle(request)
-            if request.url.endswith(PATH):
+            if request.url.endswith(DELIVERIES_PATH):
                 (mail,) = nodes.boxed("b")
                 sent.append(mail)
                 if len(sent) == 1:
-                    forget_waiting(there, john, jane)
+                    discard_waiting(there, john, jane)
                     nodes.publish(ShareInstance(parse_hash(mail), [nodes.people["b"].fqdn]))
             return answer
 
@@ -603,11 +603,11 @@ def test_receipt_that_is_older_than_the_word_of_the_recipient_does_not_count(tem
         jane, john, there = nodes.people["a"].id, nodes.people["b"].id, nodes.nodes["b"]
         handle = nodes.network.handlers["b.ink"]
 
-        async def accept_first(request: Request) -> Answer:
+        async def accept_first(request: PeerRequest) -> PeerResponse:
             answer = await handle(request)
-            if request.url.endswith(PATH) and nodes.boxed("b"):
+            if request.url.endswith(DELIVERIES_PATH) and nodes.boxed("b"):
                 move_relation(there.node, jane, john, "accept", tells=True)
-                release_held(there.node, john, jane)
+                release_waiting(there.node, john, jane)
                 there.outbox.wake()
                 await asyncio.sleep(5)  # jane's node is told of it before it hears what became of its request
             return answer

@@ -3,7 +3,7 @@
 import pytest
 
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.federation.quotas import LookupQuota, Quotas
+from inkgrove.federation.peers import LookupQuota, Quotas
 from tests.federation.conftest import Clock
 from tests.support.logs import key
 

@@ -17,13 +17,9 @@ from inkgrove.core.errors import BadSignature
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.links import lipmaa
-from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadRequestSignature
-from inkgrove.federation.fetch import HttpTransport, Request
-from inkgrove.federation.recovery import NO_NAME, Patience, Recovery
-from inkgrove.federation.returning import OWN_HEIGHTS_PATH
-from inkgrove.federation.signatures import sign_request
-from inkgrove.federation.well_known import PATH
+from inkgrove.federation.peers import WELL_KNOWN_PATH, Discovery, HttpTransport, PeerRequest, sign_request
+from inkgrove.federation.replication import NO_NAME, OWN_HEIGHTS_PATH, Recovery, RecoveryLimits
 from inkgrove.messages.replication import (
     REPLICATION_MEDIA_TYPE,
     AskHeights,
@@ -36,8 +32,8 @@ from inkgrove.messages.replication import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.node.publishing import find_held_instance
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.held_instance import find_held_instance
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.logs.entries import find_log
 from inkgrove.store.logs.log_store import open_store
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
@@ -187,7 +183,7 @@ def ask(pair: Pair, path: str, body: bytes, signer: SecretKey, name: str | None 
     """A question to john's node, signed by a key; `name`: another keyid than that key."""
     anybody = pair.them.nodes["b"].anybody
     url = f"https://john.b.ink/federation/own/{path}"
-    request = Request("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
+    request = PeerRequest("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
     now = pair.them.nodes["b"].node.clock()
     signed = sign_request(
         request, signer, sender=name or signer.public.hex(), now=now, nonce=nonce or os.urandom(16).hex()
@@ -283,7 +279,7 @@ def dawdlers(names: list[str], seconds: float) -> Iterator[int]:
         head, body = request.split(b"\r\n\r\n", 1)
         path = head.split(b" ")[1].decode()
         found = b""
-        if path == PATH:
+        if path == WELL_KNOWN_PATH:
             host = next(line[6:] for line in head.decode().split("\r\n") if line.lower().startswith("host: "))
             found = people[host.partition(":")[0]].page()
         elif path == OWN_HEIGHTS_PATH:
@@ -342,7 +338,7 @@ def test_all_strangers_together_have_a_bounded_time_and_are_not_all_asked(tmp_pa
         before = pair.them.nodes["a"]
         pair.stop()
         copy.put_back()
-        patience = Patience(others_at_once=2, other_seconds=1, others_seconds=3, most_others=30)
+        patience = RecoveryLimits(others_at_once=2, other_seconds=1, others_seconds=3, most_others=30)
         begun = time.monotonic()
         behind = catch_up(before, patience)
         assert time.monotonic() - begun < 12
@@ -350,7 +346,7 @@ def test_all_strangers_together_have_a_bounded_time_and_are_not_all_asked(tmp_pa
         pair.start()
 
 
-def catch_up(stopped: RunningNode, patience: Patience, *, once: bool = False) -> Any:
+def catch_up(stopped: RunningNode, patience: RecoveryLimits, *, once: bool = False) -> Any:
     """Let a node that serves nothing ask others, until it signs or once; what its database says then."""
     node = Node(stopped.place, stopped.settings, home=stopped.home)
 
@@ -379,7 +375,7 @@ def test_whom_a_node_waits_for_is_known_while_it_asks(tmp_path: Path) -> None:
         before = pair.them.nodes["a"]
         pair.stop()
         begun = time.monotonic()
-        behind = catch_up(before, Patience(receiver_seconds=2), once=True)
+        behind = catch_up(before, RecoveryLimits(receiver_seconds=2), once=True)
         assert time.monotonic() - begun < 12
         assert behind.waits_for.keys() == {"kim.slow.ink"}
         assert behind.waits_for["kim.slow.ink"].startswith("federation.timeout: ")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.hashing import hash_yamf, parse_hash
-from inkgrove.federation.refetch import offer, take_back
+from inkgrove.federation.sharing import answer_refetch, restore_copy
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.store.federation.peers import find_remote_identity
 from inkgrove.store.rot.copies import find_copy
@@ -111,13 +111,13 @@ def test_what_has_expired_does_not_come_back(world: World) -> None:
     copy = b.database.read(lambda connection: find_copy(connection, parse_hash(mail)))
     assert sender is not None
     assert copy is not None
-    given = decode_delivery(offer(a, sender, parse_hash(mail)))
+    given = decode_delivery(answer_refetch(a, sender, parse_hash(mail)))
     clock = a.clock
     a.clock = b.clock = lambda: clock() + 200 * 366 * 86_400 * 1_000_000
     with raises("view.unknown-instance"):
-        offer(a, sender, parse_hash(mail))
+        answer_refetch(a, sender, parse_hash(mail))
     with raises("federation.not-given-again"):
-        take_back(b, copy, world.john.id, given)
+        restore_copy(b, copy, world.john.id, given)
     a.clock = b.clock = clock
     assert (step_of(b, mail), world.them.payloads("b", mail)) == ("cooked", None)
 
@@ -130,10 +130,10 @@ def test_what_its_owner_has_deleted_is_given_to_nobody(world: World) -> None:
     assert sender is not None
     for instance in (mail, public):
         name = parse_hash(instance)
-        assert decode_delivery(offer(a, sender, name)).parcels[0].instance == name
+        assert decode_delivery(answer_refetch(a, sender, name)).parcels[0].instance == name
         assert world.jane.delete(f"/instances/{instance}").status_code == 200
         with raises("view.unknown-instance"):
-            offer(a, sender, name)
+            answer_refetch(a, sender, name)
 
 
 def test_blob_comes_back_when_it_is_read(world: World) -> None:

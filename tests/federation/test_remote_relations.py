@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 
 from inkgrove.core.keys import identity_of
-from inkgrove.federation import relations
-from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import BadAnswer, BadMove
-from inkgrove.federation.fetch import Answer, HttpTransport, Request
-from inkgrove.federation.relations import FORM, MEDIA_TYPE, PATH, hear, tell, tell_waiting
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse
+from inkgrove.federation.sharing import (
+    RELATION_FORMAT,
+    RELATION_MEDIA_TYPE,
+    RELATIONS_PATH,
+    receive_move,
+    relations,
+    send_move,
+    send_waiting_moves,
+)
 from inkgrove.messages import cbor
-from inkgrove.node.identity import create_identity, move_relation
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.identity.relations import move_relation
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.outbox import count_waiting_deliveries, find_queued_moves, queue_move
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.federation.pending import first_backlog
@@ -88,7 +95,7 @@ def test_nobody_is_made_to_follow_unasked(world: World) -> None:
         """A node that accepts what nobody asked for."""
         async with HttpTransport(node.settings) as transport:
             carol = await Discovery(node, transport).find("carol.b.ink")
-            await tell(node, transport, world.jane.id, carol, "accept")
+            await send_move(node, transport, world.jane.id, carol, "accept")
 
     with pytest.raises(BadAnswer, match="409"):
         run(claim())
@@ -96,9 +103,9 @@ def test_nobody_is_made_to_follow_unasked(world: World) -> None:
 
 
 def test_moves_without_a_signature_are_refused(world: World) -> None:
-    body = cbor.encode({"form": FORM, "to": bytes(world.jane.id), "move": "request"})
-    headers = {"Content-Type": MEDIA_TYPE, "Host": "jane.a.ink"}
-    answer = world.them.nodes["a"].anybody.post(PATH, content=body, headers=headers)
+    body = cbor.encode({"form": RELATION_FORMAT, "to": bytes(world.jane.id), "move": "request"})
+    headers = {"Content-Type": RELATION_MEDIA_TYPE, "Host": "jane.a.ink"}
+    answer = world.them.nodes["a"].anybody.post(RELATIONS_PATH, content=body, headers=headers)
     assert refusal(answer) == (401, "federation.signature-missing")
     assert world.states() == [None, None]
 
@@ -142,8 +149,10 @@ CAROL = RemoteIdentity(
 @pytest.mark.both_databases
 def test_request_is_heard_on_either_database(node: Node) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
-    answer = cbor.decode(hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": "request"})))
-    assert answer == {"form": FORM, "state": "requested"}
+    answer = cbor.decode(
+        receive_move(node, CAROL, cbor.encode({"form": RELATION_FORMAT, "to": bytes(jane), "move": "request"}))
+    )
+    assert answer == {"form": RELATION_FORMAT, "state": "requested"}
     assert node.database.read(lambda c: find_relation_state(c, CAROL.id, jane)) == "requested"
 
 
@@ -151,7 +160,7 @@ def test_request_is_heard_on_either_database(node: Node) -> None:
 def test_move_that_is_none_is_refused(node: Node, move: object) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     with pytest.raises(BadMove):
-        hear(node, CAROL, cbor.encode({"form": FORM, "to": bytes(jane), "move": move}))
+        receive_move(node, CAROL, cbor.encode({"form": RELATION_FORMAT, "to": bytes(jane), "move": move}))
 
 
 # At the same moment
@@ -186,8 +195,8 @@ def test_only_the_later_of_two_moves_of_the_same_moment_is_told(node: Node) -> N
 class Accepting:
     """A node that accepts everything."""
 
-    async def send(self, request: Request) -> Answer:
-        return Answer(200, (), cbor.encode({"form": FORM, "state": "accepted"}))
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        return PeerResponse(200, (), cbor.encode({"form": RELATION_FORMAT, "state": "accepted"}))
 
 
 @pytest.mark.both_databases
@@ -197,7 +206,7 @@ def test_answer_does_not_bring_back_what_is_ended_at_the_same_moment(node: Node)
     begin_before_commit(
         node.database,
         lambda connection: remove_relation(connection, jane, CAROL.id),
-        lambda: run(tell_waiting(node, Accepting(), jane, CAROL)),
+        lambda: run(send_waiting_moves(node, Accepting(), jane, CAROL)),
     )
     assert node.database.read(lambda c: find_relation_state(c, jane, CAROL.id)) is None
 

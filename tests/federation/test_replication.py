@@ -9,15 +9,14 @@ from httpx import Response
 
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.links import certificate_pool
-from inkgrove.federation.errors import FederationError, Unreachable
-from inkgrove.federation.offering import catch_up, tell_entries, tell_heights
-from inkgrove.federation.replicator import next_turn
+from inkgrove.federation.errors import FederationError, PeerUnreachable
+from inkgrove.federation.replication import answer_entries, answer_heights, catch_up, pick_next_schemas
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.replication import AskHeights, Want
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.runtime import load_node_key
+from inkgrove.node.runtime.node import load_node_key
 from inkgrove.store.federation.outbox import QueueBackoff, put_backoff, states_of
 from inkgrove.store.federation.peers import list_peers
 from tests.store.postgres import PostgresServer
@@ -97,12 +96,12 @@ def test_public_instances_schemas_and_identities_arrive_and_nothing_else(world: 
 def test_log_that_holds_nothing_public_is_not_even_named(world: World) -> None:
     node = world.them.nodes["a"].node
     world.note("secret")
-    listed = {(log.author, log.log_id) for log in tell_heights(node, AskHeights()).logs}
+    listed = {(log.author, log.log_id) for log in answer_heights(node, AskHeights()).logs}
     schema = schema_id(world.schema)
     assert listed == {(world.jane.key, 0), (schema.author, schema.log_id)}
     # And whoever knows its name gets nothing of it.
     notes = next(log for log in node.store.logs().values() if log.log_id not in (0, schema.log_id))
-    assert tell_entries(node, [Want(world.jane.key, notes.log_id, [(1, 100)])]).entries == []
+    assert answer_entries(node, [Want(world.jane.key, notes.log_id, [(1, 100)])]).entries == []
 
 
 def test_private_neighbours_travel_as_entries_without_payloads(world: World) -> None:
@@ -317,12 +316,12 @@ def test_author_who_is_away_keeps_no_other_schema_from_being_renewed(world: Worl
 
 def test_schemas_are_renewed_in_turns() -> None:
     schemas = [SchemaId(key(1).public, number) for number in range(1, 6)]
-    first = next_turn(schemas, None, 2)
-    second = next_turn(schemas, first[-1], 2)
-    third = next_turn(schemas, second[-1], 2)
+    first = pick_next_schemas(schemas, None, 2)
+    second = pick_next_schemas(schemas, first[-1], 2)
+    third = pick_next_schemas(schemas, second[-1], 2)
     assert [schema.log_id for schema in first + second + third] == [1, 2, 3, 4, 5, 1]
-    assert next_turn(schemas[:1], third[-1], 2) == schemas[:1]
-    assert next_turn([], None, 2) == []
+    assert pick_next_schemas(schemas[:1], third[-1], 2) == schemas[:1]
+    assert pick_next_schemas([], None, 2) == []
 
 
 def test_schema_is_asked_for_where_it_is_used_if_its_author_is_unknown(world: World) -> None:
@@ -372,7 +371,7 @@ def test_large_log_comes_in_several_answers_and_goes_on_after_an_interruption(wo
         assert all(item.refusal is None for item in stored)
         return {item.entry.seq_num for item in stored if item.payload is not None}
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(PeerUnreachable):
         sync(b, "jane.a.ink", answers=1)
     before = places()
     assert 2_000 < len(before) < 4_000

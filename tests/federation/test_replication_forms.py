@@ -7,8 +7,7 @@ import pytest
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer
-from inkgrove.federation.replicating import check
-from inkgrove.federation.sources import fetch, in_questions
+from inkgrove.federation.replication import check_response, fetch_entries, in_questions
 from inkgrove.messages import cbor
 from inkgrove.messages.replication import (
     MAX_LOGS,
@@ -85,9 +84,9 @@ def test_many_wants_are_asked_in_several_questions() -> None:
 def test_entries_of_other_logs_than_asked_for_are_refused() -> None:
     log = LogBuilder(key(2), log_id=3).grow(1)
     answer = Entries([(log.entry(1).encoded, log.payloads[0])], None)
-    assert check(answer, {(key(2).public, 3)}).count == 1
+    assert check_response(answer, {(key(2).public, 3)}).count == 1
     with pytest.raises(BadAnswer, match="not asked for"):
-        check(answer, {(key(2).public, 4)})
+        check_response(answer, {(key(2).public, 4)})
 
 
 class Answering:
@@ -105,7 +104,7 @@ class Answering:
         async def use(_answer: Entries, _asked: set[LogKey]) -> None:
             self.used += 1
 
-        run(fetch(self, wants, use))  # type: ignore[arg-type]
+        run(fetch_entries(self, wants, use))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("following", [(0, 5), (3, 1)])

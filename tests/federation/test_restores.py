@@ -24,8 +24,8 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.core.keys import PublicKey
-from inkgrove.node.identity import IdentityRecord, create_identity
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identities import IdentityRecord, create_identity
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs.log_store import LogStore, open_store
 from inkgrove.store.node.epoch import read_epoch

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
-from inkgrove.federation.rounds import run_rounds
+from inkgrove.federation.peers import run_rounds
 from tests.simulation.virtual import VirtualLoop
 
 

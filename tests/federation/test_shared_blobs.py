@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from inkgrove.core.hashing import parse_hash
-from inkgrove.federation.blobs import PART_BYTES, BlobFetcher
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import Answer, HttpTransport, Request
-from inkgrove.node.identity import Caller
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse
+from inkgrove.federation.sharing import PART_BYTES, BlobFetcher
+from inkgrove.node.identity.caller import Caller
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.peers import run
@@ -126,7 +125,7 @@ class Owner:
         self.asked: list[str] = []
         self.under_way = self.most = 0
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: PeerRequest) -> PeerResponse:
         self.asked.append(request.url.rpartition("=")[2])
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -135,7 +134,7 @@ class Owner:
         finally:
             self.under_way -= 1
         size, part = self.answers[min(len(self.asked), len(self.answers)) - 1]
-        return Answer(200, (("X-Blob-Size", str(size)),), part)
+        return PeerResponse(200, (("X-Blob-Size", str(size)),), part)
 
 
 def fetch_from(world: World, owner: Owner, blobs: Sequence[dict[str, Any]], **options: Any) -> list[bool]:

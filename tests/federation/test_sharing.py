@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inkgrove.core.hashing import parse_hash
-from inkgrove.federation.outbox import PATH
+from inkgrove.federation.sharing import DELIVERIES_PATH
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.messages.identity import KeyOf
 from inkgrove.messages.ids import SchemaVersion
@@ -441,7 +441,7 @@ def test_delivery_without_a_signature_is_refused(world: World) -> None:
     parcel = world.them.pack("a", mail)
     body = encode_delivery(Delivery(world.jane.id, [Parcel(parcel.instance, (world.john.id,), parcel.entries)]))
     headers = {"Content-Type": DELIVERY_MEDIA_TYPE, "Host": "john.b.ink"}
-    answer = world.them.nodes["b"].anybody.post(PATH, content=body, headers=headers)
+    answer = world.them.nodes["b"].anybody.post(DELIVERIES_PATH, content=body, headers=headers)
     assert refusal(answer) == (401, "federation.signature-missing")
     assert world.held(mail)[1] is None
 

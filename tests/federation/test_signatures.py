@@ -11,8 +11,6 @@ import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, MappingKeyResolver
 
 from inkgrove.core.keys import PublicKey, SecretKey
-from inkgrove.federation.calls import call, signed_call
-from inkgrove.federation.discovery import Discovery
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -20,22 +18,27 @@ from inkgrove.federation.errors import (
     FederationError,
     ForbiddenAddress,
     PeerTimeout,
+    PeerUnreachable,
     QuotaUsedUp,
     Redirected,
-    Unreachable,
 )
-from inkgrove.federation.fetch import HttpTransport, Request
-from inkgrove.federation.senders import Senders, received_request
-from inkgrove.federation.signatures import (
+from inkgrove.federation.peers import (
     COMPONENTS,
+    Discovery,
+    HttpTransport,
+    PeerRequest,
+    RequestAuthenticator,
     StrictEd25519,
     check_signature,
     check_times,
+    make_signed_request,
     read_signature,
+    received_request,
+    send_signed_request,
     sign_request,
 )
-from inkgrove.node.identity import create_identity
-from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
 from inkgrove.store.node.identities import find_identity
@@ -49,29 +52,31 @@ JANE, JOHN = "jane.haiku.ink", "john.haiku.ink"
 NOW = 1_800_000_000
 KEY = key(101)
 NONCE = "0123456789abcdef0123456789abcdef"
-REQUEST = Request(
+REQUEST = PeerRequest(
     "POST", f"https://{JANE}/inbox?from=john&n=1", (("Content-Type", "application/json"),), b'{"hello": "world"}'
 )
 EMPTY_DIGEST = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"
 
 
-def signed(request: Request = REQUEST, secret: SecretKey = KEY, *, now: int = NOW, nonce: str = NONCE) -> Request:
+def signed(
+    request: PeerRequest = REQUEST, secret: SecretKey = KEY, *, now: int = NOW, nonce: str = NONCE
+) -> PeerRequest:
     return sign_request(request, secret, sender=JOHN, now=now * 1_000_000, nonce=nonce)
 
 
-def check(request: Request, public: PublicKey = KEY.public, *, now: int = NOW) -> None:
+def check(request: PeerRequest, public: PublicKey = KEY.public, *, now: int = NOW) -> None:
     found = read_signature(request)
     check_times(found, now * 1_000_000)
     check_signature(request, found, public)
 
 
-def with_header(request: Request, name: str, value: str | None) -> Request:
+def with_header(request: PeerRequest, name: str, value: str | None) -> PeerRequest:
     """The request with another value of a header, or without it."""
     kept = tuple(line for line in request.headers if line[0].lower() != name.lower())
     return replace(request, headers=kept if value is None else (*kept, (name, value)))
 
 
-def custom(*components: str, request: Request = REQUEST, **parameters: object) -> Request:
+def custom(*components: str, request: PeerRequest = REQUEST, **parameters: object) -> PeerRequest:
     """A request signed by the library alone, with whatever it is told."""
     message = httpx.Request(request.method, request.url, headers=list(request.headers), content=request.body)
     message.headers["Content-Digest"] = "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"
@@ -142,7 +147,7 @@ def test_signed_request_says_what_is_covered_by_whom_and_when() -> None:
 
 
 def test_request_without_a_body_signs_the_digest_of_nothing() -> None:
-    request = signed(Request("GET", f"https://{JANE}/heights"))
+    request = signed(PeerRequest("GET", f"https://{JANE}/heights"))
     assert request.header("content-digest") == EMPTY_DIGEST
     check(request)
     with raises("federation.bad-digest"):
@@ -164,7 +169,7 @@ def test_digest_may_be_sha_512() -> None:
         covered_component_ids=COMPONENTS,
         use_existing_digest=True,
     )
-    request = Request("POST", REQUEST.url, tuple(message.headers.items()), body)
+    request = PeerRequest("POST", REQUEST.url, tuple(message.headers.items()), body)
     check(request)
     with raises("federation.bad-digest"):
         check(replace(request, body=body + b" "))
@@ -198,7 +203,7 @@ def test_digest_may_be_sha_512() -> None:
     ],
     ids=range(19),
 )
-def test_change_of_anything_that_was_signed_is_noticed(tampered: Request) -> None:
+def test_change_of_anything_that_was_signed_is_noticed(tampered: PeerRequest) -> None:
     with pytest.raises(BadRequestSignature):
         check(tampered)
 
@@ -268,7 +273,7 @@ def test_every_parameter_must_be_there(parameters: dict[str, object]) -> None:
         read_signature(unchecked(**parameters))
 
 
-def unchecked(**changes: object) -> Request:
+def unchecked(**changes: object) -> PeerRequest:
     """A request whose signature is well-formed and says what it is told."""
     given = {"created": NOW, "expires": NOW + 60, "nonce": NONCE, "keyid": JOHN, "tag": "inkgrove-1"}
     given |= changes
@@ -362,13 +367,13 @@ class Receiver:
         self.network.pages[JOHN] = self.john.page()
         create_identity(node, JANE, None)
 
-    def sign(self, request: Request = REQUEST, secret: SecretKey | None = None) -> Request:
+    def sign(self, request: PeerRequest = REQUEST, secret: SecretKey | None = None) -> PeerRequest:
         nonce = self.node.random_bytes(16).hex()
         return sign_request(request, secret or self.john.node_key, sender=JOHN, now=self.node.clock(), nonce=nonce)
 
-    def admit(self, *requests: Request) -> list[RemoteIdentity]:
+    def admit(self, *requests: PeerRequest) -> list[RemoteIdentity]:
         async def work() -> list[RemoteIdentity]:
-            senders = Senders(self.node, Discovery(self.node, self.network))
+            senders = RequestAuthenticator(self.node, Discovery(self.node, self.network))
             return [await senders.admit(request) for request in requests]
 
         return run(work())
@@ -418,7 +423,7 @@ def test_many_copies_of_one_request_at_once_are_admitted_once(receiver: Receiver
     request = receiver.sign()
 
     async def work() -> list[RemoteIdentity | BaseException]:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         return await asyncio.gather(*(senders.admit(request) for _ in range(8)), return_exceptions=True)
 
     results = run(work())
@@ -486,7 +491,7 @@ def test_old_key_of_a_node_is_not_taken_once_the_new_one_is_known(receiver: Rece
 @pytest.mark.parametrize(
     "page",
     [
-        Unreachable("nobody answers"),
+        PeerUnreachable("nobody answers"),
         PeerTimeout("nobody answers in time"),
         ForbiddenAddress("the name leads astray"),
         Redirected("a proxy sends elsewhere"),
@@ -526,11 +531,11 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
     crowd = [Elsewhere(f"n{number}.evil.ink", 60 + number) for number in range(70)]
     receiver.network.pages |= {item.fqdn: item.page() for item in crowd}
 
-    def request(sender: Elsewhere) -> Request:
+    def request(sender: Elsewhere) -> PeerRequest:
         nonce = receiver.node.random_bytes(16).hex()
         return sign_request(REQUEST, sender.node_key, sender=sender.fqdn, now=clock.now, nonce=nonce)
 
-    async def send_all(senders: Senders) -> list[str]:
+    async def send_all(senders: RequestAuthenticator) -> list[str]:
         answers = []
         for item in crowd:
             try:
@@ -541,7 +546,7 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
         return answers
 
     async def work() -> None:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         assert await send_all(senders) == ["admitted"] * 64 + ["after 61 s"] * 6
         await senders.admit(request(crowd[0]))  # known by now
         await senders.admit(receiver.sign())  # of another domain
@@ -565,13 +570,13 @@ def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock
     network.pages["alice.haiku.ink"] = Elsewhere("alice.haiku.ink", 8).page()
     network.pages[stranger.fqdn] = tarpits.pages[stranger.fqdn] = stranger.page()
 
-    def forged(name: str) -> Request:
+    def forged(name: str) -> PeerRequest:
         nonce = node.random_bytes(16).hex()
         return sign_request(REQUEST, key(9), sender=name, now=clock.now, nonce=nonce)
 
     async def work() -> None:
         discovery = Discovery(node, network, strangers=tarpits)
-        senders = Senders(node, discovery)
+        senders = RequestAuthenticator(node, discovery)
         known = await discovery.find(JOHN)
         node.database.write(lambda c: put_relation_state(c, known.id, jane, "accepted", 0))
         clock.go_on(2 * 3600)  # all is to be found out again
@@ -597,7 +602,7 @@ def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock
 
 def test_names_of_one_domain_are_looked_up_one_after_the_other(receiver: Receiver) -> None:
     async def work() -> None:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         receiver.network.gate.clear()
         requests = [
             sign_request(REQUEST, key(9), sender=f"x{n}.evil.ink", now=receiver.node.clock(), nonce=f"{n:032}")
@@ -623,7 +628,7 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
         receiver.network.pages[item.fqdn] = item.page()
 
     async def work() -> list[RemoteIdentity | BaseException]:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         requests = [
             sign_request(REQUEST, item.node_key, sender=item.fqdn, now=clock.now, nonce=f"{number:032}")
             for number, item in enumerate(crowd)
@@ -644,7 +649,7 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
 
 def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         for _ in range(3):
             with pytest.raises(BadRequestSignature):
                 await senders.admit(receiver.sign(secret=key(9)))
@@ -661,7 +666,7 @@ def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: R
 
 def test_new_key_of_a_stranger_is_found_though_nothing_is_kept_yet(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
-        senders = Senders(receiver.node, Discovery(receiver.node, receiver.network))
+        senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         with pytest.raises(BadRequestSignature):
             await senders.admit(receiver.sign(secret=key(9)))
         receiver.john.node_key = key(55)
@@ -682,7 +687,7 @@ def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Recei
 
     async def refuse() -> None:
         with raises("federation.sender-unproved"):
-            await Senders(receiver.node, Discovery(receiver.node, receiver.network)).admit(receiver.sign())
+            await RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network)).admit(receiver.sign())
 
     receiver.network.pages[JOHN] = forked
     run(refuse())
@@ -701,7 +706,7 @@ HERE = RemoteIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).publi
 def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: Clock) -> None:
     other = Node(tmp_path / "other", NodeSettings(), home=tmp_path / "other", clock=clock)
     create_identity(other, JOHN, None)
-    arrived: list[Request] = []
+    arrived: list[PeerRequest] = []
 
     async def handler(request: bytes, writer: asyncio.StreamWriter) -> None:
         head, _, body = request.partition(b"\r\n\r\n")
@@ -718,7 +723,7 @@ def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: C
             serving(handler) as port,
             HttpTransport(NodeSettings(resolve=(f"{JANE}=127.0.0.1:{port}",))) as transport,
         ):
-            answer = await call(
+            answer = await send_signed_request(
                 other,
                 transport,
                 HERE,
@@ -734,6 +739,6 @@ def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: C
     (request,) = arrived
     assert request.url == f"https://{JANE}/inbox?a=%20b"
     check(request, load_node_key(other).public)
-    again = signed_call(other, HERE, "GET", "/x", sender=JOHN)
+    again = make_signed_request(other, HERE, "GET", "/x", sender=JOHN)
     assert read_signature(again).nonce != read_signature(request).nonce
     other.close()

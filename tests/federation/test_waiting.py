@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from inkgrove.node.identity import hash_cheaply
+from inkgrove.node.identity.sessions import hash_cheaply
 from tests.support.federated import federation, until, wait_for
 from tests.support.node_processes import Serving
 from tests.support.plain_views import build_views

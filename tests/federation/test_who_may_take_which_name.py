@@ -19,32 +19,28 @@ from examples.demo.ports import free_port
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import EntryError, InkgroveError
 from inkgrove.core.keys import IdentityId, SecretKey, identity_of, parse_public_key
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.serving import well_known_of
-from inkgrove.federation.sources import sender_of
+from inkgrove.federation.peers import Discovery, HttpTransport, choose_sender_name, well_known_of
 from inkgrove.messages.identity import IdentityDocument, adoption_claim
 from inkgrove.messages.message import encode_message
 from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
-from inkgrove.node.identity import (
+from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
     SignedMessage,
     adopt_proved,
-    apply_identity_log,
-    bind_administrators,
     change_identity,
     check_key_proof,
     create_identity,
-    find_own_name_holder,
     new_challenge,
     read_adoption,
     register_identity,
     show_identity,
-    sign_in,
 )
-from inkgrove.node.publishing import find_recipients
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identity_log import apply_identity_log
+from inkgrove.node.identity.names import bind_administrators, find_own_name_holder
+from inkgrove.node.identity.sessions import sign_in
+from inkgrove.node.publishing.json_values import find_recipients
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
 from inkgrove.store.node.identities import check_name, find_bound
@@ -406,10 +402,10 @@ def test_who_has_moved_elsewhere_speaks_for_the_node_no_longer(restored: Restore
     entry, document = read_adoption("aa.a.ink", first)
     adopt_proved(restored.node, None, first, entry, document, leads_here=False)
     register_identity(restored.node, "jane.a.ink", None)
-    assert sender_of(restored.node) == "aa.a.ink"
+    assert choose_sender_name(restored.node) == "aa.a.ink"
     restored.node.store.ingest([(moved.entry, moved.payload)])
     restored.node.database.write(lambda connection: apply_identity_log(connection, entry.author))
-    assert sender_of(restored.node) == "jane.a.ink"
+    assert choose_sender_name(restored.node) == "jane.a.ink"
 
 
 @pytest.mark.parametrize("fqdn", ["a.ink", "x.y.a.ink", "w.x.y.a.ink"])

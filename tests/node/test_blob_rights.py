@@ -11,9 +11,10 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blobs import instances_naming, update_blob_references
-from inkgrove.node.identity import ANYBODY, Caller
-from inkgrove.node.runtime import Node
+from inkgrove.node.blobs.collection import update_blob_references
+from inkgrove.node.blobs.uploads import instances_naming
+from inkgrove.node.identity.caller import ANYBODY, Caller
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.db.node_tables import shares
 from inkgrove.store.logs.revocations import set_key_ends
 from inkgrove.store.node.relations import put_relation_state

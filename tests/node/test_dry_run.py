@@ -7,7 +7,7 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.identity import change_limits
+from inkgrove.node.identity.quotas import change_limits
 from inkgrove.store.db.log_tables import entries, ingests, logs
 from inkgrove.store.db.node_tables import accesses, deliveries, idempotency, pending_recipients, shares
 from tests.support.nodes import Person, RunningNode

@@ -17,8 +17,9 @@ from inkgrove.messages.instance import Access, Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity import Caller, SchemaScope
-from inkgrove.node.publishing import Appender, PublishEntries, PublishingCache, check_entries
+from inkgrove.node.identity.caller import Caller, SchemaScope
+from inkgrove.node.publishing.entries import PublishEntries, check_entries
+from inkgrove.node.publishing.transaction import Appender, PublishingCache
 from inkgrove.store.logs.preparation import IngestItem
 from inkgrove.store.node.identities import lock_keys
 from inkgrove.store.node.relations import shares_of

@@ -6,8 +6,8 @@ from typing import Any
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import Caller
-from inkgrove.node.reading import MAX_ROWS, count_fallbacks
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.reading.summary import MAX_ROWS, count_fallbacks
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views

@@ -8,7 +8,8 @@ from sqlalchemy import update
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Update
-from inkgrove.node.publishing import COSTLY, Appender, InstanceState, PublishingCache
+from inkgrove.node.publishing.instance_states import COSTLY, InstanceState
+from inkgrove.node.publishing.transaction import Appender, PublishingCache
 from inkgrove.store.db.log_tables import entries
 from inkgrove.store.node.identities import lock_keys
 from tests.support.nodes import Person, RunningNode

@@ -13,7 +13,7 @@ import pytest
 
 from inkgrove.api.http.problems import MEDIA_TYPE, status_of
 from inkgrove.core.errors import CODES, InkgroveError
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD

@@ -25,7 +25,7 @@ from inkgrove.api.http.problems import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import CODES
 from inkgrove.node.errors import VaultLocked
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
 from inkgrove.store.db.locks import ExclusiveWork, is_work_running

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from inkgrove.messages.ids import SchemaId
-from inkgrove.node.reading import SchemaCache
+from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.pages import instances
 from inkgrove.pages.schemas import ROWS
 from tests.support.nodes import Person, RunningNode

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from inkgrove.api.app import make_app
-from inkgrove.node.identity import SESSION, hash_token
+from inkgrove.node.identity.sessions import SESSION, hash_token
 from inkgrove.pages.site import ROUTERS, make_site
 from inkgrove.pages.visits import PageRoute, local_address
 from inkgrove.store.node.identities import add_session

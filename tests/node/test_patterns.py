@@ -9,7 +9,7 @@ import re2
 
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.reading import SchemaCache
+from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.schema import schema as folding
 from inkgrove.schema.schema import Schema
 from tests.support.logs import LogBuilder

@@ -14,7 +14,7 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Update
 from inkgrove.messages.message import decode_message
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from tests.node.publishers import NodeProcess
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, create, mail, make_schema

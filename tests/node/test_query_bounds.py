@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, select
 
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.node.reading import ViewQuery, query_view
+from inkgrove.node.reading.query import ViewQuery, query_view
 from inkgrove.store.db.connection import Compiled
 from inkgrove.store.views.access import Reader
 from inkgrove.store.views.catalog import views_called

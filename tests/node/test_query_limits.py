@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, text
 
 from inkgrove.core.errors import QueryTooExpensive, TooManyQueries
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db.connection import Database, parse_store_url
 from inkgrove.store.db.query_limit import NETWORK, LimitOf, QueryLimit

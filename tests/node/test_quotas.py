@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId, identity_of
 from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.blobs import collect_blobs
-from inkgrove.node.identity import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota
-from inkgrove.node.runtime import SMALL_DELIVERY, DiskReserve
+from inkgrove.node.blobs.collection import collect_blobs
+from inkgrove.node.identity.quotas import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota
+from inkgrove.node.runtime.home import SMALL_DELIVERY, DiskReserve
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.node.identities import lock_keys
 from inkgrove.store.node.usage import StoredAmounts, add_usage

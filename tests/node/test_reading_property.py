@@ -17,7 +17,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.reading import render_field_value
+from inkgrove.node.reading.query import render_field_value
 from inkgrove.pipeline.views.export import export_view
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.results import ReferenceRow

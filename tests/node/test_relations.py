@@ -2,7 +2,7 @@
 
 import pytest
 
-from inkgrove.node.identity import RelationMove, decide_relation
+from inkgrove.node.identity.relations import RelationMove, decide_relation
 from inkgrove.store.node.relations import RelationState
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode

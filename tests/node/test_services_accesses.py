@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.identity import record_sign_in
+from inkgrove.node.identity.sessions import record_sign_in
 from inkgrove.store.db.node_tables import accesses
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views

@@ -6,7 +6,7 @@ import pytest
 
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
@@ -170,7 +170,7 @@ def test_fqdn_of_a_schema_needs_both_to_point_at_each_other(place: Path | str, t
 
 def try_to_sign_in(running: RunningNode, fqdn: str, password: str, address: str) -> tuple[int, int]:
     from inkgrove.node.errors import BadPassword, TooManyAttempts
-    from inkgrove.node.identity import sign_in
+    from inkgrove.node.identity.sessions import sign_in
 
     try:
         sign_in(running.node, fqdn, password, address)

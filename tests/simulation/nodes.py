@@ -14,23 +14,33 @@ from sqlalchemy import event, select
 from inkgrove.api.http.problems import status_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import FederationError, Unreachable
-from inkgrove.federation.fetch import Answer, Request, parse_url
-from inkgrove.federation.inbox import take_in
-from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
-from inkgrove.federation.outbox import PATH, Outbox
-from inkgrove.federation.relations import PATH as RELATIONS
-from inkgrove.federation.relations import hear, is_final, tell_waiting
-from inkgrove.federation.replicator import Replicator
-from inkgrove.federation.senders import Senders
-from inkgrove.federation.serving import well_known_of
-from inkgrove.federation.well_known import PATH as WELL_KNOWN
-from inkgrove.federation.well_known import render_well_known
+from inkgrove.federation.errors import FederationError, PeerUnreachable
+from inkgrove.federation.peers import WELL_KNOWN_PATH as WELL_KNOWN
+from inkgrove.federation.peers import (
+    Discovery,
+    PeerRequest,
+    PeerResponse,
+    RequestAuthenticator,
+    parse_url,
+    render_well_known,
+    well_known_of,
+)
+from inkgrove.federation.replication import ENTRIES_PATH, HEIGHTS_PATH, Replicator, answer_entries, answer_heights
+from inkgrove.federation.sharing import (
+    DELIVERIES_PATH,
+    Outbox,
+    is_final_refusal,
+    receive_move,
+    receive_request,
+    send_waiting_moves,
+)
+from inkgrove.federation.sharing import RELATIONS_PATH as RELATIONS
 from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identity import SESSION, create_identity, hash_token
-from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer
-from inkgrove.node.runtime import Node, Vault
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.identity.sessions import SESSION, hash_token
+from inkgrove.node.publishing.writer import Publication, PublishJob, Reply, Writer
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.vault import Vault
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db.node_tables import relations
 from inkgrove.store.federation.peers import RemoteIdentity
@@ -88,7 +98,7 @@ class SimulatedNode:
         self.transport = _Sender(self, self._life)
         run = self._run_blocking
         self.discovery = Discovery(self.node, self.transport, run_blocking=run)
-        self.senders = Senders(self.node, self.discovery, run_blocking=run)
+        self.senders = RequestAuthenticator(self.node, self.discovery, run_blocking=run)
         self.outbox = Outbox(self.node, self.transport, self.discovery, random=self.rng.random, run_blocking=run)
         self.is_up = True
         self.network.handlers[self.domain] = self._handle
@@ -143,9 +153,9 @@ class SimulatedNode:
     async def tell(self, me: IdentityId, other: RemoteIdentity) -> None:
         """Tell somebody what waits for them, as the routes do: what they do not hear now the outbox tells later."""
         try:
-            await tell_waiting(self.node, self.transport, me, other, run_blocking=self._run_blocking)
+            await send_waiting_moves(self.node, self.transport, me, other, run_blocking=self._run_blocking)
         except FederationError as error:
-            if is_final(error):
+            if is_final_refusal(error):
                 raise
             self.outbox.wake()
 
@@ -170,42 +180,42 @@ class SimulatedNode:
 
     # What others ask
 
-    async def _handle(self, request: Request) -> Answer:
+    async def _handle(self, request: PeerRequest) -> PeerResponse:
         """What the routes of other nodes do, with the same answers."""
         task = self.begin(self._answer(request))
         try:
             return await task
         except asyncio.CancelledError:
             if task.cancelled():  # the node fell over meanwhile
-                raise Unreachable(f"{self.domain} hung up") from None
+                raise PeerUnreachable(f"{self.domain} hung up") from None
             raise
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: PeerRequest) -> PeerResponse:
         url = parse_url(request.url)
         try:
             if url.target == WELL_KNOWN:
                 body = json.dumps(render_well_known(well_known_of(self.node, url.host))).encode()
-                return Answer(200, (), body)
+                return PeerResponse(200, (), body)
             sender = await self.senders.admit(request)
             body = await self._run_blocking(lambda: self._answer_signed(url.target, sender, request.body))
             self.outbox.wake()
-            return Answer(200, (), body)
+            return PeerResponse(200, (), body)
         except InkgroveError as error:
             retry = error.data.get("retry_after")
             headers = (("Retry-After", str(retry)),) if isinstance(retry, int) else ()
-            return Answer(status_of(error), headers, error.code.encode())
+            return PeerResponse(status_of(error), headers, error.code.encode())
 
     def _answer_signed(self, path: str, sender: RemoteIdentity, body: bytes) -> bytes:
         match path:
             case _ if path == HEIGHTS_PATH:
-                return encode_heights(tell_heights(self.node, decode_ask_heights(body)))
+                return encode_heights(answer_heights(self.node, decode_ask_heights(body)))
             case _ if path == ENTRIES_PATH:
-                return encode_entries(tell_entries(self.node, decode_wants(body)))
+                return encode_entries(answer_entries(self.node, decode_wants(body)))
             case _ if path == RELATIONS:
-                return hear(self.node, sender, body)
+                return receive_move(self.node, sender, body)
             case _:
-                assert path == PATH
-                return take_in(self.node, sender, body)
+                assert path == DELIVERIES_PATH
+                return receive_request(self.node, sender, body)
 
     def add_person(self, name: str) -> Person:
         identity = create_identity(self.node, f"{name}.{self.domain}", None)
@@ -221,7 +231,7 @@ class _Sender:
         self._owner = owner
         self._life = life
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: PeerRequest) -> PeerResponse:
         try:
             return await self._owner.network.send(self._owner.domain, request)
         finally:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from inkgrove.federation.errors import PeerTimeout, Unreachable
-from inkgrove.federation.fetch import Answer, Request, parse_url
+from inkgrove.federation.errors import PeerTimeout, PeerUnreachable
+from inkgrove.federation.peers import PeerRequest, PeerResponse, parse_url
 
 EPOCH = 1_800_000_000_000_000
 TIMEOUT_SECONDS = 20.0
@@ -62,7 +62,7 @@ class Weather:
 FAIR = Weather()
 FOUL = Weather(loss=0.06, doubling=0.08, delay=0.8, storm=0.04)
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[PeerRequest], Awaitable[PeerResponse]]
 
 
 class Network:
@@ -76,12 +76,12 @@ class Network:
         """By domain; a node that is down has none."""
         self.islands: list[set[str]] = []
         """Domains that reach only each other."""
-        self.arrived: Callable[[str, str, Request], None] = lambda sender, receiver, request: None
+        self.arrived: Callable[[str, str, PeerRequest], None] = lambda sender, receiver, request: None
         self.tried = 0
         self.carried = 0
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    async def send(self, sender: str, request: Request) -> Answer:
+    async def send(self, sender: str, request: PeerRequest) -> PeerResponse:
         """What the transport of a node does: the answer, or why there is none."""
         domain = parse_url(request.url).host.partition(".")[2]
         copies = 2 if self._rng.random() < self.weather.doubling else 1
@@ -93,7 +93,7 @@ class Network:
         except TimeoutError as err:
             raise PeerTimeout(f"{domain} did not answer in time") from err
 
-    def _start(self, work: Any) -> asyncio.Task[Answer]:
+    def _start(self, work: Any) -> asyncio.Task[PeerResponse]:
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._finish)
@@ -102,20 +102,20 @@ class Network:
     def _finish(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Unreachable):
+        if error is not None and not isinstance(error, PeerUnreachable):
             self._loop.call_exception_handler({"message": "a node failed", "exception": error, "task": task})
 
-    async def _carry(self, sender: str, receiver: str, request: Request) -> Answer:
+    async def _carry(self, sender: str, receiver: str, request: PeerRequest) -> PeerResponse:
         self.tried += 1
         await self._travel()
         handler = self.handlers.get(receiver)
         if handler is None or self._are_apart(sender, receiver):
-            raise Unreachable(f"{receiver} cannot be reached")
+            raise PeerUnreachable(f"{receiver} cannot be reached")
         self.carried += 1
         self.arrived(sender, receiver, request)
         answer = await handler(request)
         if self._are_apart(sender, receiver):
-            raise Unreachable(f"{receiver} is cut off")
+            raise PeerUnreachable(f"{receiver} is cut off")
         await self._travel()
         return answer
 
@@ -123,7 +123,7 @@ class Network:
         weather, rng = self.weather, self._rng
         if rng.random() < weather.loss:
             await asyncio.sleep(10 * TIMEOUT_SECONDS)
-            raise Unreachable("lost")
+            raise PeerUnreachable("lost")
         seconds = rng.uniform(0.2, 2.0) * weather.delay
         if rng.random() < weather.storm:
             seconds += rng.uniform(0.5, 4.0) * TIMEOUT_SECONDS

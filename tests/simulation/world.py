@@ -15,16 +15,28 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
-from inkgrove.federation.fetch import Request
-from inkgrove.federation.outbox import PATH
-from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, release_held, take_waiting
+from inkgrove.federation.peers import PeerRequest
+from inkgrove.federation.sharing import (
+    DELIVERIES_PATH,
+    accept_sender,
+    accept_waiting,
+    discard_waiting,
+    drop_sender,
+    release_waiting,
+)
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity import RelationMove, move_relation
-from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
+from inkgrove.node.identity.relations import RelationMove, move_relation
+from inkgrove.node.publishing.instances import (
+    ChangeInstance,
+    CreateInstance,
+    DeleteInstance,
+    PassOnInstance,
+    ShareInstance,
+)
 from inkgrove.store.db.node_tables import shares
 from inkgrove.store.federation.inbox import list_requests
 from inkgrove.store.federation.outbox import count_waiting_deliveries, list_move_recipients
@@ -96,8 +108,8 @@ class World:
         error = context.get("exception")
         self.failures.append(error if error is not None else AssertionError(context["message"]))
 
-    def _note_arrival(self, _sender: str, receiver: str, request: Request) -> None:
-        if not request.url.endswith(PATH):
+    def _note_arrival(self, _sender: str, receiver: str, request: PeerRequest) -> None:
+        if not request.url.endswith(DELIVERIES_PATH):
             return
         for parcel in decode_delivery(request.body).parcels:
             for recipient in parcel.recipients:
@@ -345,7 +357,7 @@ class World:
             except FederationError:
                 self.done["not taken"] += 1
         if move == "accept" and state == "accepted" and node.is_up:
-            release_held(node.node, person.id, other.id)
+            release_waiting(node.node, person.id, other.id)
             node.outbox.wake()
 
     async def _find(self, node: SimulatedNode, other: Person) -> RemoteIdentity:
@@ -383,12 +395,12 @@ class World:
         via, one = chosen.via, self.rng.choice((chosen.instance, None))
         match self.rng.choice(("take", "take", "from now on", "from now on", "forget")):
             case "take":
-                take_waiting(node.node, person.id, via, one)
+                accept_waiting(node.node, person.id, via, one)
             case "from now on":
                 accept_sender(node.node, person.id, via)
                 self.oracle.takes_from(person.id, via, is_so=True)
             case "forget":
-                forget_waiting(node.node, person.id, via, one)
+                discard_waiting(node.node, person.id, via, one)
                 self.oracle.has_refused(person.id, via)
         node.outbox.wake()
         node.notice_relations()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.views import fold_views

@@ -13,8 +13,8 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.runtime import ReadCounter
 from inkgrove.node.runtime import write_buffers as read_counter
+from inkgrove.node.runtime.write_buffers import ReadCounter
 from inkgrove.store.db.node_tables import deliveries
 from inkgrove.store.db.rot_tables import copy_reads, rot_victims
 from inkgrove.store.federation.outbox import queue_deliveries

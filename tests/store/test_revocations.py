@@ -8,7 +8,7 @@ from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import apply_identity_log
+from inkgrove.node.identity.identity_log import apply_identity_log
 from inkgrove.store.db.node_tables import public_instances
 from inkgrove.store.federation.public_index import update_public_index
 from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine, append_verified

@@ -8,8 +8,8 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.node.blobs import note_references
-from inkgrove.node.runtime import Node
+from inkgrove.node.blobs.uploads import note_references
+from inkgrove.node.runtime.node import Node
 from tests.support.logs import LogBuilder, key
 from tests.support.plain_views import build_views
 

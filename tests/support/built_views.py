@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert, update
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
-from inkgrove.node.reading import SchemaCache
-from inkgrove.node.runtime import Node
+from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import Field
 from inkgrove.store.views.catalog import View, read_views
 from inkgrove.store.views.tables import views

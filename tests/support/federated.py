@@ -12,14 +12,11 @@ from sqlalchemy import Connection
 from examples.demo.ports import free_port
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.calls import call
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import Answer, HttpTransport
-from inkgrove.federation.letters import read_receipts
-from inkgrove.federation.outbox import PATH
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerResponse, send_signed_request
+from inkgrove.federation.sharing import DELIVERIES_PATH, read_receipts
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.node.identity import IDENTITY_LOG
-from inkgrove.node.publishing import find_held_instance, pack_parcel
+from inkgrove.node.identity.identity_log import IDENTITY_LOG
+from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.node.relations import put_relation_state, shares_of
 from tests.support.nodes import Person, RunningNode
@@ -75,20 +72,20 @@ class Federation:
         held = self.nodes[letter].node.database.read(lambda c: find_held_instance(c, parse_hash(instance)))
         return held is not None and held.is_deleted
 
-    def send_as(self, sender: Person, to: Person, body: Delivery | bytes) -> Answer:
+    def send_as(self, sender: Person, to: Person, body: Delivery | bytes) -> PeerResponse:
         """What a node could send if it wanted to: any delivery, signed by the sender's node."""
         node = self.nodes[node_of(sender)].node
         content = body if isinstance(body, bytes) else encode_delivery(body)
 
-        async def work() -> Answer:
+        async def work() -> PeerResponse:
             async with HttpTransport(node.settings) as transport:
                 known = await Discovery(node, transport).find(to.fqdn)
-                return await call(
+                return await send_signed_request(
                     node,
                     transport,
                     known,
                     "POST",
-                    PATH,
+                    DELIVERIES_PATH,
                     sender=sender.fqdn,
                     body=content,
                     content_type=DELIVERY_MEDIA_TYPE,

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, select
 from inkgrove.api.http.serving import make_config
 from inkgrove.api.http.telemetry import configure_logs
 from inkgrove.core.keys import IdentityId
-from inkgrove.node.identity import SESSION, create_identity, hash_cheaply, hash_token
+from inkgrove.node.identity.identities import create_identity
+from inkgrove.node.identity.sessions import SESSION, hash_cheaply, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
 from inkgrove.store.db.node_tables import identities

@@ -19,10 +19,18 @@ from cryptography.x509.oid import NameOID
 
 from inkgrove.core.keys import IdentityId, SecretKey, identity_of
 from inkgrove.core.links import certificate_pool
-from inkgrove.federation.addresses import Address
 from inkgrove.federation.errors import AnswerTooLarge, FederationError
-from inkgrove.federation.fetch import Answer, Request, parse_url
-from inkgrove.federation.well_known import PATH, OfferedEntry, WellKnown, claim_of, render_well_known
+from inkgrove.federation.peers import (
+    WELL_KNOWN_PATH,
+    Address,
+    PeerRequest,
+    PeerResponse,
+    ProofEntry,
+    WellKnown,
+    claim_of,
+    parse_url,
+    render_well_known,
+)
 from inkgrove.messages.identity import IdentityDocument, KeyOf
 from inkgrove.messages.message import encode_message
 from tests.support.logs import LogBuilder, key
@@ -161,16 +169,16 @@ class VirtualNetwork:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: PeerRequest) -> PeerResponse:
         url = parse_url(request.url)
         self.asked.append(url.host)
         await self.gate.wait()
-        page = self.pages.get(url.host) if url.target == PATH else None
+        page = self.pages.get(url.host) if url.target == WELL_KNOWN_PATH else None
         if isinstance(page, FederationError):
             raise page
         if page is not None and len(page) > (request.max_answer_bytes or len(page)):
             raise AnswerTooLarge("more than was wanted")
-        return Answer(404, (), b"") if page is None else Answer(200, (), page)
+        return PeerResponse(404, (), b"") if page is None else PeerResponse(200, (), page)
 
 
 class Elsewhere:
@@ -198,7 +206,7 @@ class Elsewhere:
         """What an honest node serves, at a given height of log 0; the parts can be bent."""
         newest = height or len(self.log.entries)
         offered = tuple(
-            OfferedEntry(self.log.entry(n).encoded, self.log.payloads[n - 1] if n in (1, newest) else None)
+            ProofEntry(self.log.entry(n).encoded, self.log.payloads[n - 1] if n in (1, newest) else None)
             for n in certificate_pool(newest, newest)
         )
         endpoint = changes.get("endpoint", f"https://{self.fqdn}")
@@ -211,8 +219,8 @@ class Elsewhere:
         return json.dumps(render_well_known(self.well_known(height, **changes))).encode()
 
 
-def further_key(number: int, identity: IdentityId) -> tuple[SecretKey, OfferedEntry]:
+def further_key(number: int, identity: IdentityId) -> tuple[SecretKey, ProofEntry]:
     """A key that says whose it is."""
     log = LogBuilder(key(number), log_id=0)
     log.append(encode_message(KeyOf(identity)))
-    return log.secret, OfferedEntry(log.entry(1).encoded, log.payloads[0])
+    return log.secret, ProofEntry(log.entry(1).encoded, log.payloads[0])

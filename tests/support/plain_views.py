@@ -7,8 +7,8 @@ from sqlalchemy import Connection, insert, update
 
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.node.reading import SchemaCache
-from inkgrove.node.runtime import Node
+from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.node import Node
 from inkgrove.reference.results import ReferenceRow
 from inkgrove.reference.views import fold_views
 from inkgrove.store.views.catalog import STREAM, View, read_views, write_progress

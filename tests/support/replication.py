@@ -1,13 +1,10 @@
 """Replication for tests: what one node takes from another, and what both hold."""
 
 from inkgrove.cli.import_process import SparkImporter
-from inkgrove.federation.bulk_import import ArchiveImporter
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.errors import Unreachable
-from inkgrove.federation.fetch import Answer, HttpTransport, Request, Transport
-from inkgrove.federation.offering import ENTRIES_PATH
-from inkgrove.federation.replicator import BULK, Replicator, Synced
-from inkgrove.node.runtime import Node
+from inkgrove.federation.errors import PeerUnreachable
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse, Transport
+from inkgrove.federation.replication import BULK, ENTRIES_PATH, ArchiveImporter, Replicator, SyncResult
+from inkgrove.node.runtime.node import Node
 from inkgrove.settings import SparkSettings
 from inkgrove.store.federation.peers import add_peer
 from tests.support.nodes import RunningNode
@@ -23,12 +20,12 @@ def sync(
     importer: ArchiveImporter | None = SPARK,
     bulk: int = BULK,
     answers: int | None = None,
-) -> Synced:
+) -> SyncResult:
     """Make a name a peer of a node, and sync with it; it can be reached no more after so many answers with entries."""
     node = running.node if isinstance(running, RunningNode) else running
     node.database.write(lambda connection: add_peer(connection, fqdn, node.clock()))
 
-    async def work() -> Synced:
+    async def work() -> SyncResult:
         async with HttpTransport(node.settings) as http:
             transport = http if answers is None else _Breaking(http, answers)
             replicator = Replicator(node, transport, Discovery(node, transport), importer=importer, bulk=bulk)
@@ -44,10 +41,10 @@ class _Breaking:
         self._network = network
         self._left = answers
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: PeerRequest) -> PeerResponse:
         if request.url.endswith(ENTRIES_PATH):
             if self._left == 0:
-                raise Unreachable("the network has broken down")
+                raise PeerUnreachable("the network has broken down")
             self._left -= 1
         return await self._network.send(request)
 

@@ -3,7 +3,7 @@
 from inkgrove.core.keys import identity_of
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.messages.message import encode_message
-from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.node.identity.identity_log import apply_identity_logs_since
 from inkgrove.store.logs.log_store import LogStore
 from inkgrove.store.logs.positions import START
 from tests.support.logs import LogBuilder, key

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, insert
 
 from inkgrove.core.hashing import parse_hash
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.db.rot_tables import Step, rot_victims
 from inkgrove.store.rot.copies import find_copy, note_copies
 from inkgrove.store.rot.runs import apply_moves, begin_rot_run, finish_rot_run, remove_blobs

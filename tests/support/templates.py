@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from inkgrove.node.runtime import Node, Vault
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.vault import Vault
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs.log_store import open_store
 from inkgrove.store.views.catalog import open_views

@@ -26,7 +26,7 @@ def write(
 ) -> None:
     """Write instances that may be passed on, with their proofs and schemas, into a file."""
     # Imported here: every other command starts faster without.
-    from inkgrove.federation.bundles import write_bundle
+    from inkgrove.federation.sharing import write_bundle
 
     with options.open_node() as node:
         bundle = write_bundle(node, [parse_hash(text) for text in instances])
@@ -48,8 +48,8 @@ def read(
     ] = None,
 ) -> None:
     """Verify a bundle like a delivery from another node, and take it in."""
-    from inkgrove.federation.bundles import read_bundle
-    from inkgrove.node.identity import parse_identity_name, show_identity
+    from inkgrove.federation.sharing import read_bundle
+    from inkgrove.node.identity.identities import parse_identity_name, show_identity
 
     bundle = decode_bundle(read_bytes(file))
     with options.open_node(create=True) as node:

@@ -15,8 +15,9 @@ from typing import Final
 import httpx
 
 from inkgrove.core.errors import AlreadyRunning, InkgroveError
-from inkgrove.federation.addresses import find_target, parse_resolve
-from inkgrove.node.runtime import find_reason, open_vault
+from inkgrove.federation.peers import find_target, parse_resolve
+from inkgrove.node.runtime.signing_guard import find_reason
+from inkgrove.node.runtime.vault import open_vault
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import Settings
 from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run

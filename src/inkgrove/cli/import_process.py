@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.federation.bulk_import import ImportedArchive
 from inkgrove.federation.errors import FederationError
-from inkgrove.node.identity import apply_identity_logs_since
-from inkgrove.node.runtime import Node
+from inkgrove.federation.replication import ImportedArchive
+from inkgrove.node.identity.identity_log import apply_identity_logs_since
+from inkgrove.node.runtime.node import Node
 from inkgrove.settings import SparkSettings
 from inkgrove.store.logs.log_store import open_store
 

@@ -79,7 +79,7 @@ def ingest(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
-    from inkgrove.node.identity import apply_identity_logs_since
+    from inkgrove.node.identity.identity_log import apply_identity_logs_since
 
     logs = options.open_logs(create=True)
     before = logs.newest_offset()

@@ -21,7 +21,7 @@ from inkgrove.cli.output import JsonOption, console, print_json, printable
 from inkgrove.settings import DEFAULT_HOME, Loaded, Settings, effective, load, parse_change
 
 if TYPE_CHECKING:
-    from inkgrove.node.runtime import Node
+    from inkgrove.node.runtime.node import Node
     from inkgrove.store.logs.log_store import LogStore
     from inkgrove.store.views.catalog import ViewStore
 
@@ -141,7 +141,7 @@ class CommandOptions:
     @contextmanager
     def open_node(self, *, create: bool = False) -> Iterator["Node"]:
         """Open the node and close it at the end; raises `NoStore` if there is none and `create` is not set."""
-        from inkgrove.node.runtime import Node
+        from inkgrove.node.runtime.node import Node
 
         node = Node(self.store_location if create else self.existing_store(), current().node, home=self.home.resolve())
         try:

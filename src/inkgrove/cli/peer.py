@@ -11,7 +11,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.timestamp import Timestamp
 
 if TYPE_CHECKING:
-    from inkgrove.federation.replicator import Synced
+    from inkgrove.federation.replication import SyncResult
     from inkgrove.store.federation.peers import Peer
 
 app = CommandGroup("Nodes that this one replicates from.", "peer add john.haiku.ink")
@@ -22,7 +22,7 @@ NameArgument = Annotated[str, typer.Argument(help="The name of an identity there
 @app.command(epilog="Example: inkgrove peer add john.haiku.ink")
 def add(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from the node of an identity, from the next round of a running node on."""
-    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.node.identity.identities import parse_fqdn
     from inkgrove.store.federation.peers import add_peer
 
     name = parse_fqdn(fqdn)
@@ -36,7 +36,7 @@ def add(options: CommandOptions, fqdn: NameArgument) -> None:
 def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from there no more; what has come stays."""
     from inkgrove.federation.errors import FederationError
-    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.node.identity.identities import parse_fqdn
     from inkgrove.store.federation.peers import remove_peer
 
     name = parse_fqdn(fqdn)
@@ -77,8 +77,8 @@ def sync(
     """
     from inkgrove.api.http.serving import tune_garbage_collection
     from inkgrove.cli.import_process import find_importer
-    from inkgrove.federation.replicator import sync_with
-    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.federation.replication import sync_with
+    from inkgrove.node.identity.identities import parse_fqdn
     from inkgrove.store.federation.peers import list_peers
 
     tune_garbage_collection()
@@ -106,7 +106,7 @@ def _tell_failure(name: str, error: InkgroveError, *, as_json: bool) -> None:
         note(f"error: {name}: {error.message} [{error.code}]")
 
 
-def _tell(synced: "Synced", *, as_json: bool) -> None:
+def _tell(synced: "SyncResult", *, as_json: bool) -> None:
     if as_json:
         print_json({"peer": synced.peer, "ok": True, **facts_of(synced, "logs received stored refused in_bulk")})
         return

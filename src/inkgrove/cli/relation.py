@@ -15,8 +15,8 @@ from inkgrove.messages.value_readers import UNSET
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from inkgrove.node.identity import RelationMove
-    from inkgrove.node.runtime import Node
+    from inkgrove.node.identity.relations import RelationMove
+    from inkgrove.node.runtime.node import Node
     from inkgrove.store.federation.inbox import AcceptedSender
 
 app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")
@@ -53,8 +53,8 @@ def _move_without_group(move: "RelationMove") -> Callable[..., None]:
 def _move(options: CommandOptions, me: str, other: str, move: "RelationMove", group: str | None) -> None:
     """Change the relation of two identities, tell the other node, and print the new state."""
     # Imported here and below: every other command starts faster without.
-    from inkgrove.federation.relating import move_and_tell
-    from inkgrove.node.identity import parse_identity_name
+    from inkgrove.federation.sharing import move_and_tell
+    from inkgrove.node.identity.identities import parse_identity_name
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -85,7 +85,7 @@ for _name, (_example, _about) in _MOVES.items():
 
 
 def _me(node: "Node", name: str) -> IdentityId:
-    from inkgrove.node.identity import parse_identity_name, show_identity
+    from inkgrove.node.identity.identities import parse_identity_name, show_identity
 
     return show_identity(node, parse_identity_name(name)).id
 
@@ -93,7 +93,7 @@ def _me(node: "Node", name: str) -> IdentityId:
 @app.command("list", epilog="Example: inkgrove relation list jane.haiku.ink")
 def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
     """List whom an identity follows and who follows it, with groups."""
-    from inkgrove.node.identity import list_relations
+    from inkgrove.node.identity.relations import list_relations
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -111,7 +111,8 @@ def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
 
 def _sender(node: "Node", name: str) -> IdentityId:
     from inkgrove.node.errors import UnknownIdentity
-    from inkgrove.node.identity import find_own_name_holder, parse_identity_name
+    from inkgrove.node.identity.identities import parse_identity_name
+    from inkgrove.node.identity.names import find_own_name_holder
     from inkgrove.store.federation.peers import find_remote_identity
 
     wanted = parse_identity_name(name)
@@ -127,7 +128,7 @@ def _sender(node: "Node", name: str) -> IdentityId:
 @request_app.command("list", epilog="Example: inkgrove request list john.haiku.ink")
 def list_requests(options: CommandOptions, me: MeArgument) -> None:
     """List what waits for an identity: from whom, of which schema, since when and how large."""
-    from inkgrove.node.publishing import list_waiting_requests
+    from inkgrove.node.publishing.local_delivery import list_waiting_requests
 
     with options.open_node() as node:
         found = list_waiting_requests(node, _me(node, me))
@@ -153,7 +154,7 @@ def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instan
     """Show the content of something that waits; this accepts nothing."""
     from inkgrove.messages.message import message_to_value
     from inkgrove.messages.yaml_form import render_messages
-    from inkgrove.node.publishing import read_waiting_request
+    from inkgrove.node.publishing.local_delivery import read_waiting_request
 
     with options.open_node() as node:
         _, messages = read_waiting_request(node, _me(node, me), _sender(node, sender), parse_hash(instance))
@@ -170,11 +171,11 @@ def accept(
     from_now_on: FromNowOnOption = False,
 ) -> None:
     """Take in what waits of a sender; nobody follows anybody by it, and the sender is not told."""
-    from inkgrove.federation.requests import accept_sender, take_waiting
+    from inkgrove.federation.sharing import accept_sender, accept_waiting
 
     with options.open_node() as node:
         mine, theirs = _me(node, me), _sender(node, sender)
-        receipts = take_waiting(node, mine, theirs, _named(instance)) if instance or not from_now_on else []
+        receipts = accept_waiting(node, mine, theirs, _named(instance)) if instance or not from_now_on else []
         if from_now_on:
             receipts += accept_sender(node, mine, theirs)
     taken = list(dict.fromkeys(receipt.instance for receipt in receipts if receipt.fate == "accepted"))
@@ -190,10 +191,10 @@ def _named(instance: str | None) -> Hash | None:
 @request_app.command(epilog="Example: inkgrove request refuse john.haiku.ink jane.haiku.ink")
 def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: OneArgument = None) -> None:
     """Forget what waits of a sender, who is not told."""
-    from inkgrove.federation.requests import forget_waiting
+    from inkgrove.federation.sharing import discard_waiting
 
     with options.open_node() as node:
-        forget_waiting(node, _me(node, me), _sender(node, sender), _named(instance))
+        discard_waiting(node, _me(node, me), _sender(node, sender), _named(instance))
     facts = {"me": me, "sender": sender, "instance": instance, "forgotten": True}
     options.answer(facts, lambda: note("Forgotten."))
 
@@ -201,7 +202,7 @@ def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, inst
 @request_app.command(epilog="Example: inkgrove request senders john.haiku.ink")
 def senders(options: CommandOptions, me: MeArgument) -> None:
     """List those whose deliveries an identity takes in from now on."""
-    from inkgrove.node.identity import name_of_identity
+    from inkgrove.node.identity.names import name_of_identity
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -227,7 +228,7 @@ def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSend
 @request_app.command(epilog="Example: inkgrove request drop john.haiku.ink jane.haiku.ink")
 def drop(options: CommandOptions, me: MeArgument, sender: SenderArgument) -> None:
     """Let what somebody sends wait for ME's word again."""
-    from inkgrove.federation.requests import drop_sender
+    from inkgrove.federation.sharing import drop_sender
 
     with options.open_node() as node:
         drop_sender(node, _me(node, me), _sender(node, sender))

@@ -151,7 +151,7 @@ def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
         yield None
         return
     from inkgrove.core.errors import NoStore
-    from inkgrove.node.runtime import require_not_behind
+    from inkgrove.node.runtime.signing_guard import require_not_behind
     from inkgrove.store.logs.log_store import open_store
 
     try:

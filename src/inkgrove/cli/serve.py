@@ -111,7 +111,7 @@ def gc(
     ] = None,
 ) -> None:
     """Remove blobs that no instance has referred to for the grace period; safe while the node runs."""
-    from inkgrove.node.blobs import collect_blobs
+    from inkgrove.node.blobs.collection import collect_blobs
 
     with options.open_node() as node:
         collected = collect_blobs(node, grace)

@@ -146,7 +146,7 @@ class ForbiddenAddress(SingleCode, FederationError):
     code = "federation.forbidden-address"
 
 
-class Unreachable(SingleCode, FederationError):
+class PeerUnreachable(SingleCode, FederationError):
     code = "federation.unreachable"
 
 

@@ -5,16 +5,16 @@ from typing import Final
 
 import structlog
 
-from inkgrove.federation.blobs import BlobFetcher
-from inkgrove.federation.bulk_import import ArchiveImporter
-from inkgrove.federation.discovery import Discovery
-from inkgrove.federation.fetch import HttpTransport
-from inkgrove.federation.outbox import Outbox
-from inkgrove.federation.quotas import Quotas
-from inkgrove.federation.recovery import Recovery
-from inkgrove.federation.replicator import Replicator
-from inkgrove.federation.senders import Senders
-from inkgrove.node.runtime import Node
+from inkgrove.federation.peers.discovery import Discovery
+from inkgrove.federation.peers.limits import Quotas
+from inkgrove.federation.peers.senders import RequestAuthenticator
+from inkgrove.federation.peers.transport import HttpTransport
+from inkgrove.federation.replication.intake import ArchiveImporter
+from inkgrove.federation.replication.recovery import Recovery
+from inkgrove.federation.replication.sync import Replicator
+from inkgrove.federation.sharing.fetching import BlobFetcher
+from inkgrove.federation.sharing.outbox import Outbox
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.locks import try_file_lock
 
 _LOOK_AGAIN_SECONDS: Final = 5.0
@@ -31,7 +31,7 @@ class Federation:
         self.transport = HttpTransport(node.settings)
         self._for_strangers = HttpTransport(node.settings)
         self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
-        self.senders = Senders(node, self.discovery)
+        self.senders = RequestAuthenticator(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)

@@ -18,16 +18,8 @@ from inkgrove.core.links import shortest_path
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import Proof, ProvedInstance, verify_proof
 from inkgrove.node.errors import PastTooLong, ViewError
-from inkgrove.node.reading import (
-    HistoryMessage,
-    parse_instance,
-    prove_instance,
-    read_history,
-    relation_schema,
-    show_instance,
-    show_instance_at,
-    written_fields,
-)
+from inkgrove.node.reading.history import HistoryMessage, prove_instance, read_history, show_instance_at, written_fields
+from inkgrove.node.reading.query import parse_instance, relation_schema, show_instance
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import cell, plural, render_value, short
 from inkgrove.schema.types import RELATION_TYPES

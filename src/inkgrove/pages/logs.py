@@ -11,7 +11,8 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.core.log import list_claims
 from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import ViewError
-from inkgrove.node.reading import LogPage, list_logs, schemas_of, show_log
+from inkgrove.node.reading.logs import LogPage, list_logs, show_log
+from inkgrove.node.reading.query import schemas_of
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
 from inkgrove.store.logs.entries import LogState, StoredEntry

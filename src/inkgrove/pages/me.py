@@ -12,18 +12,14 @@ from inkgrove.api.routes.relations import FollowerBody, FollowingBody
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
+from inkgrove.federation.sharing import accept_sender, accept_waiting, discard_waiting, drop_sender
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity import (
-    change_identity,
-    hide_block,
-    list_accesses,
-    list_relations,
-    name_of_identity,
-    show_identity,
-    show_quota,
-)
-from inkgrove.node.publishing import newest_deliveries
+from inkgrove.node.identity.caller import list_accesses
+from inkgrove.node.identity.identities import change_identity, show_identity
+from inkgrove.node.identity.names import name_of_identity
+from inkgrove.node.identity.quotas import show_quota
+from inkgrove.node.identity.relations import hide_block, list_relations
+from inkgrove.node.publishing.delivery_queue import newest_deliveries
 from inkgrove.node.services import grants as services
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import DID, describe_grant, schema_name
@@ -175,9 +171,9 @@ def answer_stranger(visit: VisitDependency, via: str, form: FormDependency, inst
     me = visit.caller.require_identity()
     match form.get("decision"):
         case "accept":
-            take_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
+            accept_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
         case "refuse":
-            forget_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
+            discard_waiting(visit.node, me, sender_of(via), None if instance is None else named_instance(instance))
         case "from-now-on":
             accept_sender(visit.node, me, sender_of(via))
         case _:

@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.api.app import make_app
 from inkgrove.api.http.problems import RequestProblem, on_http_error
-from inkgrove.federation.bulk_import import ArchiveImporter
+from inkgrove.federation.replication import ArchiveImporter
 from inkgrove.node.errors import RequestError
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.pages import home, instances, logs, me, rot, schemas, sign_in, views
 from inkgrove.pages.visits import PageRoute, refuse
 

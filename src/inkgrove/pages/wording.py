@@ -7,10 +7,10 @@ from typing import Any, Final
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
-from inkgrove.node.identity import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
-from inkgrove.node.reading import render_field_value
-from inkgrove.node.runtime import Node
-from inkgrove.node.services import find_schema_meta
+from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
+from inkgrove.node.reading.query import render_field_value
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.services.scopes import find_schema_meta
 from inkgrove.schema.schema import Field, FieldUpdate, Version
 
 FOR_TEMPLATES: Final = ("ago", "moment", "count", "plural", "short", "cell", "access_words", "rate_words", "sentence")

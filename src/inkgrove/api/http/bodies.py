@@ -15,12 +15,11 @@ from inkgrove.api.http.formats import MAX_VALUES, first_headers, is_json, media_
 from inkgrove.api.http.limits import MemoryBudget, TransferTimeout
 from inkgrove.api.http.problems import RequestProblem, problem
 from inkgrove.core.errors import InkgroveError, make_error
-from inkgrove.federation.fork_proofs import PATH as FORKS
-from inkgrove.federation.offering import ENTRIES_PATH
-from inkgrove.federation.outbox import PATH as DELIVERIES
-from inkgrove.federation.returning import OWN_ENTRIES_PATH
+from inkgrove.federation.replication import ENTRIES_PATH, OWN_ENTRIES_PATH
+from inkgrove.federation.replication import FORK_PROOFS_PATH as FORKS
+from inkgrove.federation.sharing import DELIVERIES_PATH as DELIVERIES
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity import network_of
+from inkgrove.node.identity.sessions import network_of
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.errors import Busy, RequestError
-from inkgrove.node.identity import network_of
+from inkgrove.node.identity.sessions import network_of
 from inkgrove.store.db.connection import POOL_SIZE
 
 _Result = TypeVar("_Result")

@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.http.formats import first_headers
 from inkgrove.api.http.problems import problem
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity import ACCESS, CODE, REFRESH, SESSION, network_of
-from inkgrove.node.reading import read_state
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.sessions import ACCESS, CODE, REFRESH, SESSION, network_of
+from inkgrove.node.reading.status import read_state
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db.query_limit import NETWORK
 

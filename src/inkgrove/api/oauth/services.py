@@ -12,8 +12,8 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identity import caller as accesses
-from inkgrove.node.identity import count_registration
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.sessions import count_registration
+from inkgrove.node.runtime.node import Node
 from inkgrove.node.services import grants as services
 from inkgrove.store.node.identities import find_identity
 

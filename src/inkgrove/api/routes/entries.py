@@ -18,21 +18,20 @@ from inkgrove.core.keys import parse_public_key
 from inkgrove.core.verify import AreSigned
 from inkgrove.messages import cbor
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity import authenticate
-from inkgrove.node.publishing import (
+from inkgrove.node.identity.sessions import authenticate
+from inkgrove.node.publishing.entries import (
     MAX_BATCH,
     CheckedEntries,
     FindNext,
     PublishEntries,
-    PublishJob,
     PublishReceipt,
-    Reply,
     check_entries,
     compile_patterns,
     patterns_in,
     require_few_changes,
 )
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.writer import PublishJob, Reply
+from inkgrove.node.runtime.node import Node
 from inkgrove.signature_process import are_signed
 from inkgrove.store.logs.preparation import IngestItem
 

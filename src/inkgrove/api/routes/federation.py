@@ -18,13 +18,22 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel, from_base64
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.federation import blobs, fork_proofs, outbox, relations
 from inkgrove.federation.federation import Federation
-from inkgrove.federation.fetch import Request as SignedRequest
-from inkgrove.federation.inbox import take_in
-from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH, tell_entries, tell_heights
-from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH, Owner, tell_own_entries, tell_own_heights
-from inkgrove.federation.senders import received_request
+from inkgrove.federation.peers import LogOwner, received_request
+from inkgrove.federation.peers import PeerRequest as SignedRequest
+from inkgrove.federation.replication import (
+    ENTRIES_PATH,
+    HEIGHTS_PATH,
+    OWN_ENTRIES_PATH,
+    OWN_HEIGHTS_PATH,
+    answer_entries,
+    answer_heights,
+    answer_own_entries,
+    answer_own_heights,
+)
+from inkgrove.federation.replication import server as fork_proofs
+from inkgrove.federation.sharing import fetching as blobs
+from inkgrove.federation.sharing import outbox, receive_request, relations
 from inkgrove.messages import delivery
 from inkgrove.messages.replication import (
     REPLICATION_MEDIA_TYPE,
@@ -33,9 +42,10 @@ from inkgrove.messages.replication import (
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.blobs import find_blob
-from inkgrove.node.identity import Caller, count_fork_proof
-from inkgrove.node.runtime import Node
+from inkgrove.node.blobs.uploads import find_blob
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.sessions import count_fork_proof
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity
 
 router = APIRouter(tags=["federation"])
@@ -66,7 +76,7 @@ async def admit(request: Request, body: bytes) -> RemoteIdentity:
     return await federation_of(request).senders.admit(_as_received(request, body), get_address(request))
 
 
-async def _admit_owner(request: Request, body: bytes) -> Owner:
+async def _admit_owner(request: Request, body: bytes) -> LogOwner:
     """The author, or the node that serves them, who asks for their own entries; raises unless that is proved."""
     return await federation_of(request).senders.admit_owner(_as_received(request, body), get_address(request))
 
@@ -101,7 +111,7 @@ def _cbor(description: str, media_type: str, *refusals: str) -> dict[str, Any]:
 
 
 @router.post(
-    outbox.PATH,
+    outbox.DELIVERIES_PATH,
     **_cbor(
         "Receipts: what became of each parcel for each recipient",
         delivery.DELIVERY_MEDIA_TYPE,
@@ -115,17 +125,17 @@ async def take_delivery(request: Request) -> Response:
     get_node(request).disk.require_for_delivery(len(body))
     sender = await admit(request, body)
     charge = partial(federation_of(request).senders.charge, sender, get_address(request))
-    receipts = await run_in_threadpool(take_in, get_node(request), sender, body, charge)
+    receipts = await run_in_threadpool(receive_request, get_node(request), sender, body, charge)
     federation_of(request).outbox.wake()  # something may have to be sent on
     federation_of(request).replicator.wake()  # and something may name a schema that is not here
     return Response(receipts, media_type=delivery.DELIVERY_MEDIA_TYPE)
 
 
 @router.post(
-    relations.PATH,
+    relations.RELATIONS_PATH,
     **_cbor(
         "How the relation stands here",
-        relations.MEDIA_TYPE,
+        relations.RELATION_MEDIA_TYPE,
         "federation.bad-move",
         "federation.unknown-recipient",
         "relation.not-requested",
@@ -136,8 +146,8 @@ async def hear_of_relation(request: Request) -> Response:
     """Take in what an identity elsewhere asks or answers about following; it signs the request."""
     body = await request.body()
     sender = await admit(request, body)
-    answer = await run_in_threadpool(relations.hear, get_node(request), sender, body)
-    return Response(answer, media_type=relations.MEDIA_TYPE)
+    answer = await run_in_threadpool(relations.receive_move, get_node(request), sender, body)
+    return Response(answer, media_type=relations.RELATION_MEDIA_TYPE)
 
 
 # Replication: what anybody may have
@@ -155,7 +165,7 @@ async def tell_of_heights(request: Request) -> Response:
 
 
 def _heights(node: Node, body: bytes) -> Response:
-    return Response(encode_heights(tell_heights(node, decode_ask_heights(body))), media_type=REPLICATION_MEDIA_TYPE)
+    return Response(encode_heights(answer_heights(node, decode_ask_heights(body))), media_type=REPLICATION_MEDIA_TYPE)
 
 
 @router.post(
@@ -171,14 +181,14 @@ async def send_entries(request: Request) -> Response:
 
 def _entries(node: Node, body: bytes, fqdn: str) -> Response:
     node.readers.note(fqdn)
-    return Response(encode_entries(tell_entries(node, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE)
+    return Response(encode_entries(answer_entries(node, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE)
 
 
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.get(
-    f"{blobs.PATH}/{{hash}}",
+    f"{blobs.BLOBS_PATH}/{{hash}}",
     response_class=Response,
     responses={
         200: {"description": "A part of the bytes; X-Blob-Size is how many there are", "content": _BYTES},
@@ -220,8 +230,8 @@ async def tell_owner_of_heights(request: Request) -> Response:
     return await make_large(request, _own_heights, get_node(request), owner, body)
 
 
-def _own_heights(node: Node, owner: Owner, body: bytes) -> Response:
-    told = tell_own_heights(node, owner, decode_ask_heights(body))
+def _own_heights(node: Node, owner: LogOwner, body: bytes) -> Response:
+    told = answer_own_heights(node, owner, decode_ask_heights(body))
     return Response(encode_heights(told), media_type=REPLICATION_MEDIA_TYPE)
 
 
@@ -236,9 +246,9 @@ async def give_entries_back(request: Request) -> Response:
     return await make_within_quota(request, owner.identity, _own_entries, get_node(request), owner, body)
 
 
-def _own_entries(node: Node, owner: Owner, body: bytes) -> Response:
+def _own_entries(node: Node, owner: LogOwner, body: bytes) -> Response:
     return Response(
-        encode_entries(tell_own_entries(node, owner, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE
+        encode_entries(answer_own_entries(node, owner, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE
     )
 
 
@@ -263,7 +273,7 @@ class ForkedLogDocument(BaseModel):
 
 
 @router.post(
-    fork_proofs.PATH,
+    fork_proofs.FORK_PROOFS_PATH,
     response_model=ForkedLogDocument,
     responses=responses(
         "entry.bad-signature",

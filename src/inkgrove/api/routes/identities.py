@@ -17,18 +17,27 @@ from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
 from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
-from inkgrove.federation.serving import host_document, well_known_of
-from inkgrove.federation.well_known import FORMAT, NODE_PATH, PATH, render_well_known
+from inkgrove.federation.peers import (
+    WELL_KNOWN_FORMAT,
+    WELL_KNOWN_NODE_PATH,
+    WELL_KNOWN_PATH,
+    host_document,
+    render_well_known,
+    well_known_of,
+)
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET
 from inkgrove.node import errors
-from inkgrove.node.identity import count_identity, identities, must_lead_here, sessions, show_quota
+from inkgrove.node.identity import identities, sessions
 from inkgrove.node.identity import identities as adoption
-from inkgrove.node.publishing import render_next_entry
-from inkgrove.node.runtime import Node
-from inkgrove.node.services import find_schema_by_fqdn
+from inkgrove.node.identity.names import must_lead_here
+from inkgrove.node.identity.quotas import show_quota
+from inkgrove.node.identity.sessions import count_identity
+from inkgrove.node.publishing.entries import render_next_entry
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.services.scopes import find_schema_by_fqdn
 
 router = APIRouter(tags=["identities"])
 
@@ -440,7 +449,7 @@ def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDepende
 
 
 @router.get(
-    PATH,
+    WELL_KNOWN_PATH,
     response_model=DiscoveryDocument,
     response_model_exclude_none=True,
     responses=responses("identity.unknown"),
@@ -457,7 +466,7 @@ def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     except errors.UnknownIdentity:
         if not named:
             raise
-    return {"inkgrove": FORMAT, **named}
+    return {"inkgrove": WELL_KNOWN_FORMAT, **named}
 
 
 class HostDiscoveryDocument(BaseModel):
@@ -468,7 +477,7 @@ class HostDiscoveryDocument(BaseModel):
     node: NodeDocument
 
 
-@router.get(NODE_PATH, response_model=HostDiscoveryDocument, responses=responses("identity.bad-name"))
+@router.get(WELL_KNOWN_NODE_PATH, response_model=HostDiscoveryDocument, responses=responses("identity.bad-name"))
 def discover_node(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """That this node answers at the name that the request was sent to; whoever wants that name here is asked for it."""
     return host_document(node, host)

@@ -16,20 +16,11 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
 from inkgrove.messages.proof import PROOF_MEDIA_TYPE, encode_proof, render_proof
-from inkgrove.node.identity import Caller, authenticate
-from inkgrove.node.reading import (
-    HistoryMessage,
-    access_document,
-    parse_instance,
-    prove_instance,
-    read_history,
-    render_field_value,
-    row_document,
-    show_instance,
-    show_instance_at,
-    written_fields,
-)
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.sessions import authenticate
+from inkgrove.node.reading.history import HistoryMessage, prove_instance, read_history, show_instance_at, written_fields
+from inkgrove.node.reading.query import access_document, parse_instance, render_field_value, row_document, show_instance
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.views.access import Owner
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.query import ViewRow

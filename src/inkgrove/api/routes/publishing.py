@@ -17,11 +17,12 @@ from inkgrove.api.http.problems import malformed
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_RECIPIENTS
-from inkgrove.federation.names_found import NO_WORD
+from inkgrove.federation.sharing import UNANSWERED
 from inkgrove.node.errors import PublishError, RequestError, SignInRequired, UnknownIdentity
-from inkgrove.node.identity import authenticate, find_own_name_holder, rules_of
-from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer, preview_publication
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.names import find_own_name_holder, rules_of
+from inkgrove.node.identity.sessions import authenticate
+from inkgrove.node.publishing.writer import Publication, PublishJob, Reply, Writer, preview_publication
+from inkgrove.node.runtime.node import Node
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _MOST_MISTAKES = 2000
@@ -211,7 +212,7 @@ async def find_or_wait(request: Request, names: Iterable[str]) -> frozenset[str]
     """
     missed = await _look_up(request, names)
     for name, error in missed.items():
-        if not isinstance(error, NO_WORD) or rules_of(get_node(request).settings).is_ours(name):
+        if not isinstance(error, UNANSWERED) or rules_of(get_node(request).settings).is_ours(name):
             raise _not_found(name, error) from error
     return frozenset(missed)
 

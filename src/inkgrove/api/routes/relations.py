@@ -15,21 +15,15 @@ from inkgrove.api.routes.models import StrictModel
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.federation import Federation
-from inkgrove.federation.relating import found_nowhere
-from inkgrove.federation.relations import is_final, tell_waiting
-from inkgrove.federation.requests import release_related
+from inkgrove.federation.sharing import is_final_refusal, make_unknown_identity, release_related, send_waiting_moves
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET, Unset
 from inkgrove.node import errors
-from inkgrove.node.identity import (
-    RELATIONS_READ,
-    Caller,
-    parse_identity_name,
-    record_access,
-    relations,
-    require_living_here,
-)
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity import relations
+from inkgrove.node.identity.caller import RELATIONS_READ, Caller, record_access
+from inkgrove.node.identity.identities import parse_identity_name
+from inkgrove.node.identity.names import require_living_here
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
 from inkgrove.store.node.relations import RelationState, Side, find_relation_state
 
@@ -106,9 +100,9 @@ class OtherIdentity:
         if self._known is None:
             return
         try:
-            await tell_waiting(self._node, self._federation.transport, me, self._known)
+            await send_waiting_moves(self._node, self._federation.transport, me, self._known)
         except FederationError as error:
-            if is_final(error):
+            if is_final_refusal(error):
                 raise
             self._federation.outbox.wake()
 
@@ -141,7 +135,7 @@ async def _find_elsewhere(
     except FederationError as err:
         if known is not None:
             return known  # it hears of it when it is back
-        raise found_nowhere(name, err) from err
+        raise make_unknown_identity(name, err) from err
 
 
 async def _move(

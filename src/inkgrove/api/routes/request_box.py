@@ -14,20 +14,18 @@ from inkgrove.api.routes.relations import find_other
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.receiving import Receipt
-from inkgrove.federation.requests import accept_sender, drop_sender, forget_waiting, take_waiting
+from inkgrove.federation.sharing import DeliveryReceipt, accept_sender, accept_waiting, discard_waiting, drop_sender
 from inkgrove.messages.instance import Create, Delete, InstanceMessage
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node import errors
-from inkgrove.node.identity import name_of_identity
-from inkgrove.node.publishing import (
+from inkgrove.node.identity.names import name_of_identity
+from inkgrove.node.publishing.json_values import render_access, value_to_json
+from inkgrove.node.publishing.local_delivery import (
     BoxedRequest,
     DeliveryDecision,
     list_waiting_requests,
     read_waiting_request,
-    render_access,
-    value_to_json,
 )
 from inkgrove.store.federation.inbox import list_senders
 
@@ -171,9 +169,9 @@ def answer_one_request(
     """Take in one thing that waits, or forget it; what else its sender sends waits as before, and they are not told."""
     me, sender, named = caller.require_identity(), sender_of(via), named_instance(instance)
     if body.decision == "refuse":
-        forget_waiting(node, me, sender, named)
+        discard_waiting(node, me, sender, named)
         return {"instances": []}
-    return {"instances": _taken(take_waiting(node, me, sender, named))}
+    return {"instances": _taken(accept_waiting(node, me, sender, named))}
 
 
 @router.post("/me/requests/{via}", response_model=TakenDocument, responses=_REFUSALS)
@@ -181,9 +179,9 @@ def answer_request(node: NodeDependency, caller: CallerDependency, via: str, bod
     """Take in all that waits of a sender now, or forget it; they are not accepted from now on, and do not follow."""
     me, sender = caller.require_identity(), sender_of(via)
     if body.decision == "refuse":
-        forget_waiting(node, me, sender)
+        discard_waiting(node, me, sender)
         return {"instances": []}
-    return {"instances": _taken(take_waiting(node, me, sender))}
+    return {"instances": _taken(accept_waiting(node, me, sender))}
 
 
 @router.get("/me/senders", response_model=SendersDocument, responses=_SIGNED_IN)
@@ -256,5 +254,5 @@ def named_instance(text: str) -> Hash:
         raise errors.DeliveryError("federation.no-such-request", f"{text[:80]!r} is no id of an instance") from err
 
 
-def _taken(receipts: Sequence[Receipt]) -> list[str]:
+def _taken(receipts: Sequence[DeliveryReceipt]) -> list[str]:
     return [receipt.instance.hex() for receipt in receipts if receipt.fate is DeliveryDecision.ACCEPTED]

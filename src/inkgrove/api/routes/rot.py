@@ -14,11 +14,13 @@ from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of,
 from inkgrove.api.routes.instance_reads import InstancePath
 from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
 from inkgrove.core.hashing import Hash
-from inkgrove.federation.refetch import PATH, Fetching, fetch_again, offer
+from inkgrove.federation.sharing import COPIES_PATH, RefetchContext, answer_refetch, refetch_copy
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
-from inkgrove.node.identity import Caller
-from inkgrove.node.reading import parse_instance, pin_instance, render_position, summarise, unpin_instance
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.reading.query import parse_instance, render_position
+from inkgrove.node.reading.status import pin_instance, unpin_instance
+from inkgrove.node.reading.summary import summarise
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.rot.summaries import add_summaries, summary_document
 
@@ -124,10 +126,10 @@ def let_copy_go(node: NodeDependency, caller: CallerDependency, instance: Instan
     return Response(status_code=204)
 
 
-def fetching_of(request: Request, node: Node) -> Fetching:
+def fetching_of(request: Request, node: Node) -> RefetchContext:
     """What this node asks others with."""
     federation = federation_of(request)
-    return Fetching(node, federation.transport, federation.discovery)
+    return RefetchContext(node, federation.transport, federation.discovery)
 
 
 @router.post(
@@ -155,13 +157,13 @@ async def fetch_copy(
     """Bring back a copy that has rotted, whole, from the node of its owner, which decides whether it gives it."""
     identity = caller.require_identity()
     name = parse_instance(instance)
-    await fetch_again(fetching_of(request, node), identity, name)
+    await refetch_copy(fetching_of(request, node), identity, name)
     offset = await run_in_threadpool(node.store.newest_offset)
     return JSONResponse({"instance": name.hex(), "position": render_position(node.vault, offset)})
 
 
 @router.get(
-    PATH + "/{instance}",
+    COPIES_PATH + "/{instance}",
     response_class=Response,
     responses={
         200: {"description": "A delivery with one parcel", "content": {DELIVERY_MEDIA_TYPE: BINARY}},
@@ -175,4 +177,4 @@ async def give_copy(request: Request, node: NodeDependency, instance: InstancePa
 
 
 def _copy(node: Node, sender: RemoteIdentity, instance: Hash) -> Response:
-    return Response(offer(node, sender, instance), media_type=DELIVERY_MEDIA_TYPE)
+    return Response(answer_refetch(node, sender, instance), media_type=DELIVERY_MEDIA_TYPE)

@@ -17,10 +17,10 @@ from inkgrove.core.keys import parse_public_key
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import PublishError
-from inkgrove.node.identity import authenticate
-from inkgrove.node.publishing import AddVersion, CreateSchema, parse_schema_message, render_schema
-from inkgrove.node.reading import SchemaCache
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.sessions import authenticate
+from inkgrove.node.publishing.schemas import AddVersion, CreateSchema, parse_schema_message, render_schema
+from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import append_version
 from inkgrove.store.node.identities import keys_of
 

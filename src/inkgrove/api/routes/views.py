@@ -26,20 +26,20 @@ from inkgrove.api.routes.models import (
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import UnknownView
-from inkgrove.node.identity import Caller
-from inkgrove.node.reading import (
+from inkgrove.node.identity.caller import Caller
+from inkgrove.node.reading.history import list_outcomes
+from inkgrove.node.reading.query import (
     MAX_PAGE,
     Related,
     ViewPage,
     ViewQuery,
-    list_outcomes,
     list_views,
-    parse_schema_id,
     query_view,
     render_position,
     row_document,
 )
-from inkgrove.node.runtime import Node
+from inkgrove.node.reading.schemas import parse_schema_id
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(tags=["views"])

@@ -4,7 +4,8 @@ docs/protocol.md section 7.4. A database that was put back from a copy has forgo
 their places again would fork the logs, for good. So each commit leaves a mark outside of the database
 (`node/runtime/signing_guard.py`).
 A database that lacks what the mark says is *behind*: until everybody who can hold our logs was asked
-(`federation/recovery.py`), or the operator decides, nothing is signed and no place is told to clients that sign.
+(`federation/replication/recovery.py`), or the operator decides, nothing is signed and clients that sign are told no
+sequence number.
 """
 
 import ctypes

@@ -8,6 +8,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from random import random
 from typing import Any, Final
 
@@ -17,37 +19,228 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.backlogs import queue_backlogs
-from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
-from inkgrove.federation.errors import FederationError
-from inkgrove.federation.fetch import Transport
-from inkgrove.federation.lanes import Lanes
-from inkgrove.federation.letters import Letter, read_receipts, write_letter
-from inkgrove.federation.names_found import NO_WORD, refuse_name, take_found, target_of
-from inkgrove.federation.relations import is_final, tell_waiting
-from inkgrove.federation.rounds import run_rounds
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
-from inkgrove.node.runtime import Node
+from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout, PeerUnreachable, QuotaUsedUp
+from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.limits import RequestSlots, run_rounds
+from inkgrove.federation.peers.signed_requests import make_signed_request
+from inkgrove.federation.peers.transport import PeerResponse, Transport
+from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
+from inkgrove.messages import cbor
+from inkgrove.messages.delivery import (
+    DELIVERY_FORMAT,
+    DELIVERY_MEDIA_TYPE,
+    MAX_PARCELS,
+    Delivery,
+    Parcel,
+    encode_delivery,
+)
+from inkgrove.node.errors import NotAddressed
+from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, may_receive
+from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel
+from inkgrove.node.publishing.local_delivery import send_pending
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.outbox import (
     DeliveryStatus,
+    DueDelivery,
     QueueBackoff,
     clear_backoff,
     forget_old_backoffs,
     forget_old_moves,
     forget_progress,
     give_up_deliveries,
+    list_due_deliveries,
     list_due_moves,
     list_move_recipients,
     put_backoff,
+    queue_deliveries,
     read_backoffs,
     record_delivery,
+    retry_refused,
     waiting_recipients,
 )
 from inkgrove.store.federation.peers import RemoteIdentity, forget_strangers
-from inkgrove.store.federation.pending import end_pending, first_backlog, waiting_names
+from inkgrove.store.federation.pending import (
+    Backlog,
+    end_pending,
+    first_backlog,
+    newest_for_followers,
+    take_backlog,
+    waiting_names,
+)
+from inkgrove.store.node.identities import find_identity, lives_here
 
-PATH: Final = "/federation/deliveries"
+# What goes to another node in one request, and what its answer says (docs/protocol.md section 8).
+#
+# Whether a recipient may still have what is due to them is asked again here, when it is sent.
+
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingDelivery:
+    """What goes to a node in one request."""
+
+    sender: str
+    """The FQDN of the identity that sends."""
+    dues: Sequence[DueDelivery]
+    body: bytes
+    reached: Mapping[int, int]
+    """By place: the newest message that the request holds for that due."""
+
+
+def prepare_delivery(node: Node, recipients: Sequence[IdentityId]) -> OutgoingDelivery | None:
+    """The next request to a node; None if nothing is due, without a body if nothing of what is due may be sent."""
+    return node.database.write(lambda connection: _compose(connection, node, recipients))
+
+
+def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId]) -> OutgoingDelivery | None:
+    dues = list_due_deliveries(connection, recipients)
+    if not dues:
+        return None
+    now = node.clock()
+    sender = find_identity(connection, dues[0].via)
+    instances = {instance: find_held_instance(connection, instance) for instance in {due.instance for due in dues}}
+    groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
+    for due in dues:
+        held = instances[due.instance]
+        if held is None or sender is None:
+            record_delivery(connection, due, "given-up", code="federation.nothing-held", now=now)
+        elif not sender.lives_here:  # nobody would believe this node any more that it speaks for them
+            record_delivery(connection, due, "given-up", code="identity.lives-elsewhere", now=now)
+        elif held.is_deleted and due.delivered < held.last_seq:
+            # The end is told to whoever may have it, and nobody gets anything else any more.
+            groups[due.instance, 0, True].append(due)
+        elif held.is_expired(now) and not due.delivered:
+            record_delivery(connection, due, "refused", code="federation.expired", now=now)
+        elif is_due_to(connection, held, due.via, due.recipient):
+            groups[due.instance, due.delivered, False].append(due)
+        else:
+            record_delivery(connection, due, "refused", code=NotAddressed.code, now=now)
+    parcels: list[Parcel] = []
+    sent: list[DueDelivery] = []
+    reached: dict[int, int] = {}
+    size = 0
+    for (instance, delivered, deletions_only), members in groups.items():
+        held = instances[instance]
+        assert held is not None
+        to = [due.recipient for due in members]
+        packed = pack_next_parcel(connection, held, to, after=delivered, deletions_only=deletions_only)
+        if packed is None:
+            for due in members:
+                record_delivery(connection, due, "delivered", delivered=held.last_seq, now=now)
+            continue
+        parcel, last = packed
+        weight = sum(len(entry) + len(payload or b"") for entry, payload in parcel.entries)
+        if parcels and (size + weight > _MAX_BYTES or len(parcels) >= MAX_PARCELS):
+            break
+        parcels.append(parcel)
+        sent += members
+        reached |= {due.place: last for due in members}
+        size += weight
+    if not parcels:
+        return OutgoingDelivery("", dues, b"", {})
+    assert sender is not None
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
+
+
+def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
+    """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
+    if answer.status != 200:
+        text = f"the node answered with status {answer.status}"
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+    try:
+        value: Any = cbor.decode(answer.body)
+        assert value["form"] == DELIVERY_FORMAT
+        found = {
+            (item["instance"], item["recipient"]): item
+            for item in value["receipts"]
+            if item["fate"] in ("accepted", "held", "refused")
+        }
+        # Of a number, bytes() would make as many bytes.
+        assert all(type(part) is bytes for place in found for part in place)
+        return {(Hash(instance), IdentityId(recipient)): item for (instance, recipient), item in found.items()}
+    except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
+        raise BadAnswer("the node's receipts cannot be read") from err
+
+
+# Looks for the names of recipients that could not be found when something was sent to them.
+#
+# docs/protocol.md section 8.6. A name is tried again with the patience of any queue. Once it is found, what waits for
+# it
+# is sent; if its host says that nobody is there, or after `give_up_seconds`, the author sees why it is not.
+
+
+UNANSWERED: Final = (PeerUnreachable, PeerTimeout, BadAnswer, QuotaUsedUp)
+"""What says nothing about a name: its node does not answer, or something before it answers in its place."""
+
+
+def make_queue_name(name: str) -> str:
+    """What the queue of a name is called."""
+    return f"name {name}"
+
+
+def send_to_found(node: Node, name: str, known: RemoteIdentity) -> None:
+    """A name was found: send what waits for it."""
+
+    def work(connection: Connection) -> bool:
+        clear_backoff(connection, make_queue_name(name))
+        return send_pending(connection, node, name, known.id)
+
+    while node.database.write(work):
+        pass
+
+
+def refuse_name(node: Node, name: str, error: FederationError) -> None:
+    """The host of a name says that nobody is there, or proves another one: nothing of what waits will be sent."""
+
+    def work(connection: Connection) -> None:
+        clear_backoff(connection, make_queue_name(name))
+        end_pending(connection, name, "refused", error.code, node.clock())
+
+    node.database.write(work)
+
+
+# Sends new followers what was published before they followed (docs/protocol.md section 7.6).
+#
+# A follower is noted once their node has heard that they were accepted; the outbox then queues the newest instances
+# for
+# them like any others. Doing it twice queues nothing twice.
+
+
+_PATIENCE: Final = 5
+"""How many instances are looked at for each one that may be sent, at most."""
+
+
+def queue_backlogs(node: Node) -> None:
+    """Queue what followers lack who are noted, one after the other, each in a transaction of its own."""
+    while (backlog := node.database.read(first_backlog)) is not None:
+        node.database.write(lambda connection: _queue_one(connection, node, backlog))
+
+
+def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
+    followee, follower = backlog
+    if not take_backlog(connection, backlog) or not lives_here(connection, followee):
+        return
+    # Whoever lives here sees what is for followers as soon as they are one.
+    if not is_follower(connection, follower, followee) or lives_here(connection, follower):
+        return
+    now, most = node.clock(), node.settings.new_follower_posts
+    retry_refused(connection, followee, follower, "federation.not-following", now)
+    found: list[HeldInstance] = []
+    for instance in islice(newest_for_followers(connection, followee, _PATIENCE * most), _PATIENCE * most):
+        if len(found) >= most:
+            break
+        held = find_held_instance(connection, instance)
+        if held is None or held.is_deleted or held.is_expired(now):
+            continue
+        if may_receive(held.access, follower, was_sent=False, is_follower=True):
+            found.append(held)
+    for held in reversed(found):  # the oldest goes first
+        queue_deliveries(connection, held.instance, followee, [follower], wanted=held.last_seq, now=now)
+
+
+DELIVERIES_PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
 _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
@@ -80,7 +273,7 @@ class Outbox:
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
-        self._lanes = Lanes(transport)
+        self._lanes = RequestSlots(transport)
         self._discovery = discovery
         self._random = random
         self._run_blocking = run_blocking
@@ -131,9 +324,9 @@ class Outbox:
         if backlog is not None and is_free("backlogs"):
             self._busy.add("backlogs")
             work.append(self._queue_backlogs())
-        free = [name for name in names if is_free(target_of(name))][:_NAMES_AT_ONCE]
-        self._busy |= {target_of(name) for name in free}
-        work += [self._find_name(name, stopped.get(target_of(name))) for name in free]
+        free = [name for name in names if is_free(make_queue_name(name))][:_NAMES_AT_ONCE]
+        self._busy |= {make_queue_name(name) for name in free}
+        work += [self._find_name(name, stopped.get(make_queue_name(name))) for name in free]
         nodes: dict[str, list[RemoteIdentity]] = defaultdict(list)
         for recipient in waiting:
             known = self._located.get(recipient)
@@ -164,12 +357,12 @@ class Outbox:
 
     async def _find_name(self, name: str, before: QueueBackoff | None) -> None:
         """Find out who has a name, and queue what waits for it."""
-        with self._pausing(target_of(name)):
+        with self._pausing(make_queue_name(name)):
             try:
                 known = await self._discovery.find(name)
-                await self._run_blocking(lambda: take_found(self.node, name, known))
-            except NO_WORD as error:
-                await self._fail(target_of(name), [], error, before, name=name)
+                await self._run_blocking(lambda: send_to_found(self.node, name, known))
+            except UNANSWERED as error:
+                await self._fail(make_queue_name(name), [], error, before, name=name)
             except FederationError as refusal:
                 error_of_host = refusal
                 await self._run_blocking(lambda: refuse_name(self.node, name, error_of_host))
@@ -200,7 +393,7 @@ class Outbox:
             while goes_on:
                 # A place for each request, and nothing is written before there is one: letters are large.
                 async with self._lanes.enter(target) as transport:
-                    letter = await self._run_blocking(lambda: write_letter(self.node, ids))
+                    letter = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
                     if letter is None:
                         return
                     goes_on = not letter.body or await self._send(transport, target, recipients, letter)
@@ -228,9 +421,9 @@ class Outbox:
             for me in dict.fromkeys(notice.me for notice in due):
                 try:
                     async with self._lanes.enter(target) as transport:
-                        await tell_waiting(self.node, transport, me, known, run_blocking=self._run_blocking)
+                        await send_waiting_moves(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
-                    if not is_final(error):
+                    if not is_final_refusal(error):
                         await self._lose(target, recipients, error)
                         return False
                     log.info("a move was not taken", to=known.fqdn, code=error.code, reason=error.message)
@@ -247,15 +440,15 @@ class Outbox:
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
     async def _send(
-        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], letter: Letter
+        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], letter: OutgoingDelivery
     ) -> bool:
         try:
             request = await self._run_blocking(
-                lambda: signed_call(
+                lambda: make_signed_request(
                     self.node,
                     recipients[0],
                     "POST",
-                    PATH,
+                    DELIVERIES_PATH,
                     sender=letter.sender,
                     body=letter.body,
                     content_type=DELIVERY_MEDIA_TYPE,
@@ -276,7 +469,9 @@ class Outbox:
 
     # What came of it
 
-    def _settle(self, target: str, letter: Letter, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]) -> None:
+    def _settle(
+        self, target: str, letter: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
+    ) -> None:
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
@@ -305,7 +500,7 @@ class Outbox:
 
         self.node.database.write(work)
 
-    def _refuse(self, target: str, letter: Letter, code: str) -> None:
+    def _refuse(self, target: str, letter: OutgoingDelivery, code: str) -> None:
         """The node understood the request and will never take it: it must not stand in the way of the next one."""
         now = self.node.clock()
 

@@ -20,18 +20,25 @@ from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.bulk_import import MOST_AT_HAND, ArchiveImporter, BulkIntake
-from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout
-from inkgrove.federation.fetch import Transport, run_with_transport
-from inkgrove.federation.offering import catch_up
-from inkgrove.federation.replicating import Intake, Taken, count_lacking, find_lacking
-from inkgrove.federation.rounds import run_rounds
-from inkgrove.federation.sources import Source, fetch, list_news
+from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.limits import run_rounds
+from inkgrove.federation.peers.transport import Transport, run_with_transport
+from inkgrove.federation.replication.client import PeerSource, fetch_entries, list_news
+from inkgrove.federation.replication.intake import (
+    MOST_AT_HAND,
+    ArchiveImporter,
+    BulkIntake,
+    Intake,
+    IntakeCounts,
+    count_missing,
+    find_missing,
+)
+from inkgrove.federation.replication.server import catch_up
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import MAX_REPLICATION_ENTRIES, Entries, LogHeight, Want
-from inkgrove.node.identity import find_owner
-from inkgrove.node.runtime import Node
+from inkgrove.node.identity.identity_log import find_owner
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import Peer, RemoteIdentity, list_peers, note_error, note_synced
 from inkgrove.store.federation.public_index import find_missing_ranges
 from inkgrove.store.federation.wanted_schemas import (
@@ -71,7 +78,7 @@ log = structlog.get_logger("inkgrove.replication")
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncResult:
     """What was taken from a peer."""
 
     peer: str
@@ -201,7 +208,7 @@ class Replicator:
                 if synced.stored:
                     log.info("a peer was synced", peer=fqdn, stored=synced.stored)
 
-    async def sync(self, fqdn: str, on_progress: OnProgress = lambda _done, _total: None) -> Synced:
+    async def sync(self, fqdn: str, on_progress: OnProgress = lambda _done, _total: None) -> SyncResult:
         """Take everything that a peer offers and that is lacking here."""
         peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
         peer = next((peer for peer in peers if peer.fqdn == fqdn), None)
@@ -214,10 +221,10 @@ class Replicator:
             await self._run_blocking(lambda: self._node.database.write(lambda c: note_error(c, fqdn, text)))
             raise
 
-    async def _sync(self, peer: Peer, on_progress: OnProgress) -> Synced:
+    async def _sync(self, peer: Peer, on_progress: OnProgress) -> SyncResult:
         known = await self._discovery.find(peer.fqdn)
         source = self._source(known, self._node.settings.peer_sync_seconds)
-        taken = Taken()
+        taken = IntakeCounts()
         lacking = logs = 0
         position = ""
         batches = self._intake(taken, lambda done: on_progress(done, lacking))
@@ -226,8 +233,8 @@ class Replicator:
         try:
             async for news in list_news(source, peer.position if peer.node_key == known.node_key else None):
                 position = news.position
-                wants = await self._run_blocking(partial(find_lacking, self._node, news.logs))
-                count = count_lacking(news.logs, wants)
+                wants = await self._run_blocking(partial(find_missing, self._node, news.logs))
+                count = count_missing(news.logs, wants)
                 logs, lacking = logs + len(wants), lacking + count
                 if count > self._bulk:
                     await intake.grow()
@@ -239,24 +246,24 @@ class Replicator:
         await self._run_blocking(
             lambda: self._node.database.write(lambda c: note_synced(c, peer.fqdn, known.node_key, position, now))
         )
-        return Synced(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), intake.is_bulk)
+        return SyncResult(peer.fqdn, logs, taken.received, taken.stored, dict(taken.refused), intake.is_bulk)
 
-    def _source(self, known: RemoteIdentity, seconds: float) -> Source:
-        return Source(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
+    def _source(self, known: RemoteIdentity, seconds: float) -> PeerSource:
+        return PeerSource(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
 
-    async def _take(self, source: Source, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
+    async def _take(self, source: PeerSource, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
         try:
-            await fetch(source, wants, intake.use)
+            await fetch_entries(source, wants, intake.use)
         except FederationError:
             await intake.finish()  # what came before counts
             raise
         else:
             await intake.finish()
 
-    def _intake(self, taken: Taken, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
+    def _intake(self, taken: IntakeCounts, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
         return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
 
-    def _bulk_intake(self, taken: Taken, importer: ArchiveImporter) -> BulkIntake:
+    def _bulk_intake(self, taken: IntakeCounts, importer: ArchiveImporter) -> BulkIntake:
         folder, few = self._node.home / "replication", min(MOST_AT_HAND, self._bulk)
         return BulkIntake(self._node, taken, folder, importer, self._importing, few=few)
 
@@ -314,7 +321,7 @@ class Replicator:
                 known = await find(whom)  # type: ignore[arg-type]
                 source = self._source(known, min(_SCHEMA_SECONDS, self._node.settings.peer_sync_seconds))
                 wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
-                intake = self._intake(Taken())
+                intake = self._intake(IntakeCounts())
                 try:
                     await self._take(source, wants, intake)
                 finally:
@@ -338,7 +345,7 @@ class Replicator:
     async def _find_renewals(self) -> dict[IdentityId, list[SchemaId]]:
         """The schemas whose turn it is, by whose they are."""
         foreign = await self._run_blocking(lambda: self._node.database.read(_foreign_schemas))
-        turn = next_turn(list(foreign), self._renewed, MOST_RENEWED)
+        turn = pick_next_schemas(list(foreign), self._renewed, MOST_RENEWED)
         if turn:
             self._renewed = turn[-1]
         by_owner: dict[IdentityId, list[SchemaId]] = defaultdict(list)
@@ -351,7 +358,7 @@ def _tell_trouble(error: InkgroveError) -> None:
     log.warning("replication was interrupted", code=error.code, reason=error.message)
 
 
-def next_turn(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:
+def pick_next_schemas(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:
     """Those of the schemas, in order, that come after the last one that had its turn; then from the beginning."""
     ordered = sorted(schemas)
     start = bisect_right(ordered, last) if last is not None else 0
@@ -389,10 +396,10 @@ def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]
     return [identity for identity in asked if identity not in living][:_MOST_ASKED]
 
 
-def sync_with(node: Node, fqdn: str, on_progress: OnProgress, importer: ArchiveImporter | None = None) -> Synced:
+def sync_with(node: Node, fqdn: str, on_progress: OnProgress, importer: ArchiveImporter | None = None) -> SyncResult:
     """Sync with a peer and wait for it: for commands, which have no event loop."""
 
-    async def work(transport: Transport) -> Synced:
+    async def work(transport: Transport) -> SyncResult:
         replicator = Replicator(node, transport, Discovery(node, transport), importer=importer)
         return await replicator.sync(fqdn, on_progress)
 

@@ -3,13 +3,19 @@
 docs/protocol.md section 8.9.
 """
 
-from collections.abc import Callable, Hashable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
+from contextlib import asynccontextmanager, suppress
 from heapq import nlargest
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
+import structlog
+
+from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.errors import QuotaUsedUp
-from inkgrove.node.identity import network_of
+from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
+from inkgrove.node.identity.sessions import network_of
 
 _MINUTE: Final = 60_000_000
 _MOST_KEPT: Final = 10_000
@@ -130,3 +136,128 @@ class LookupQuota:
 def domain_of(fqdn: str) -> str:
     """Whoever has a name has all those below: the last two labels."""
     return ".".join(fqdn.split(".")[-2:])
+
+
+# How many requests are under way at the same time, so that slow nodes hold up each other and nobody else.
+#
+# Whoever took long the last time waits for one of a few places of their own. Whoever is not known to be slow has one
+# of
+# many, and not for longer than a quick answer takes: then it is free for the next.
+
+
+_QUICK_SECONDS: Final = 2.0
+
+
+class RequestSlots:
+    """Places for requests over a transport; belongs to one event loop."""
+
+    def __init__(self, transport: Transport, *, quick: int = 32, slow: int = 8) -> None:
+        self._transport = transport
+        self._quick = asyncio.Semaphore(quick)
+        self._few = asyncio.Semaphore(slow)
+        self._slow: dict[str, None] = {}
+
+    @asynccontextmanager
+    async def enter(self, node: str) -> AsyncIterator[Transport]:
+        """Wait for a place; the transport is for requests to that node, one after the other."""
+        is_slow = node in self._slow
+        lane = self._few if is_slow else self._quick
+        await lane.acquire()
+        place = _Place(self._transport, lane, lambda seconds: self._note(node, seconds), is_kept=is_slow)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    def _note(self, node: str, seconds: float) -> None:
+        self._slow.pop(node, None)
+        if seconds >= _QUICK_SECONDS:
+            if len(self._slow) >= _MOST_KEPT:
+                del self._slow[next(iter(self._slow))]
+            self._slow[node] = None
+
+
+class _Place:
+    """A transport that counts how long the node at its other end takes."""
+
+    def __init__(
+        self, transport: Transport, lane: asyncio.Semaphore, note: Callable[[float], None], *, is_kept: bool
+    ) -> None:
+        self._transport = transport
+        self._lane = lane
+        self._note = note
+        self._is_kept = is_kept
+        self._has_left = False
+
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        """The answer; while it takes long, somebody else has the place."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        timer = None if self._is_kept else loop.call_later(_QUICK_SECONDS, self.leave)
+        try:
+            return await self._transport.send(request)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._note(loop.time() - begun)
+
+    def leave(self) -> None:
+        if not self._has_left:
+            self._has_left = True
+            self._lane.release()
+
+
+# Work between nodes in rounds: whatever is due begins at once, side by side, and nothing waits for the slowest.
+
+
+_LONGEST_WAIT: Final = 60.0
+
+log = structlog.get_logger("inkgrove.rounds")
+
+
+async def run_rounds(
+    find_work: Callable[[], Awaitable[Iterable[Coroutine[Any, Any, None]]]],
+    wake: asyncio.Event,
+    idle_seconds: float,
+    on_error: Callable[[InkgroveError], None],
+    breath_seconds: float = 0.0,
+) -> None:
+    """Begin what is found, then look again when woken or after a while; until the task is cancelled.
+
+    Nothing else ends it: a round that fails is begun again, after twice as long each time up to a minute.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+
+    def finish(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work between nodes failed", exc_info=error)
+
+    wait = idle_seconds
+    try:
+        while True:
+            wake.clear()
+            try:
+                for work in await find_work():
+                    task = asyncio.create_task(work)
+                    tasks.add(task)
+                    task.add_done_callback(finish)
+            except Exception as error:  # whatever it is: nobody else would begin again
+                if isinstance(error, InkgroveError):  # the store is away for a moment
+                    on_error(error)
+                else:
+                    log.exception("work between nodes could not be looked up")
+                await asyncio.sleep(wait)
+                wait = min(_LONGEST_WAIT, 2 * wait)
+                continue
+            wait = idle_seconds
+            if breath_seconds:
+                await asyncio.sleep(breath_seconds)
+            with suppress(TimeoutError):
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
+                async with asyncio.timeout(idle_seconds):
+                    await wake.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.inbox import receive_by_hand
-from inkgrove.federation.receiving import Receipt
+from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_handed_parcel
 from inkgrove.messages.delivery import Bundle, BundledEntry, BundledInstance, Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import DeliveryError, ViewError
-from inkgrove.node.publishing import find_held_instance, may_pass_on, pack_parcel
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.delivery_queue import may_pass_on
+from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.logs.entries import find_log, read_entries
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.preparation import by_log, prepare_items
@@ -54,15 +54,15 @@ def _schema_log(connection: Connection, schema: SchemaId) -> list[BundledEntry]:
     return [(item.entry.encoded, item.payload) for item in stored if item.refusal is None]
 
 
-def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) -> list[Receipt]:
+def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) -> list[DeliveryReceipt]:
     """Take a bundle in for identities of this node, verified like a delivery; what became of each instance.
 
     Without recipients it is only stored: what is public can be seen then, and nothing else.
     """
     _take_schemas(node, bundle.schemas)
-    receipts: list[Receipt] = []
+    receipts: list[DeliveryReceipt] = []
     for item in bundle.instances:
-        receipts += receive_by_hand(node, Parcel(item.instance, tuple(recipients), item.entries))
+        receipts += receive_handed_parcel(node, Parcel(item.instance, tuple(recipients), item.entries))
     return receipts
 
 

@@ -7,19 +7,18 @@ more must bring what was asked for up to there, and answers that hold little are
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, TypeVar
-
-from sqlalchemy import Connection
 
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.verify import verify_signed
-from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import RunBlocking, in_thread
-from inkgrove.federation.errors import BadAnswer, EndlessAnswer, FederationError, PeerTimeout
-from inkgrove.federation.fetch import Request, Transport
-from inkgrove.federation.offering import ENTRIES_PATH, HEIGHTS_PATH
+from inkgrove.federation.errors import BadAnswer, EndlessAnswer, PeerTimeout
+from inkgrove.federation.peers.discovery import RunBlocking, in_thread
+from inkgrove.federation.peers.senders import choose_sender_name
+from inkgrove.federation.peers.signed_requests import make_signed_request
+from inkgrove.federation.peers.transport import PeerRequest, Transport
+from inkgrove.federation.replication.server import ENTRIES_PATH, HEIGHTS_PATH
 from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_RANGES,
@@ -34,10 +33,9 @@ from inkgrove.messages.replication import (
     encode_ask_heights,
     encode_wants,
 )
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.logs.preparation import LogKey
-from inkgrove.store.node.identities import is_left, list_identities
 
 MOST_THIN: Final = 100
 """How many answers of one node may say that there is more although they hold little."""
@@ -53,7 +51,7 @@ _PROOFS_AT_ONCE: Final = 10_000
 _Read = TypeVar("_Read")
 
 
-class Source:
+class PeerSource:
     """Another node, asked in the name of an identity of ours, until its time is up; belongs to one event loop."""
 
     heights_path = HEIGHTS_PATH
@@ -82,9 +80,9 @@ class Source:
         """As much of what is wanted as fits into an answer."""
         return _read(decode_entries, await self._ask(self.entries_path, encode_wants(wants)))
 
-    def _signed(self, path: str, body: bytes) -> Request:
-        sender = sender_of(self._node)
-        return signed_call(
+    def _signed(self, path: str, body: bytes) -> PeerRequest:
+        sender = choose_sender_name(self._node)
+        return make_signed_request(
             self._node, self.known, "POST", path, sender=sender, body=body, content_type=REPLICATION_MEDIA_TYPE
         )
 
@@ -112,23 +110,6 @@ def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
         raise BadAnswer(f"the node's answer cannot be read: {err.message}", reason=err.code) from err
 
 
-def sender_of(node: Node) -> str:
-    """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
-
-    listed = node.settings.administrators
-
-    def work(connection: Connection) -> str | None:
-        hosted = [identity.fqdn for identity in list_identities(connection)]
-        names = chain((name for name in listed if name in hosted), hosted)
-        # Others look up who asks: under a name that its former holder has left they find nobody, or somebody else.
-        return next((name for name in names if not is_left(connection, name)), None)
-
-    name = node.database.read(work)
-    if name is None:
-        raise FederationError("federation.no-sender", "this node hosts no identity, in whose name it could ask others")
-    return name
-
-
 class _Patience:
     """Counts the answers of a node that say that there is more and hold little."""
 
@@ -145,7 +126,7 @@ class _Patience:
 # Heights
 
 
-async def list_news(source: Source, since: str | None) -> AsyncIterator[Heights]:
+async def list_news(source: PeerSource, since: str | None) -> AsyncIterator[Heights]:
     """Every log that has news, in lists of bounded length.
 
     All of them have the position of the first page: what happens meanwhile is for the next time.
@@ -187,7 +168,9 @@ def in_questions(wants: Sequence[Want]) -> list[list[Want]]:
     return questions
 
 
-async def fetch(source: Source, wants: Sequence[Want], use: Callable[[Entries, set[LogKey]], Awaitable[None]]) -> None:
+async def fetch_entries(
+    source: PeerSource, wants: Sequence[Want], use: Callable[[Entries, set[LogKey]], Awaitable[None]]
+) -> None:
     """Ask for everything that is wanted, answer by answer."""
     patience = _Patience()
     for question in in_questions(wants):

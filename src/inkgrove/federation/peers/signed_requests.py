@@ -23,8 +23,10 @@ from http_message_signatures.exceptions import HTTPMessageSignaturesException
 from inkgrove.core.errors import BadSignature, InkgroveError
 from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
 from inkgrove.federation.errors import BadRequestSignature, FederationError
-from inkgrove.federation.fetch import Request
+from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
 from inkgrove.messages.value_readers import read_host
+from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.store.federation.peers import RemoteIdentity
 
 TAG: Final = "inkgrove-1"
 LABEL: Final = "inkgrove"
@@ -63,7 +65,7 @@ class SignatureInput:
         return (self.expires + MAX_SKEW_SECONDS) * _SECOND + _SECOND
 
 
-def sign_request(request: Request, key: SecretKey, *, sender: str, now: int, nonce: str) -> Request:
+def sign_request(request: PeerRequest, key: SecretKey, *, sender: str, now: int, nonce: str) -> PeerRequest:
     """The request with its digest and signature; `sender` is the FQDN of an identity on this node."""
     message = _Message(request.method, request.url, _Headers(list(request.headers)))
     signer = HTTPMessageSigner(signature_algorithm=StrictEd25519, key_resolver=_OneKey(sender, secret=key))
@@ -80,10 +82,12 @@ def sign_request(request: Request, key: SecretKey, *, sender: str, now: int, non
         covered_component_ids=_components_for(request),
         body=request.body,  # adds the digest
     )
-    return Request(request.method, request.url, tuple(message.headers.items()), request.body, request.max_answer_bytes)
+    return PeerRequest(
+        request.method, request.url, tuple(message.headers.items()), request.body, request.max_answer_bytes
+    )
 
 
-def read_signature(request: Request, *, may_be_author: bool = False) -> SignatureInput:
+def read_signature(request: PeerRequest, *, may_be_author: bool = False) -> SignatureInput:
     """The one signature for this protocol that a request carries; those of others are passed over.
 
     `may_be_author`: its `keyid` may be a key in hex, in place of the FQDN of an identity.
@@ -151,7 +155,7 @@ def check_times(found: SignatureInput, now: int) -> None:
         )
 
 
-def check_signature(request: Request, found: SignatureInput, key: PublicKey) -> None:
+def check_signature(request: PeerRequest, found: SignatureInput, key: PublicKey) -> None:
     """Raise unless the signature holds for the key that belongs to its sender, and the digest for the body."""
     verifier = _Verifier(signature_algorithm=StrictEd25519, key_resolver=_OneKey(found.sender, public=key))
     message = _Message(request.method, request.url, _Headers(list(request.headers)))
@@ -165,7 +169,7 @@ def check_signature(request: Request, found: SignatureInput, key: PublicKey) -> 
         raise FederationError("federation.bad-digest", "the body is not the one that was signed") from err
 
 
-def _components_for(request: Request) -> tuple[str, ...]:
+def _components_for(request: PeerRequest) -> tuple[str, ...]:
     """What a signature must cover: how the body is to be read belongs to it, if the request says so."""
     has_type = request.header("content-type") is not None
     return (*COMPONENTS, "content-type") if has_type else COMPONENTS
@@ -243,3 +247,39 @@ class _Message:
     method: str
     url: str
     headers: _Headers = field(default_factory=lambda: _Headers([]))
+
+
+# Calls of other nodes: to the endpoint of an identity, signed by this node (docs/protocol.md section 8.9).
+
+
+def make_signed_request(
+    node: Node,
+    to: RemoteIdentity,
+    method: str,
+    path: str,
+    *,
+    sender: str,
+    body: bytes = b"",
+    content_type: str | None = None,
+) -> PeerRequest:
+    """A request for the node of an identity, in the name of one of ours (its FQDN); good for one sending."""
+    headers = (("Content-Type", content_type),) if content_type is not None else ()
+    request = PeerRequest(method, to.endpoint.rstrip("/") + path, headers, body)
+    nonce = node.random_bytes(16).hex()
+    return sign_request(request, load_node_key(node), sender=sender, now=node.clock(), nonce=nonce)
+
+
+async def send_signed_request(
+    node: Node,
+    transport: Transport,
+    to: RemoteIdentity,
+    method: str,
+    path: str,
+    *,
+    sender: str,
+    body: bytes = b"",
+    content_type: str | None = None,
+) -> PeerResponse:
+    """Sign and send; the signature is made anew for each attempt, so an attempt again is no replay."""
+    request = make_signed_request(node, to, method, path, sender=sender, body=body, content_type=content_type)
+    return await transport.send(request)

@@ -7,12 +7,12 @@ from sqlalchemy import Connection
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.inbox import receive
-from inkgrove.federation.receiving import Receipt
+from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_delivery
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.node.errors import DeliveryError, RelationError
-from inkgrove.node.publishing import LocalShare, find_held_instance, receive_locally, record_decision
-from inkgrove.node.runtime import Node
+from inkgrove.node.publishing.held_instance import find_held_instance
+from inkgrove.node.publishing.local_delivery import LocalShare, receive_locally, record_decision
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.inbox import (
     add_sender,
     read_requests,
@@ -28,7 +28,9 @@ Parcels = dict[int, tuple[Hash, bytes]]
 """What waits of one sender, by number: the instance, and the parcel, empty if the sender is of this node."""
 
 
-def take_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> list[Receipt]:
+def accept_waiting(
+    node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
+) -> list[DeliveryReceipt]:
     """Take in what waits of a sender, or the one thing that is named; what comes later waits again.
 
     Raises `federation.no-such-request` if nothing of the kind waits, `federation.sender-blocked` if the recipient has
@@ -47,7 +49,7 @@ def take_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: H
     return _take(node, recipient, via, parcels, is_wanted=True)
 
 
-def forget_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> None:
+def discard_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> None:
     """Forget what waits of a sender, or the one thing that is named; the sender is not told."""
 
     def work(connection: Connection) -> None:
@@ -58,7 +60,7 @@ def forget_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance:
     node.database.write(work)
 
 
-def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
+def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[DeliveryReceipt]:
     """Take in what a sender sends from now on, and what waits of them; they do not follow the recipient by it."""
     if recipient == via:
         raise RelationError("relation.own", "what you send yourself never waits")
@@ -78,7 +80,7 @@ def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
         raise DeliveryError("federation.unknown-sender", "you have not accepted them as a sender")
 
 
-def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
+def release_waiting(node: Node, recipient: IdentityId, via: IdentityId) -> list[DeliveryReceipt]:
     """Take in what waits of a sender to whom the recipient is related by now.
 
     A sender of this node sees that they have it, also what they took in or refused before: between nodes all that
@@ -90,39 +92,41 @@ def release_held(node: Node, recipient: IdentityId, via: IdentityId) -> list[Rec
     return receipts
 
 
-def _release(node: Node, recipient: IdentityId, via: IdentityId) -> list[Receipt]:
+def _release(node: Node, recipient: IdentityId, via: IdentityId) -> list[DeliveryReceipt]:
     parcels = node.database.read(lambda connection: read_requests(connection, recipient, via))
     return _take(node, recipient, via, parcels) if parcels else []
 
 
 def release_related(node: Node, one: IdentityId, other: IdentityId) -> None:
     """Take in what waits between two who are related by now, in the boxes of those of them who are of this node."""
-    release_held(node, one, other)
-    release_held(node, other, one)
+    release_waiting(node, one, other)
+    release_waiting(node, other, one)
 
 
 def _take(
     node: Node, recipient: IdentityId, via: IdentityId, parcels: Parcels, *, is_wanted: bool = False
-) -> list[Receipt]:
+) -> list[DeliveryReceipt]:
     # Received again as if it came now: what was said about access since then counts. Only then does it leave the box,
     # so that a crash in between loses nothing.
-    receipts: list[Receipt] = []
+    receipts: list[DeliveryReceipt] = []
     for instance, parcel in parcels.values():
         if parcel:
-            receipts += receive(node, decode_delivery(parcel), is_wanted=is_wanted)
+            receipts += receive_delivery(node, decode_delivery(parcel), is_wanted=is_wanted)
         else:
             receipts += _take_here(node, LocalShare(recipient, instance, via), is_wanted=is_wanted)
     node.database.write(lambda connection: remove_read_requests(connection, list(parcels)))
     return receipts
 
 
-def _take_here(node: Node, item: LocalShare, *, is_wanted: bool = False, is_told: bool = False) -> list[Receipt]:
+def _take_here(
+    node: Node, item: LocalShare, *, is_wanted: bool = False, is_told: bool = False
+) -> list[DeliveryReceipt]:
     """Let the recipient see what an identity of this node sent, which is in the log store already.
 
     `is_told`: the sender sees what became of it, as they see the relation that it follows from.
     """
 
-    def work(connection: Connection) -> list[Receipt]:
+    def work(connection: Connection) -> list[DeliveryReceipt]:
         lock_instance(connection, item.instance)  # else it could rot meanwhile
         held = find_held_instance(connection, item.instance)
         if held is None:
@@ -130,6 +134,6 @@ def _take_here(node: Node, item: LocalShare, *, is_wanted: bool = False, is_told
         fate, refusal = receive_locally(connection, held, item, node.clock(), is_wanted=is_wanted)
         if is_told:
             record_decision(connection, item, fate, refusal, node.clock())
-        return [Receipt(item.instance, item.recipient, fate, refusal.code if refusal is not None else None)]
+        return [DeliveryReceipt(item.instance, item.recipient, fate, refusal.code if refusal is not None else None)]
 
     return node.database.write(work)

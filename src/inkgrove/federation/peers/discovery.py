@@ -23,28 +23,35 @@ from inkgrove.federation.errors import (
     FederationError,
     ForkedIdentity,
     NoIdentityThere,
+    PeerUnreachable,
     QuotaUsedUp,
-    Unreachable,
     WrongIdentity,
     WrongName,
 )
-from inkgrove.federation.fetch import Answer, Request, Transport
-from inkgrove.federation.lanes import Lanes
-from inkgrove.federation.proving import ProvedIdentity, SignedLog, prove, read_log
-from inkgrove.federation.quotas import LookupQuota, domain_of
-from inkgrove.federation.well_known import MAX_BYTES, NODE_PATH, PATH, WellKnown, leads_to, parse_well_known
+from inkgrove.federation.peers.limits import LookupQuota, RequestSlots, domain_of
+from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
+from inkgrove.federation.peers.well_known import (
+    MAX_WELL_KNOWN_BYTES,
+    WELL_KNOWN_NODE_PATH,
+    WELL_KNOWN_PATH,
+    ProvedIdentity,
+    SignedLog,
+    WellKnown,
+    leads_to,
+    parse_well_known,
+    prove_identity,
+    read_identity_log,
+)
 from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.identity import (
+from inkgrove.node.identity.identities import parse_fqdn
+from inkgrove.node.identity.identity_log import (
     IDENTITY_LOG,
     apply_identity_log,
-    confirm_name,
     find_newest_document,
-    find_own_name_holder,
-    find_unconfirmed_holder,
-    parse_fqdn,
     read_newest_document,
 )
-from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.node.identity.names import confirm_name, find_own_name_holder, find_unconfirmed_holder
+from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.store.federation.peers import (
     RemoteIdentity,
     find_remote_identity,
@@ -114,7 +121,7 @@ class _Lookups:
     """Look-ups that wait for nothing but each other: those under way, and the names that failed."""
 
     def __init__(self, transport: Transport) -> None:
-        self.lanes = Lanes(transport)
+        self.lanes = RequestSlots(transport)
         self.under_way: dict[str, asyncio.Task[RemoteIdentity]] = {}
         self.failures: dict[str, tuple[int, FederationError]] = {}
 
@@ -255,8 +262,8 @@ class Discovery:
         return await self._asks_lead_here(self._strangers, domain_of(fqdn), fqdn)
 
     async def _asks_lead_here(self, lookups: _Lookups, lane: str, fqdn: str) -> bool:
-        request = Request(
-            "GET", f"https://{fqdn}{NODE_PATH}", (("Accept", "application/json"),), max_answer_bytes=_PAGE
+        request = PeerRequest(
+            "GET", f"https://{fqdn}{WELL_KNOWN_NODE_PATH}", (("Accept", "application/json"),), max_answer_bytes=_PAGE
         )
         try:
             async with lookups.lanes.enter(lane) as transport:
@@ -372,7 +379,7 @@ class Discovery:
         of_domain = sum(domain_of(name) == domain_of(fqdn) for name in lookups.under_way)
         is_crowd = lookups is self._strangers and of_domain >= _MOST_OF_DOMAIN
         if is_crowd or len(lookups.under_way) >= _MOST_WAITING:
-            raise Unreachable("too many names are being looked up: try again later", fqdn=fqdn)
+            raise PeerUnreachable("too many names are being looked up: try again later", fqdn=fqdn)
 
     def _finish(self, lookups: _Lookups, fqdn: str, task: asyncio.Task[RemoteIdentity]) -> None:
         del lookups.under_way[fqdn]
@@ -388,7 +395,7 @@ class Discovery:
     async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
         if quota is None:
             async with self._ours.lanes.enter(fqdn) as transport:
-                answer = await transport.send(_request(fqdn, MAX_BYTES))
+                answer = await transport.send(_request(fqdn, MAX_WELL_KNOWN_BYTES))
         else:
             answer = await self._ask_for_stranger(fqdn, quota)
         if answer.status == 404:
@@ -402,11 +409,11 @@ class Discovery:
         self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
         return taken.known
 
-    async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> Answer:
+    async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> PeerResponse:
         """Names under one domain are asked one after the other, each for no more than what the others left."""
         domain = domain_of(fqdn)
         async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.lanes.enter(domain) as transport:
-            most = min(MAX_BYTES, quota.left(fqdn))
+            most = min(MAX_WELL_KNOWN_BYTES, quota.left(fqdn))
             try:
                 answer = await transport.send(_request(fqdn, most))
             except AnswerTooLarge:
@@ -417,10 +424,10 @@ class Discovery:
 
     def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
         offered = parse_well_known(body)
-        log = read_log(offered)
+        log = read_identity_log(offered)
         is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
         try:
-            proved = prove(offered, log, fqdn)
+            proved = prove_identity(offered, log, fqdn)
         except ForkedIdentity:
             # Signed contradictions are kept: they are the proof.
             if not (is_stranger and is_new):
@@ -437,8 +444,10 @@ class Discovery:
         return taken
 
 
-def _request(fqdn: str, most: int) -> Request:
-    return Request("GET", f"https://{fqdn}{PATH}", (("Accept", "application/json"),), max_answer_bytes=most)
+def _request(fqdn: str, most: int) -> PeerRequest:
+    return PeerRequest(
+        "GET", f"https://{fqdn}{WELL_KNOWN_PATH}", (("Accept", "application/json"),), max_answer_bytes=most
+    )
 
 
 def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdentity | FederationError:

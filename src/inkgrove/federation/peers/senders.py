@@ -4,10 +4,13 @@ The key comes from discovery, never from the message at hand: a request can only
 """
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
-from inkgrove.core.keys import identity_of
-from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
+from sqlalchemy import Connection
+
+from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -15,28 +18,37 @@ from inkgrove.federation.errors import (
     FederationError,
     ForbiddenAddress,
     PeerTimeout,
+    PeerUnreachable,
     QuotaUsedUp,
     Redirected,
-    Unreachable,
 )
-from inkgrove.federation.fetch import Headers, Request, parse_url
-from inkgrove.federation.quotas import LookupQuota, SenderQuotas
-from inkgrove.federation.returning import Owner
-from inkgrove.federation.serving import serves_authority
-from inkgrove.federation.signatures import SignatureInput, check_signature, check_times, read_signature
-from inkgrove.node.runtime import Node
+from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.limits import LookupQuota, SenderQuotas
+from inkgrove.federation.peers.signed_requests import SignatureInput, check_signature, check_times, read_signature
+from inkgrove.federation.peers.transport import Headers, PeerRequest, parse_url
+from inkgrove.federation.peers.well_known import serves_authority
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.own_logs import is_any_held
 from inkgrove.store.federation.peers import RemoteIdentity, use_nonce
-from inkgrove.store.node.identities import keys_of
+from inkgrove.store.node.identities import is_left, keys_of, list_identities
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwner:
+    """Who asks: an identity, and the keys whose logs they may have back."""
+
+    identity: IdentityId
+    authors: frozenset[PublicKey]
+
 
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
 
-_NO_WORD: Final = (Unreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
+_NO_WORD: Final = (PeerUnreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
 """What says nothing about an identity: a proxy before its node may answer so for a moment."""
 
 
-class Senders:
+class RequestAuthenticator:
     """Admits the requests of other nodes."""
 
     def __init__(self, node: Node, discovery: Discovery, *, run_blocking: RunBlocking = in_thread) -> None:
@@ -46,7 +58,7 @@ class Senders:
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
         self._sent = SenderQuotas(node.settings.peer_bytes_per_minute, node.clock)
 
-    async def admit(self, request: Request, address: str = "") -> RemoteIdentity:
+    async def admit(self, request: PeerRequest, address: str = "") -> RemoteIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
         A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
@@ -76,7 +88,7 @@ class Senders:
             )
         return sender
 
-    async def admit_owner(self, request: Request, address: str = "") -> Owner:
+    async def admit_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
         """Whose logs may be given back to the sender of this request: who signs with the author's own key, or the node
         that serves the identity. A `FederationError` if neither is proved.
         """
@@ -85,7 +97,7 @@ class Senders:
         if author is None:
             sender = await self.admit(request, address)
             keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, sender.id)))
-            return Owner(sender.id, frozenset({sender.key, *keys}))
+            return LogOwner(sender.id, frozenset({sender.key, *keys}))
         self._sent.use_address(address, len(request.body))
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
@@ -93,7 +105,7 @@ class Senders:
             raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
         check_signature(request, found, author)
         self._sent.use(author, found.sender, len(request.body))
-        owner = Owner(identity_of(author), frozenset({author}))
+        owner = LogOwner(identity_of(author), frozenset({author}))
         # Keys cost nothing: nothing is written for those of which nothing is here.
         is_held = await self._run_blocking(
             lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))
@@ -136,10 +148,29 @@ class Senders:
             ) from err
 
 
-def received_request(method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes) -> Request:
+def received_request(
+    method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes
+) -> PeerRequest:
     """A request as it arrived: host as the Host header has it, path and query as they were sent.
 
     The scheme is no part of what is signed, since a proxy may have taken off the encryption; it always reads https.
     """
     target = raw_path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
-    return Request(method, f"https://{host.lower()}{target}", headers, body)
+    return PeerRequest(method, f"https://{host.lower()}{target}", headers, body)
+
+
+def choose_sender_name(node: Node) -> str:
+    """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
+
+    listed = node.settings.administrators
+
+    def work(connection: Connection) -> str | None:
+        hosted = [identity.fqdn for identity in list_identities(connection)]
+        names = chain((name for name in listed if name in hosted), hosted)
+        # Others look up who asks: under a name that its former holder has left they find nobody, or somebody else.
+        return next((name for name in names if not is_left(connection, name)), None)
+
+    name = node.database.read(work)
+    if name is None:
+        raise FederationError("federation.no-sender", "this node hosts no identity, in whose name it could ask others")
+    return name

@@ -21,20 +21,26 @@ from sqlalchemy import Connection
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
-from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.errors import NoIdentityThere, PeerTimeout, WrongIdentity, WrongName
-from inkgrove.federation.fetch import Request, Transport
-from inkgrove.federation.quotas import domain_of
-from inkgrove.federation.replicating import Taken, check, find_lacking, last_counted, take_in
-from inkgrove.federation.returning import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH
-from inkgrove.federation.signatures import sign_request
-from inkgrove.federation.sources import Source, fetch, list_news
+from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.limits import domain_of
+from inkgrove.federation.peers.signed_requests import make_signed_request, sign_request
+from inkgrove.federation.peers.transport import PeerRequest, Transport
+from inkgrove.federation.replication.client import PeerSource, fetch_entries, list_news
+from inkgrove.federation.replication.intake import (
+    IntakeCounts,
+    check_response,
+    find_missing,
+    ingest_checked,
+    last_counted,
+)
+from inkgrove.federation.replication.server import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE, Entries, LogHeight
-from inkgrove.node.identity import bind_administrators
-from inkgrove.node.publishing import queue_own
-from inkgrove.node.runtime import AUTHOR_KEY, Node
+from inkgrove.node.identity.names import bind_administrators
+from inkgrove.node.publishing.delivery_queue import queue_own
+from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.signing_guard import AUTHOR_KEY
 from inkgrove.store.federation.own_logs import find_receivers, kept_keys, names_of_others
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.logs.decision import VALID_LOG
@@ -56,7 +62,7 @@ log = structlog.get_logger("inkgrove.recovery")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RecoveryLimits:
     """How long nodes are asked, and how many of them."""
 
     receivers_at_once: int = 8
@@ -101,7 +107,7 @@ class _Asker:
     secret: SecretKey | None
 
 
-class _OwnSource(Source):
+class _OwnSource(PeerSource):
     """Another node, asked for the logs of one author of ours."""
 
     heights_path = OWN_HEIGHTS_PATH
@@ -120,15 +126,15 @@ class _OwnSource(Source):
         super().__init__(node, transport, known, seconds=seconds, run_blocking=run_blocking)
         self._asker = asker
 
-    def _signed(self, path: str, body: bytes) -> Request:
+    def _signed(self, path: str, body: bytes) -> PeerRequest:
         asker, node = self._asker, self._node
         if asker.secret is None:
-            return signed_call(
+            return make_signed_request(
                 node, self.known, "POST", path, sender=asker.fqdn, body=body, content_type=REPLICATION_MEDIA_TYPE
             )
         # By the key itself: the identity may have had another name since, under which nobody finds it here.
         url = self.known.endpoint.rstrip("/") + path
-        request = Request("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
+        request = PeerRequest("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
         nonce = node.random_bytes(16).hex()
         return sign_request(request, asker.secret, sender=asker.author.hex(), now=node.clock(), nonce=nonce)
 
@@ -171,7 +177,7 @@ class Recovery:
         discovery: Discovery,
         *,
         run_blocking: RunBlocking = in_thread,
-        patience: Patience = Patience(),  # noqa: B008  (frozen)
+        patience: RecoveryLimits = RecoveryLimits(),  # noqa: B008  (frozen)
     ) -> None:
         self._node = node
         self._transport = transport
@@ -352,7 +358,7 @@ class Recovery:
         """
         seconds = until - asyncio.get_running_loop().time()
         source = _OwnSource(self._node, self._transport, known, asker, seconds=seconds, run_blocking=self._run_blocking)
-        taken = Taken()
+        taken = IntakeCounts()
         trouble = None
 
         async def use(answer: Entries, asked: set[LogKey]) -> None:
@@ -361,8 +367,8 @@ class Recovery:
         try:
             async for page in list_news(source, None):
                 own = [item for item in page.logs if item.author == asker.author]
-                wants = await self._run_blocking(lambda: find_lacking(self._node, own))  # noqa: B023
-                await fetch(source, wants, use)
+                wants = await self._run_blocking(lambda: find_missing(self._node, own))  # noqa: B023
+                await fetch_entries(source, wants, use)
                 lacking = await self._run_blocking(lambda: self._find_untaken(own))  # noqa: B023
                 if lacking is not None:
                     codes = f" ({', '.join(sorted(taken.refused))})" if taken.refused else ""
@@ -390,9 +396,9 @@ class Recovery:
 
         return self._node.database.read(work)
 
-    def _take_in(self, answer: Entries, asked: set[LogKey], identity: IdentityId, taken: Taken) -> None:
-        checked = check(answer, asked)
-        take_in(self._node, checked, taken)
+    def _take_in(self, answer: Entries, asked: set[LogKey], identity: IdentityId, taken: IntakeCounts) -> None:
+        checked = check_response(answer, asked)
+        ingest_checked(self._node, checked, taken)
         told = _addressed(checked.batch)
         now = self._node.clock()
 

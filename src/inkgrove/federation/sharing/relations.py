@@ -4,21 +4,24 @@ docs/protocol.md section 7.6. What is to be told is queued in the transaction of
 hears of it later. A move that is told twice is made once; the answer to a request says how the relation stands there.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.calls import signed_call
-from inkgrove.federation.discovery import RunBlocking, in_thread
 from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
-from inkgrove.federation.fetch import Transport
-from inkgrove.federation.requests import release_held
+from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.signed_requests import make_signed_request
+from inkgrove.federation.peers.transport import Transport, run_with_transport
+from inkgrove.federation.sharing.request_box import release_related, release_waiting
 from inkgrove.messages import cbor
-from inkgrove.node.errors import DeliveryError
-from inkgrove.node.identity import RelationMove, apply_remote_state, hide_block, move_relation
-from inkgrove.node.runtime import Node
+from inkgrove.messages.value_readers import Unset
+from inkgrove.node.errors import DeliveryError, UnknownIdentity
+from inkgrove.node.identity.names import require_living_here
+from inkgrove.node.identity.relations import RelationMove, apply_remote_state, hide_block, move_relation
+from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.outbox import (
     QueuedMove,
     find_queued_moves,
@@ -26,14 +29,14 @@ from inkgrove.store.federation.outbox import (
     retry_refused,
     retry_unapproved,
 )
-from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
 from inkgrove.store.federation.pending import Backlog, add_backlog
 from inkgrove.store.node.identities import find_identity, lives_here
 from inkgrove.store.node.relations import RelationState, count_requested, find_relation_state
 
-PATH: Final = "/federation/relations"
-MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
-FORM: Final = "inkgrove relation 1"
+RELATIONS_PATH: Final = "/federation/relations"
+RELATION_MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"
+RELATION_FORMAT: Final = "inkgrove relation 1"
 _BY_FOLLOWER: Final[dict[str, RelationMove]] = {"request": "request", "end": "end"}
 _BY_FOLLOWEE: Final[dict[str, RelationMove]] = {"accept": "accept", "refuse": "refuse", "remove": "remove"}
 _MOVES: Final[dict[str, RelationMove]] = {**_BY_FOLLOWER, **_BY_FOLLOWEE, "block": "block"}
@@ -42,7 +45,7 @@ MAX_OPEN_REQUESTS: Final = 1_000
 _FOR_GOOD: Final = (400, 403, 404, 409, 413, 415, 422)
 
 
-async def tell(
+async def send_move(
     node: Node,
     transport: Transport,
     me: IdentityId,
@@ -56,11 +59,13 @@ async def tell(
     Who is blocked is told that they are refused.
     """
     told = "refuse" if move == "block" else move
-    body = cbor.encode({"form": FORM, "to": bytes(other.id), "move": told})
+    body = cbor.encode({"form": RELATION_FORMAT, "to": bytes(other.id), "move": told})
     own = await run_blocking(lambda: node.database.read(lambda connection: find_identity(connection, me)))
     assert own is not None
     request = await run_blocking(
-        lambda: signed_call(node, other, "POST", PATH, sender=own.fqdn, body=body, content_type=MEDIA_TYPE)
+        lambda: make_signed_request(
+            node, other, "POST", RELATIONS_PATH, sender=own.fqdn, body=body, content_type=RELATION_MEDIA_TYPE
+        )
     )
     answer = await transport.send(request)
     if answer.status != 200:
@@ -76,7 +81,7 @@ async def tell(
     return state
 
 
-def is_final(error: FederationError) -> bool:
+def is_final_refusal(error: FederationError) -> bool:
     """Whether the other node understood a move and will never make it."""
     return error.data.get("status") in _FOR_GOOD
 
@@ -84,10 +89,10 @@ def is_final(error: FederationError) -> bool:
 def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
     """Bring a relation that one asked for in line with how it stands at the other node."""
     if there != before and apply_remote_state(node, me, other, before, there) and there == "accepted":
-        release_held(node, me, other)
+        release_waiting(node, me, other)
 
 
-async def tell_waiting(
+async def send_waiting_moves(
     node: Node, transport: Transport, me: IdentityId, other: RemoteIdentity, *, run_blocking: RunBlocking = in_thread
 ) -> RelationState | None:
     """Tell somebody everything that they are to hear from an identity; how the relation stood there at the last.
@@ -100,9 +105,9 @@ async def tell_waiting(
         move = _MOVES[notice.move]
         before = await run_blocking(lambda: node.database.read(lambda c: find_relation_state(c, me, other.id)))
         try:
-            there = await tell(node, transport, me, other, move, run_blocking=run_blocking)
+            there = await send_move(node, transport, me, other, move, run_blocking=run_blocking)
         except FederationError as error:
-            if is_final(error):
+            if is_final_refusal(error):
                 await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [notice])))  # noqa: B023
             raise
         await run_blocking(lambda: _heard(node, notice, before, there))  # noqa: B023
@@ -130,7 +135,7 @@ def _heard(node: Node, notice: QueuedMove, before: RelationState | None, there: 
     node.database.write(work)
 
 
-def hear(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
+def receive_move(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     """Make a move of somebody elsewhere, who must be the one that may make it; the answer."""
     value = _decode(body)
     to = value.get("to")
@@ -153,10 +158,10 @@ def hear(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     elif name in _BY_FOLLOWEE:
         shown = _move(node, mine, sender.id, _BY_FOLLOWEE[name])
         if name == "accept":
-            release_held(node, mine, sender.id)
+            release_waiting(node, mine, sender.id)
     else:
         raise BadMove("the move is request, end, accept, refuse or remove")
-    return cbor.encode({"form": FORM, "state": shown})
+    return cbor.encode({"form": RELATION_FORMAT, "state": shown})
 
 
 def _check_room(connection: Connection, follower: IdentityId, followee: IdentityId) -> None:
@@ -181,6 +186,75 @@ def _decode(body: bytes) -> dict[str, Any]:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
         raise BadMove(f"the move is no CBOR of ours: {err.message}") from err
-    if type(value) is not dict or value.get("form") != FORM:
-        raise BadMove(f"the move is not of the form {FORM!r}")
+    if type(value) is not dict or value.get("form") != RELATION_FORMAT:
+        raise BadMove(f"the move is not of the form {RELATION_FORMAT!r}")
     return value
+
+
+# A move in a relation, made by a command: here at once, there now or later (docs/protocol.md section 7.6).
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """How a relation stands after a move, and whether the other side knows."""
+
+    state: RelationState | None
+    is_told: bool
+
+
+def move_and_tell(
+    node: Node, me: IdentityId, name: str | IdentityId, move: RelationMove, group: str | Unset | None
+) -> MoveResult:
+    """Make a move of an identity hosted here and tell the other side; what cannot be told waits for a running node."""
+    return run_with_transport(node.settings, lambda transport: _move_relating(node, transport, me, name, move, group))
+
+
+async def _move_relating(
+    node: Node,
+    transport: Transport,
+    me: IdentityId,
+    name: str | IdentityId,
+    move: RelationMove,
+    group: str | Unset | None,
+) -> MoveResult:
+    known = await _find(node, transport, name)
+    other = known.id if known is not None else require_living_here(node, name)
+    as_follower = move in ("request", "end")
+    pair = (me, other) if as_follower else (other, me)
+    state = move_relation(node, *pair, move, group=group, tells=True)
+    is_told = True
+    if known is not None:
+        try:
+            await send_waiting_moves(node, transport, me, known)
+        except FederationError as error:
+            if is_final_refusal(error) and move == "request":
+                raise
+            is_told = is_final_refusal(error)
+    if move == "accept":
+        release_related(node, me, other)
+    if move == "request":
+        state = node.database.read(lambda connection: find_relation_state(connection, *pair)) or state
+        state = hide_block("following", state) if state is not None else None
+    return MoveResult(state, is_told)
+
+
+def make_unknown_identity(name: str | IdentityId, why: FederationError) -> UnknownIdentity:
+    """Somebody is neither on this node nor, as far as it can tell, on another one."""
+    text = f"{str(name)[:253]} is no identity of this node, and was not found on another: {why.message}"
+    return UnknownIdentity(text, reason=why.code)
+
+
+async def _find(node: Node, transport: Transport, name: str | IdentityId) -> RemoteIdentity | None:
+    """The other one, if they are elsewhere."""
+    try:
+        require_living_here(node, name)
+    except UnknownIdentity:
+        known = node.database.read(lambda connection: find_remote_identity(connection, name))
+        discovery = Discovery(node, transport)
+        try:
+            return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))
+        except FederationError as err:
+            if known is not None:
+                return known
+            raise make_unknown_identity(name, err) from err
+    return None

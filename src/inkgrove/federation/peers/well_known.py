@@ -1,0 +1,361 @@
+"""The document at `https://<fqdn>/.well-known/inkgrove`: who lives there, proved, and how to reach them.
+
+docs/protocol.md section 7.1. It carries what proves the identity's newest document to somebody who knows nothing yet:
+the entries of its certificate pool in log 0, with the payloads of the first entry and of the document, and entry 1 of
+log 0 of each further key. Nothing of it is believed before `proving` has looked at it.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import check_storable, decode_entry
+from inkgrove.core.errors import InkgroveError
+from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, identity_of, parse_public_key, verify_signature
+from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
+from inkgrove.core.links import certificate_pool
+from inkgrove.core.log import HeldEntry, verify_log
+from inkgrove.core.verify import VerifiedEntry, verify_payload, verify_signed
+from inkgrove.federation.errors import BadAnswer, FederationError, ForkedIdentity, WrongIdentity, WrongName
+from inkgrove.federation.peers.transport import parse_url
+from inkgrove.messages.identity import IdentityDocument, KeyOf
+from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.value_readers import read_endpoint, read_host
+from inkgrove.node.errors import UnknownIdentity
+from inkgrove.node.identity.identities import IdentityRecord, parse_fqdn, show_identity
+from inkgrove.node.identity.identity_log import IDENTITY_LOG
+from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.store.logs.entries import find_log, read_entries, read_entry_bytes
+from inkgrove.store.node.identities import find_identity, keys_of
+
+WELL_KNOWN_PATH: Final = "/.well-known/inkgrove"
+WELL_KNOWN_NODE_PATH: Final = "/.well-known/inkgrove-node"
+"""Which node answers at a name, whether somebody lives there or not."""
+WELL_KNOWN_FORMAT: Final = 1
+MAX_WELL_KNOWN_BYTES: Final = 4 * 1024 * 1024
+"""Two payloads of the largest size, in base64, with room for the entries."""
+
+_MAX_LOG_ENTRIES: Final = 256
+"""Above any certificate pool: a path in a log of 2^63 entries has less than 130."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofEntry:
+    """An entry as another node sends it, with its payload or without."""
+
+    encoded: bytes
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class WellKnown:
+    """What a node says about an identity that it serves."""
+
+    fqdn: str
+    id: IdentityId
+    endpoint: str
+    node_key: PublicKey
+    proof: bytes
+    """The node's signature of `claim_of`: that it serves this identity, there."""
+    log: tuple[ProofEntry, ...]
+    """Of log 0 of the first key: the newest document and what proves it."""
+    keys: tuple[ProofEntry, ...] = ()
+    """Entry 1 of log 0 of each further key."""
+
+
+def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
+    """What a node signs to say that it serves an identity: nobody else can name its key as that of their node."""
+    return f"inkgrove node {WELL_KNOWN_FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
+
+
+def host_claim_of(fqdn: str, endpoint: str) -> bytes:
+    """What a node signs to say that it answers at a name, whoever may live there."""
+    return f"inkgrove host {WELL_KNOWN_FORMAT}\n{fqdn}\n{endpoint}\n".encode()
+
+
+def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool:
+    """Whether the document at `WELL_KNOWN_NODE_PATH` of a name is the one of a node, by its key and endpoint."""
+    try:
+        content = json.loads(body, object_pairs_hook=_map_without_doubles)
+        node = content["node"]
+        said = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
+        verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
+    except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return said == (WELL_KNOWN_FORMAT, fqdn, endpoint, node_key.hex())
+
+
+def render_well_known(document: WellKnown) -> dict[str, Any]:
+    """The document as JSON."""
+    return {
+        "inkgrove": WELL_KNOWN_FORMAT,
+        "fqdn": document.fqdn,
+        "id": document.id.hex(),
+        "node": {"endpoint": document.endpoint, "key": document.node_key.hex(), "proof": document.proof.hex()},
+        "log": [_render_entry(item) for item in document.log],
+        "keys": [_render_entry(item) for item in document.keys],
+    }
+
+
+def parse_well_known(body: bytes) -> WellKnown:
+    """The document from an answer; keys that are not known are passed over, so that later formats can say more."""
+    try:
+        content = json.loads(body, object_pairs_hook=_map_without_doubles)
+        if content["inkgrove"] != WELL_KNOWN_FORMAT:
+            raise BadAnswer(f"a document of format {str(content['inkgrove'])[:20]!r}; {WELL_KNOWN_FORMAT} is known")
+        return WellKnown(
+            fqdn=read_host(content["fqdn"], "fqdn"),
+            id=IdentityId(_parse_hex(content["id"], 32)),
+            endpoint=read_endpoint(content["node"]["endpoint"], "endpoint"),
+            node_key=parse_public_key(content["node"]["key"]),
+            proof=_parse_hex(content["node"]["proof"], SIGNATURE_BYTES),
+            log=_parse_entries(content["log"], _MAX_LOG_ENTRIES),
+            keys=_parse_entries(content["keys"], MAX_ARRAY_ELEMENTS),
+        )
+    except BadAnswer:
+        raise
+    except (InkgroveError, ValueError, TypeError, KeyError, RecursionError) as err:
+        raise BadAnswer(f"the document of the node cannot be read: {err!r:.200}") from err
+
+
+def _render_entry(item: ProofEntry) -> dict[str, str]:
+    rendered = {"entry": b64encode(item.encoded).decode()}
+    if item.payload is not None:
+        rendered["payload"] = b64encode(item.payload).decode()
+    return rendered
+
+
+def _parse_entries(items: Any, most: int) -> tuple[ProofEntry, ...]:
+    if type(items) is not list or len(items) > most:
+        raise BadAnswer(f"entries come as a list of at most {most}")
+    return tuple(
+        ProofEntry(
+            b64decode(item["entry"], validate=True),
+            b64decode(item["payload"], validate=True) if "payload" in item else None,
+        )
+        for item in items
+    )
+
+
+def _parse_hex(text: Any, size: int) -> bytes:
+    value = bytes.fromhex(text)
+    if len(value) != size:
+        raise ValueError(f"{size} bytes are written as {2 * size} hex characters")
+    return value
+
+
+def _map_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("one key stands twice in a map")
+    return found
+
+
+# What this node says about its own identities: the other side of discovery (docs/protocol.md section 7.1).
+
+
+def host_document(node: Node, host: str) -> dict[str, Any]:
+    """Which node answers at a name: whoever wants the name here is shown to have led it to this node by that."""
+    fqdn = parse_fqdn(host)
+    own_key, endpoint = load_node_key(node), node.settings.endpoint.format(fqdn=fqdn)
+    proof = own_key.sign(host_claim_of(fqdn, endpoint))
+    return {
+        "inkgrove": WELL_KNOWN_FORMAT,
+        "fqdn": fqdn,
+        "node": {"endpoint": endpoint, "key": own_key.public.hex(), "proof": proof.hex()},
+    }
+
+
+def well_known_of(node: Node, fqdn: str) -> WellKnown:
+    """The document of an identity that is hosted here, with what proves it.
+
+    However long its log 0 is, only the entries that prove the document are read, and two payloads.
+    """
+    identity = show_identity(node, fqdn)
+    document = identity.document
+    if document.fqdn != fqdn.lower().rstrip("."):
+        # Its newest document came from elsewhere: this node does not stand by a name that it has not given.
+        raise UnknownIdentity(f"{fqdn[:253]} calls itself {document.fqdn} now, which it has not taken on this node")
+    if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
+        # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
+        raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
+    log, keys = node.database.read(lambda connection: (_proof(connection, identity), _keys(connection, identity)))
+    own_key = load_node_key(node)
+    return WellKnown(
+        fqdn=document.fqdn,
+        id=identity.id,
+        endpoint=document.endpoint,
+        node_key=own_key.public,
+        proof=own_key.sign(claim_of(identity.id, document.fqdn, document.endpoint)),
+        log=log,
+        keys=keys,
+    )
+
+
+def serves_authority(node: Node, authority: str) -> bool:
+    """Whether requests for this host and port are for this node: the name of an identity, or its endpoint's."""
+    host = authority.rpartition(":")[0] if ":" in authority else authority
+    if node.database.read(lambda connection: find_identity(connection, host)) is not None:
+        return True
+    # With {fqdn} in it the endpoint is the identity's own name.
+    endpoint = node.settings.endpoint
+    return "{fqdn}" not in endpoint and parse_url(endpoint).authority == authority
+
+
+def _proof(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
+    """The certificate pool of the newest document; the document and the first entry come with their payloads."""
+    log = find_log(connection, identity.key, IDENTITY_LOG)
+    if log is None:
+        return ()
+    encoded = read_entry_bytes(connection, log.id, certificate_pool(identity.revision, log.height))
+    payloads = {number: _payload(connection, identity.key, number) for number in {1, identity.revision}}
+    return tuple(ProofEntry(entry, payloads.get(number)) for number, entry in sorted(encoded.items()))
+
+
+def _payload(connection: Connection, author: PublicKey, seq_num: int) -> bytes | None:
+    found = read_entries(connection, author, IDENTITY_LOG, seq_num, seq_num)
+    return next((stored.payload for stored in found if stored.refusal is None), None)
+
+
+def _keys(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
+    """Entry 1 of each further key that says itself whose it is; what else a document may list is not shown."""
+    counted = set(keys_of(connection, identity.id))
+    found = (
+        read_entries(connection, item.key, IDENTITY_LOG, 1, 1) for item in identity.document.keys if item.key in counted
+    )
+    return tuple(
+        ProofEntry(stored.entry.encoded, stored.payload)
+        for entries in found
+        for stored in entries
+        if stored.refusal is None
+    )
+
+
+# Whether a document proves an identity: a pure check of what another node offers (docs/protocol.md sections 7.1,
+# 7.2).
+#
+# The id must be the thumbprint of the key that signed log 0, the entries must hold, and the newest document must name
+# the
+# FQDN that all this was found under.
+
+
+@dataclass(frozen=True, slots=True)
+class SignedLog:
+    """Entries of somebody's log 0, each signed; whether they hold together is another question."""
+
+    id: IdentityId
+    author: PublicKey
+    entries: tuple[HeldEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedIdentity:
+    """What a document proves, as far as it goes: this node may hold a newer one."""
+
+    log: SignedLog
+    document: IdentityDocument
+    document_seq: int
+    key_entries: tuple[HeldEntry, ...]
+    """Entry 1 of log 0 of each further key that both the document and the key itself speak for."""
+
+
+def read_identity_log(offered: WellKnown) -> SignedLog:
+    """The entries of log 0, signed by the key that the id is the thumbprint of."""
+    entries = tuple(_signed(offered.log))
+    places = {(item.signed.entry.author, item.signed.entry.log_id) for item in entries}
+    if len(places) != 1:
+        raise FederationError(
+            "federation.unproved-document", "the document comes with entries of no log, or of several"
+        )
+    ((author, log_id),) = places
+    if log_id != IDENTITY_LOG:
+        raise FederationError(
+            "federation.unproved-document", f"the document comes with entries of log {log_id} instead of log 0"
+        )
+    if identity_of(author) != offered.id:
+        raise WrongIdentity(f"{offered.id} is not the id of the key that signed the document", id=offered.id)
+    return SignedLog(offered.id, author, entries)
+
+
+def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdentity:
+    """What the entries prove about the identity at an FQDN; raises if they do not, or if it is not the one there."""
+    report = verify_log(log.entries, partial=True)
+    if report.invalid_from is not None:
+        raise ForkedIdentity(f"log 0 of {log.id} contradicts itself at entry {report.invalid_from}", id=log.id)
+    for verdict in report.verdicts:
+        if not isinstance(verdict, VerifiedEntry):
+            raise FederationError(
+                "federation.unproved-document", f"an entry of log 0 does not hold: {verdict.message}"
+            ) from verdict
+    messages = {item.signed.entry.seq_num: _decode(item.payload) for item in log.entries if item.payload is not None}
+    if 1 not in messages or isinstance(messages[1], KeyOf):
+        # A key whose log 0 begins so belongs to another identity, and is the first one of none.
+        raise FederationError(
+            "federation.unproved-document", "log 0 does not show that it begins as the log of a first key"
+        )
+    documents = {seq_num: found for seq_num, found in messages.items() if isinstance(found, IdentityDocument)}
+    if not documents:
+        raise FederationError("federation.unproved-document", "there is no identity document among the entries")
+    document_seq = max(documents)
+    document = documents[document_seq]
+    if fqdn not in {offered.fqdn} & {document.fqdn}:
+        raise WrongName(f"the identity at {fqdn} calls itself {document.fqdn}", fqdn=fqdn, named=document.fqdn)
+    if document.endpoint != offered.endpoint:
+        raise FederationError(
+            "federation.wrong-endpoint", f"the node at {fqdn} is not the one that its identity names", fqdn=fqdn
+        )
+    try:
+        verify_signature(offered.node_key, claim_of(log.id, fqdn, document.endpoint), offered.proof)
+    except InkgroveError as err:
+        # What is due to several identities of a node goes there in one request: nobody may pose as living there.
+        raise FederationError(
+            "federation.unproved-node", f"the key that {fqdn} names has not signed that its node serves the identity"
+        ) from err
+    return ProvedIdentity(log, document, document_seq, tuple(_key_entries(offered, log.id, document)))
+
+
+def _signed(offered: Iterable[ProofEntry]) -> Iterable[HeldEntry]:
+    try:
+        for item in offered:
+            entry = decode_entry(item.encoded)
+            check_storable(entry)
+            yield HeldEntry(verify_signed(entry), item.payload)
+    except InkgroveError as err:
+        raise FederationError(
+            "federation.unproved-document", f"an entry of the document does not hold: {err.message}"
+        ) from err
+
+
+def _decode(payload: bytes) -> Message | None:
+    try:
+        return decode_message(payload)
+    except InkgroveError:
+        return None
+
+
+def _key_entries(offered: WellKnown, identity: IdentityId, document: IdentityDocument) -> Iterable[HeldEntry]:
+    listed = {item.key for item in document.keys}
+    for item in _signed(offered.keys):
+        entry = item.signed.entry
+        is_first = entry.author in listed and (entry.log_id, entry.seq_num) == (IDENTITY_LOG, 1)
+        if not is_first or item.payload is None:
+            raise FederationError(
+                "federation.unproved-document", "an entry is offered for a key that the document does not list"
+            )
+        try:
+            verify_payload(entry, item.payload)
+        except InkgroveError as err:
+            raise FederationError(
+                "federation.unproved-document", f"an entry of a further key does not hold: {err.message}"
+            ) from err
+        if is_key_of(item.payload, identity):
+            yield item
+
+
+def is_key_of(payload: bytes | None, identity: IdentityId) -> bool:
+    """Whether a payload is a key's own word that it belongs to an identity."""
+    return payload is not None and _decode(payload) == KeyOf(identity)

@@ -1,0 +1,54 @@
+"""."""
+
+from inkgrove.federation.replication.client import fetch_entries, in_questions
+from inkgrove.federation.replication.intake import (
+    ArchiveImporter,
+    BulkIntake,
+    ImportedArchive,
+    IntakeCounts,
+    check_response,
+)
+from inkgrove.federation.replication.recovery import NO_NAME, Recovery, RecoveryLimits
+from inkgrove.federation.replication.server import (
+    ENTRIES_PATH,
+    FORK_PROOFS_PATH,
+    HEIGHTS_PATH,
+    OWN_ENTRIES_PATH,
+    OWN_HEIGHTS_PATH,
+    answer_entries,
+    answer_heights,
+    answer_own_entries,
+    answer_own_heights,
+    catch_up,
+    take_fork_proof,
+)
+from inkgrove.federation.replication.sync import BULK, Replicator, SyncResult, pick_next_schemas, sync_with
+
+__all__ = [
+    "BULK",
+    "ENTRIES_PATH",
+    "FORK_PROOFS_PATH",
+    "HEIGHTS_PATH",
+    "NO_NAME",
+    "OWN_ENTRIES_PATH",
+    "OWN_HEIGHTS_PATH",
+    "ArchiveImporter",
+    "BulkIntake",
+    "ImportedArchive",
+    "IntakeCounts",
+    "Recovery",
+    "RecoveryLimits",
+    "Replicator",
+    "SyncResult",
+    "answer_entries",
+    "answer_heights",
+    "answer_own_entries",
+    "answer_own_heights",
+    "catch_up",
+    "check_response",
+    "fetch_entries",
+    "in_questions",
+    "pick_next_schemas",
+    "sync_with",
+    "take_fork_proof",
+]

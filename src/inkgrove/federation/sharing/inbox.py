@@ -1,0 +1,526 @@
+"""The inbox: what other nodes deliver, verified as a whole before anything is stored (docs/protocol.md section 8).
+
+Each parcel is one transaction: entries, who may see them, and what is to be sent on. A parcel that was received before
+changes nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core.errors import (
+    Forked,
+    InkgroveError,
+    InvalidSince,
+    LacksCreate,
+    ParcelError,
+    PayloadSizeMismatch,
+    StoreUnavailable,
+)
+from inkgrove.core.hashing import Hash
+from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.federation.errors import FederationError
+from inkgrove.federation.peers.signed_requests import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
+from inkgrove.messages.delivery import (
+    Delivery,
+    OpenedParcel,
+    Parcel,
+    decode_delivery,
+    encode_delivery,
+    encode_receipts,
+    open_parcel,
+    read_end,
+)
+from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.instance import Access, Create
+from inkgrove.node.blobs.uploads import note_references
+from inkgrove.node.errors import DeliveryError, NotAddressed
+from inkgrove.node.identity.identity_log import check_author, find_owner
+from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_on, queue_forwards, was_sent
+from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
+from inkgrove.node.publishing.local_delivery import (
+    ArrivingParcel,
+    DeliveryDecision,
+    SenderRelation,
+    decide_acceptance,
+    find_box_refusal,
+    read_sender_relation,
+)
+from inkgrove.node.runtime.node import Node
+from inkgrove.store.db.connection import lock_name
+from inkgrove.store.federation.inbox import (
+    add_request,
+    find_request,
+    has_ended,
+    lock_box,
+    note_end,
+    remove_ended_requests,
+    remove_requests,
+)
+from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity, use_nonce
+from inkgrove.store.federation.wanted_schemas import want_schemas
+from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import find_entry, find_log, keep_held_hashes
+from inkgrove.store.logs.ingestion import ingest_batch
+from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.node.identities import find_identity, identities_of, lives_here, living_among
+from inkgrove.store.node.relations import add_shares
+
+# What becomes of a parcel that is verified, in one transaction: judged for each recipient, stored, or put aside.
+#
+# docs/protocol.md section 8.
+
+
+NOBODY: Final = IdentityId(b"")
+"""Stands in the receipt of what is taken in for no identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryReceipt:
+    """What became of a parcel for one recipient."""
+
+    instance: Hash
+    recipient: IdentityId
+    fate: DeliveryDecision
+    code: str | None = None
+    would_need: PublicKey | None = None
+    """The author, if it was refused for nothing but that this key is not known to be the sender's."""
+
+
+class ParcelRefused(Exception):
+    """The store does not take an entry: nothing of the parcel is to stay."""
+
+    def __init__(self, error: InkgroveError) -> None:
+        self.error = error
+
+
+def receive_opened(
+    connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel, *, is_wanted: bool = False
+) -> list[DeliveryReceipt]:
+    """Take a parcel in for those who may have it; raises `ParcelRefused` if nothing of it may stay.
+
+    `is_wanted`: its recipients have accepted this very parcel, whoever sent it.
+    """
+    parcel = opened.parcel
+    held = find_held_instance(connection, parcel.instance)
+    if held is None and not opened.has_create:
+        raise ParcelRefused(LacksCreate("the create of the instance is not held here: send all of it"))
+    if held is None:
+        first = opened.messages[0].seq_num
+        lock_name(connection, parcel.instance)  # whoever tells its end now finds it here, or is heard here
+        if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+            raise ParcelRefused(
+                ParcelError("parcel.ended-before", "the end of the instance was told before its create came")
+            )
+    for item in opened.messages:
+        check_author(connection, opened.author, opened.log_id, item.seq_num)
+    owner = find_owner(connection, opened.author)
+    arrival = ArrivingParcel(_newest_access(opened, held), via == owner, opened.is_deletion)
+    accepted, receipts = [], []
+    for recipient in parcel.recipients:
+        hosted = find_identity(connection, recipient)
+        # Who has moved away may still accept, by hand or in the box, what came before.
+        if hosted is None or not (hosted.lives_here or is_wanted or via is None):
+            unknown = FederationError("federation.unknown-recipient", f"{recipient} does not live here")
+            receipts.append(DeliveryReceipt(parcel.instance, recipient, DeliveryDecision.REFUSED, unknown.code))
+            continue
+        refusal: InkgroveError | None
+        standing = read_sender_relation(connection, recipient, via, owner, parcel.instance)
+        if is_wanted and standing is SenderRelation.STRANGER:
+            standing = SenderRelation.KNOWN
+        follows = is_follower(connection, recipient, owner)
+        fate, refusal = decide_acceptance(arrival, recipient, standing, is_follower=follows)
+        is_missed = False
+        if refusal is not None and via is not None:  # as if the author were a key of the sender
+            own, follows = replace(arrival, is_from_owner=True), is_follower(connection, recipient, via)
+            is_missed = decide_acceptance(own, recipient, standing, is_follower=follows)[1] is None
+        if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
+            # The word on access that is held here, for others, may be older than one that waits in the box.
+            refusal = LacksCreate("whom the instance is for is not known here: send all of it")
+        if fate is DeliveryDecision.HELD and via is not None:
+            fate, refusal = _keep_request(connection, node, recipient, via, opened)
+        if fate is DeliveryDecision.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
+            fate, refusal = (
+                DeliveryDecision.REFUSED,
+                LacksCreate("the recipient has nothing of the instance yet: send all of it"),
+            )
+        if fate is DeliveryDecision.ACCEPTED:
+            accepted.append(recipient)
+        code = refusal.code if refusal is not None else None
+        receipts.append(DeliveryReceipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
+    if not parcel.recipients:
+        fate, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
+        receipts.append(DeliveryReceipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
+    if any(receipt.fate is DeliveryDecision.ACCEPTED for receipt in receipts):
+        if via is not None:
+            for recipient in accepted:
+                _take_waiting(connection, node, recipient, via, opened, arrival.access)
+        store_parcel(connection, node, opened, accepted, arrival.access)
+        if via is not None:
+            want_schemas(connection, _named_schemas(opened), node.clock(), via)
+    return receipts
+
+
+def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:
+    """Whether the recipient has what a parcel without the create adds to; what is held for others may be less."""
+    if opened.has_create or opened.is_deletion or was_sent(connection, opened.parcel.instance, recipient):
+        return True
+    return find_request(connection, recipient, via, opened.parcel.instance) is not None
+
+
+def _named_schemas(opened: OpenedParcel) -> dict[SchemaId, int]:
+    """The schemas that messages name, each with the newest version."""
+    named: dict[SchemaId, int] = {}
+    for item in opened.messages:
+        if (schema := item.message.schema) is not None:
+            named[schema.schema_id] = max(schema.version, named.get(schema.schema_id, 0))
+    return named
+
+
+def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:
+    """The newest word on who may see the instance; what arrives can be older than what is held."""
+    told = opened.access
+    if held is None or (told is not None and told[0] > held.access_seq):
+        return told[1] if told is not None else None
+    return held.access
+
+
+def store_parcel(
+    connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
+) -> None:
+    """Store a parcel for recipients who take it, all of it or nothing."""
+    instance = opened.parcel.instance
+    payloads = (payload for _, payload in opened.parcel.entries)
+    prepared, rejected = prepare_items(zip(opened.signed, payloads, strict=True))
+    for refused in rejected:
+        raise ParcelRefused(refused.error)
+    is_news = False
+    for receipt in ingest_batch(connection, by_log(prepared), must_be_next=False).values():
+        if receipt.error is not None:
+            raise ParcelRefused(receipt.error)
+        is_news |= receipt.status in (IngestStatus.STORED, IngestStatus.COMPLETED)
+    log = find_log(connection, opened.author, opened.log_id)
+    assert log is not None
+    for item in opened.messages:  # what is held already, as evidence, is refused like the first time
+        if (refusal := log.standing.refusal(item.seq_num)) is not None:
+            raise ParcelRefused(refusal)
+    if opened.is_deletion:
+        remove_ended_requests(connection, [instance])
+    else:  # that it has ended lets nobody see it who did not
+        add_shares(connection, [(instance, recipient) for recipient in recipients], node.clock())
+    if is_news:
+        for item in opened.messages:
+            note_references(node, connection, instance, item.message, opened.author)
+        # Only what is news is sent on, so that nothing goes round in circles.
+        if opened.is_deletion or may_pass_on(access):
+            queue_forwards(connection, instance, opened.last_seq_num, node.clock())
+
+
+def _keep_request(
+    connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
+) -> tuple[DeliveryDecision, InkgroveError | None]:
+    """Put a stranger's parcel aside, in place of an older one of the same instance."""
+    parcel = opened.parcel
+    lock_box(connection, recipient)  # the same may come twice at once
+    if opened.is_deletion:  # of what has ended nothing is left
+        remove_requests(connection, recipient, via, parcel.instance)
+    if not opened.has_create:
+        # A request stands by itself, whatever is held here for others.
+        return DeliveryDecision.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
+    waiting = find_request(connection, recipient, via, parcel.instance)
+    if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
+        return DeliveryDecision.HELD, None  # the same again, or a request that took longer than the one after it
+    remove_requests(connection, recipient, via, parcel.instance)
+    alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
+    if (full := find_box_refusal(connection, recipient, via, len(alone), node.clock())) is not None:
+        return DeliveryDecision.REFUSED, full
+    (schema,) = {str(item.message.schema.schema_id) for item in opened.messages if isinstance(item.message, Create)}
+    add_request(connection, recipient, via, parcel.instance, alone, schema, node.clock())
+    return DeliveryDecision.HELD, None
+
+
+def _take_waiting(
+    connection: Connection,
+    node: Node,
+    recipient: IdentityId,
+    via: IdentityId,
+    opened: OpenedParcel,
+    access: Access | None,
+) -> None:
+    """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    if find_request(connection, recipient, via, opened.parcel.instance) is None:
+        return
+    lock_box(connection, recipient)  # a newer one may be about to take its place
+    waiting = find_request(connection, recipient, via, opened.parcel.instance)
+    if waiting is None:
+        return
+    if not opened.is_deletion:
+        (parcel,) = decode_delivery(waiting).parcels
+        store_parcel(connection, node, open_parcel(parcel, None), [recipient], access)
+    remove_requests(connection, recipient, via, opened.parcel.instance)
+
+
+def _newest_place(waiting: bytes) -> int:
+    """The place of the newest message in a parcel that waits, which was checked when it came."""
+    (parcel,) = decode_delivery(waiting).parcels
+    return max(decode_entry(entry).seq_num for entry, payload in parcel.entries if payload is not None)
+
+
+# For whom a parcel is, asked before anything in it is verified: signatures are dear, and keys to make them are not.
+#
+# docs/protocol.md section 8.9. Nothing here believes the parcel: a wrong word on its author only makes it look like
+# that
+# of somebody whom a recipient knows, and then a signature refuses it.
+
+
+STRANGER_ENTRIES: Final = 2_000
+"""How many entries of a delivery are verified for recipients who do not know the sender."""
+_AUTHOR: Final = slice(1, 33)
+"""Where the author stands in an entry."""
+
+
+@dataclass(slots=True)
+class StrangerBudget:
+    """How many entries are still verified for strangers in a delivery."""
+
+    entries: int = STRANGER_ENTRIES
+
+
+def refusals_of(
+    connection: Connection, via: IdentityId, parcel: Parcel, budget: StrangerBudget
+) -> Mapping[IdentityId, InkgroveError]:
+    """For which recipients a parcel is refused as it is, and why; whoever is left makes it worth verifying.
+
+    Raises `parcel.bad` if its entries are of several authors.
+    """
+    living = living_among(connection, set(parcel.recipients))
+    refused: dict[IdentityId, InkgroveError] = {
+        to: FederationError("federation.unknown-recipient", f"{to} does not live here")
+        for to in parcel.recipients
+        if to not in living
+    }
+    if not living:
+        return refused
+    author = decode_entry(parcel.entries[0][0]).author
+    if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
+        raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
+    owner = find_owner(connection, author)
+    standings = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
+    refused |= {
+        to: DeliveryError("federation.blocked", "the recipient does not take anything from there")
+        for to, standing in standings.items()
+        if standing is SenderRelation.BLOCKED
+    }
+    if SenderRelation.STRANGER in standings.values() and SenderRelation.KNOWN not in standings.values():
+        budget.entries -= len(parcel.entries)
+        if budget.entries < 0:
+            words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
+            refused |= {
+                to: FederationError("federation.stranger-sends-too-much", words)
+                for to in standings
+                if to not in refused
+            }
+    return refused
+
+
+_SECOND: Final = 1_000_000
+_KEY_SECONDS: Final = 3600
+"""How long it is remembered that a sender was looked up for a key which is not theirs."""
+_LOOK_AGAIN_SECONDS: Final = 10
+"""How long a sender is not looked up for another such key."""
+_ENTRY_COST: Final = 1024
+"""What an entry counts in the sender's quota beside its bytes: to verify it takes longer than to receive it."""
+_EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
+"""No request that was signed before the end was told is valid for longer."""
+
+
+def receive_request(
+    node: Node, sender: RemoteIdentity, body: bytes, charge: Callable[[int], None] = lambda _cost: None
+) -> bytes:
+    """Take in what somebody's node sent in a signed request; the answer, which tells what became of it.
+
+    `charge` is called with what that will cost, counted like bytes, and raises if it is too much.
+    """
+    delivery = decode_delivery(body)
+    if delivery.via != sender.id:
+        raise FederationError(
+            "federation.sender-unproved", "the delivery is in the name of another identity than the one that signs it"
+        )
+    charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
+    receipts = receive_delivery(node, delivery)
+    for receipt in receipts:
+        if receipt.would_need is not None:
+            _look_again(node, sender, receipt.would_need)
+    return encode_receipts(
+        [
+            {
+                "instance": bytes(receipt.instance),
+                "recipient": bytes(receipt.recipient),
+                "fate": receipt.fate.value,
+                **({"code": receipt.code} if receipt.code is not None else {}),
+            }
+            for receipt in receipts
+        ]
+    )
+
+
+def _look_again(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
+    """Let the sender be looked up anew and send again, once for a key that is nobody's: it may be a new one of theirs.
+
+    What was accepted of the delivery is recognised then. Whoever makes up keys is not asked more often for it.
+    """
+    now = node.clock()
+
+    def work(connection: Connection) -> bool:
+        if identities_of(connection, [author]):
+            return False
+        key = f"key {author.hex()}"
+        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + _KEY_SECONDS * _SECOND):
+            return False  # they have been looked up since
+        wait = _LOOK_AGAIN_SECONDS
+        if not use_nonce(connection, sender.fqdn, "keys", now=now, expires=now + wait * _SECOND):
+            raise FederationError(
+                "federation.sender-unreachable",
+                "the sender was looked up just now: send it again later",
+                retry_after=wait,
+            )
+        put_remote_identity(connection, replace(sender, expires=now))
+        return True
+
+    if node.database.write(work):
+        raise FederationError(
+            "federation.sender-unreachable",
+            "the author's key is not known to be the sender's: send it again",
+            retry_after=1,
+        )
+
+
+def receive_delivery(node: Node, delivery: Delivery, *, is_wanted: bool = False) -> list[DeliveryReceipt]:
+    """Take in a delivery that was signed by the node of the identity that sends it.
+
+    `is_wanted`: its recipients have accepted what is in it, whoever sent it.
+    """
+    budget = StrangerBudget()
+    return [
+        receipt
+        for parcel in delivery.parcels
+        for receipt in _receive_asked(node, delivery.via, parcel, budget, is_wanted=is_wanted)
+    ]
+
+
+def _receive_asked(
+    node: Node, via: IdentityId, parcel: Parcel, budget: StrangerBudget, *, is_wanted: bool
+) -> list[DeliveryReceipt]:
+    """Take in a parcel for those of its recipients for whom it is worth verifying; it is not looked into for others."""
+    if is_wanted:
+        return receive_parcel(node, via, parcel, is_wanted=True)
+    try:
+        refused = node.database.read(lambda connection: refusals_of(connection, via, parcel, budget))
+    except StoreUnavailable:
+        raise
+    except InkgroveError as error:
+        refused = dict.fromkeys(parcel.recipients, error)
+    receipts = [
+        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, refused[to].code)
+        for to in parcel.recipients
+        if to in refused
+    ]
+    rest = tuple(to for to in parcel.recipients if to not in refused)
+    return [*receipts, *receive_parcel(node, via, replace(parcel, recipients=rest))] if rest else receipts
+
+
+def receive_handed_parcel(node: Node, parcel: Parcel) -> list[DeliveryReceipt]:
+    """Take in a parcel that was not sent but handed over; its recipients want it. One receipt if there are none."""
+    return receive_parcel(node, None, parcel)
+
+
+def receive_parcel(
+    node: Node, via: IdentityId | None, parcel: Parcel, *, is_wanted: bool = False
+) -> list[DeliveryReceipt]:
+    """Take in one parcel for all its recipients; without a sender it was handed over."""
+    try:
+        hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
+        create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), keep_held_hashes(c, hashes)))
+        opened = open_parcel(parcel, create.entry if create is not None else None, held)
+        return node.database.write(
+            lambda connection: receive_opened(connection, node, via, opened, is_wanted=is_wanted)
+        )
+    except ParcelRefused as refused:
+        error = refused.error
+    except StoreUnavailable:
+        raise  # says nothing about the parcel: its sender is to try again
+    except InkgroveError as err:
+        error = err
+    if isinstance(error, LacksCreate) and via is not None:
+        refusal = _heed_end(node, via, parcel, error)
+        if refusal is None:
+            return receive_parcel(node, via, parcel, is_wanted=is_wanted)
+        error = refusal
+    if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
+        _keep_evidence(node, via, parcel)
+    return [
+        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code)
+        for to in parcel.recipients or (NOBODY,)
+    ]
+
+
+def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
+    """What proves that an author cheats is kept; payloads only where they are the proof, or a delete.
+
+    Only about logs of which something is held, from those whom somebody here knows: else strangers could fill the disk.
+    """
+    prepared, _ = prepare_items(parcel.entries)
+
+    def work(connection: Connection) -> None:
+        for author, log_id in by_log(prepared):
+            if find_log(connection, author, log_id) is None or not _is_for_us(connection, via, author, parcel):
+                return
+        held = find_held_instance(connection, parcel.instance)
+        # Nobody undeletes by forking; one delete of an instance is enough for that.
+        can_end = held is not None and not held.is_deleted
+        kept = [
+            item if item.is_lie or (can_end and item.is_delete) else item._replace(payload=None, content=None)
+            for item in prepared
+        ]
+        ingest_batch(connection, by_log(kept), must_be_next=False)
+
+    node.database.write(work)
+
+
+def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey, parcel: Parcel) -> bool:
+    """Whether a parcel was handed over, or is for somebody of this node who knows whoever sends it."""
+    owner = find_owner(connection, author)
+    return via is None or any(
+        read_sender_relation(connection, recipient, via, owner, parcel.instance) is SenderRelation.KNOWN
+        for recipient in parcel.recipients
+        if lives_here(connection, recipient)
+    )
+
+
+def _heed_end(node: Node, via: IdentityId, parcel: Parcel, lacks: LacksCreate) -> InkgroveError | None:
+    """What an end without a create means for what waits or is still to come; why it is refused, if it is.
+
+    None: the create has come meanwhile, and so the end can be taken in.
+    """
+    try:
+        end = read_end(parcel)
+    except InkgroveError as error:
+        return error
+    if end is None:
+        return lacks  # what waits stays until all of it comes again: this may be a request from before that
+    now = node.clock()
+
+    def work(connection: Connection) -> bool:
+        lock_name(connection, parcel.instance)
+        if find_held_instance(connection, parcel.instance) is not None:
+            return False
+        for recipient in parcel.recipients:
+            remove_requests(connection, recipient, via, parcel.instance)
+        # The create may still be under way, in a request that its sender has given up.
+        note_end(connection, *end, now + _EARLY_END_SECONDS * _SECOND, now)
+        return True
+
+    return lacks if node.database.write(work) else None
