@@ -63,7 +63,7 @@ def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterato
     def shared(*_: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("inkgrove.pipeline.session.session_for", shared)
+    monkeypatch.setattr("inkgrove.pipeline.runtime.session.session_for", shared)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():

@@ -13,10 +13,9 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from inkgrove.node.identity.relations import RelationMove
     from inkgrove.node.runtime.node import Node
+    from inkgrove.store.db import Connection
     from inkgrove.store.federation.inbox import AcceptedSender
 
 app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")

@@ -20,10 +20,9 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.messages.timestamp import Timestamp
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from inkgrove.pipeline.rot.policy import Policy
     from inkgrove.pipeline.rot.run import Outcome
+    from inkgrove.store.db import Connection
     from inkgrove.store.rot.runs import RotRun
 
 app = CommandGroup("Forgetting on purpose: copies of other people's data.", "rot plan")

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError, make_error
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.log import HeldEntry
@@ -52,6 +50,7 @@ from inkgrove.node.identity.identity_log import (
 )
 from inkgrove.node.identity.names import confirm_name, find_own_name_holder, find_unconfirmed_holder
 from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.peers import (
     RemoteIdentity,
     find_remote_identity,

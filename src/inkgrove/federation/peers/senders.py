@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.federation.errors import (
     AnswerTooLarge,
@@ -28,6 +26,7 @@ from inkgrove.federation.peers.signed_requests import SignatureInput, check_sign
 from inkgrove.federation.peers.transport import Headers, PeerRequest, parse_url
 from inkgrove.federation.peers.well_known import serves_authority
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.own_logs import is_any_held
 from inkgrove.store.federation.peers import RemoteIdentity, use_nonce
 from inkgrove.store.node.identities import is_left, keys_of, list_identities

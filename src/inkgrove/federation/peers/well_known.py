@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, identity_of, parse_public_key, verify_signature
@@ -29,6 +27,7 @@ from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity.identities import IdentityRecord, parse_fqdn, show_identity
 from inkgrove.node.identity.identity_log import IDENTITY_LOG
 from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_log, read_entries, read_entry_bytes
 from inkgrove.store.node.identities import find_identity, keys_of
 

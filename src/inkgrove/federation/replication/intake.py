@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -27,6 +25,7 @@ from inkgrove.messages.replication import MAX_REPLICATION_BYTES, Entries, LogHei
 from inkgrove.node.identity.identity_log import IDENTITY_LOG, apply_identity_log, check_author
 from inkgrove.node.runtime.node import Node
 from inkgrove.signature_process import are_signed
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.public_index import count_seq_nums, find_missing_ranges
 from inkgrove.store.logs.decision import IngestStatus
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch

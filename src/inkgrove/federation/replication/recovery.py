@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
@@ -41,6 +40,7 @@ from inkgrove.node.identity.names import bind_administrators
 from inkgrove.node.publishing.delivery_queue import queue_own
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.own_logs import find_receivers, kept_keys, names_of_others
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.logs.decision import VALID_LOG

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import check_storable, decode_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -27,6 +25,7 @@ from inkgrove.node.errors import ViewError
 from inkgrove.node.publishing.delivery_queue import queue_news
 from inkgrove.node.reading.query import parse_position, render_position
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.own_logs import list_held_logs, read_held_entries, read_waiting_parcels
 from inkgrove.store.federation.public_index import (
     indexed_offset,

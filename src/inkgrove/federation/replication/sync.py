@@ -16,7 +16,6 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import structlog
-from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
@@ -39,6 +38,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.replication import MAX_REPLICATION_ENTRIES, Entries, LogHeight, Want
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.peers import Peer, RemoteIdentity, list_peers, note_error, note_synced
 from inkgrove.store.federation.public_index import find_missing_ranges
 from inkgrove.store.federation.wanted_schemas import (

@@ -5,8 +5,6 @@ A file comes from nobody's endpoint: what only its owner's node may send (`close
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -17,6 +15,7 @@ from inkgrove.node.errors import DeliveryError, ViewError
 from inkgrove.node.publishing.delivery_queue import may_pass_on
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_log, read_entries
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.preparation import by_log, prepare_items

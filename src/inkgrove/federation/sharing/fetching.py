@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import BadHashText, NoSuchCopy, ParcelError, RotError
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -31,6 +29,7 @@ from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, mode
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.publishing.local_delivery import ArrivingParcel, SenderRelation, decide_acceptance
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.db.files import Draft
 from inkgrove.store.federation.peers import RemoteIdentity
 from inkgrove.store.logs.blob_references import lend_reference

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import decode_entry, hash_entry
 from inkgrove.core.errors import (
     Forked,
@@ -50,6 +48,7 @@ from inkgrove.node.publishing.local_delivery import (
     read_sender_relation,
 )
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import lock_name
 from inkgrove.store.federation.inbox import (
     add_request,

@@ -14,7 +14,6 @@ from random import random
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Connection
 
 from inkgrove.core.errors import InkgroveError, LacksCreate
 from inkgrove.core.hashing import Hash
@@ -39,6 +38,7 @@ from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, may_
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel
 from inkgrove.node.publishing.local_delivery import send_pending
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.outbox import (
     DeliveryStatus,
     DueDelivery,

@@ -7,8 +7,6 @@ hears of it later. A move that is told twice is made once; the answer to a reque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
@@ -22,6 +20,7 @@ from inkgrove.node.errors import DeliveryError, UnknownIdentity
 from inkgrove.node.identity.names import require_living_here
 from inkgrove.node.identity.relations import RelationMove, apply_remote_state, hide_block, move_relation
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.outbox import (
     QueuedMove,
     find_queued_moves,

@@ -3,8 +3,6 @@
 docs/protocol.md section 8.6. None of it lets anybody follow, and no other node is told of it.
 """
 
-from sqlalchemy import Connection
-
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_delivery
@@ -13,6 +11,7 @@ from inkgrove.node.errors import DeliveryError, RelationError
 from inkgrove.node.publishing.held_instance import find_held_instance
 from inkgrove.node.publishing.local_delivery import LocalShare, receive_locally, record_decision
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.inbox import (
     add_sender,
     read_requests,

@@ -9,11 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.hashing import Hash
 from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.locks import try_file_lock
 from inkgrove.store.logs.blob_references import (

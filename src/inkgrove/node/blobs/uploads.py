@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import BadHashText
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -20,6 +18,7 @@ from inkgrove.node.errors import BlobError, OutOfScope, SignInRequired, UnknownB
 from inkgrove.node.identity.caller import Caller, SchemaScope
 from inkgrove.node.identity.quotas import spend_blob
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.blob_references import AuthoredMessage, blobs_in, put_references
 from inkgrove.store.node.identities import identities_of, keys_of
 from inkgrove.store.node.services import DOWNLOAD, UPLOAD

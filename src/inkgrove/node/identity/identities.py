@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import Entry, decode_entry
 from inkgrove.core.errors import BadSignature, InkgroveError
 from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of, verify_signature
@@ -31,6 +29,7 @@ from inkgrove.node.identity.names import bind_if_given, date_name, take_name
 from inkgrove.node.identity.quotas import spend_document
 from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.peers import find_remote_identity, use_nonce
 from inkgrove.store.logs.entries import find_log, heights_of, read_entries, read_next_entry
 from inkgrove.store.logs.ingestion import ingest_batch

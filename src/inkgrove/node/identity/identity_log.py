@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
 from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import IdentityError, UnknownIdentity
+from inkgrove.store.db import Connection
 from inkgrove.store.db.log_tables import encode_log_key
 from inkgrove.store.federation.peers import find_remote_identity, forget_remote_identity, newest_node_key
 from inkgrove.store.logs.entries import StoredEntry, read_entries, read_newest_entries

@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.node.errors import ForeignName, IdentityError, NameElsewhere, UnknownIdentity
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.peers import (
     RemoteIdentity,
     find_remote_identity,

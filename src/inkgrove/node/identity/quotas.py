@@ -8,8 +8,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.instance import Delete
@@ -18,6 +16,7 @@ from inkgrove.node.errors import QuotaError
 from inkgrove.node.identity.identity_log import IDENTITY_LOG
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.db import Connection
 from inkgrove.store.node.usage import (
     NO_AMOUNTS,
     StorageUsage,

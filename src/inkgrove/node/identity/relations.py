@@ -6,13 +6,12 @@ refused, and cannot ask again; who was refused can.
 
 from typing import Final, Literal
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.value_readers import UNSET, Unset
 from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.inbox import remove_requests, remove_sender
 from inkgrove.store.federation.outbox import queue_move, retry_unapproved
 from inkgrove.store.node import relations as store

@@ -12,13 +12,13 @@ from typing import Final
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
-from sqlalchemy import Connection
 
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.errors import BadPassword, BadToken, IdentityError, TooManyAttempts
 from inkgrove.node.identity.caller import ANYBODY, Caller, Scope, parse_scope, record_access
 from inkgrove.node.identity.names import bind_if_given, is_administrator
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.node.identities import (
     HostedIdentity,
     add_session,

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -18,6 +16,7 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.identity.identity_log import find_owner  # noqa: F401
 from inkgrove.schema.log_fold import LogMessage
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_entry, find_log, read_entry_bytes
 from inkgrove.store.logs.messages import InstanceKey, messages_of
 

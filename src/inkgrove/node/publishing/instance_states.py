@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
@@ -14,6 +12,7 @@ from inkgrove.messages.message import Message, decode_message
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceChange, InstanceFold, fold_further
 from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.decision import VALID_LOG
 from inkgrove.store.logs.entries import CreateEntry, LogState, read_logs
 from inkgrove.store.logs.messages import InstanceKey, messages_of, messages_since

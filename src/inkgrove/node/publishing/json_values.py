@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import BadTimestamp
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS
@@ -19,6 +17,7 @@ from inkgrove.node.errors import DeliveryError, PublishError, RequestError, Unkn
 from inkgrove.node.publishing.delivery_queue import mode_of
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
 from inkgrove.store.node.identities import HostedIdentity, find_identity, is_left
 

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.entry import Entry
 from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
@@ -33,6 +31,7 @@ from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, parse_schem
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import RetryTransaction
 from inkgrove.store.logs.blob_references import blobs_in
 from inkgrove.store.logs.decision import IngestStatus

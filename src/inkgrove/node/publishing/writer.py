@@ -17,8 +17,6 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -39,6 +37,7 @@ from inkgrove.node.runtime.write_buffers import RequestAccesses
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.lint import describe_version
 from inkgrove.schema.schema import append_version
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.positions import own_offset
 from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.node.idempotency import IdempotencyKey, RecordedAnswer, add_answers, find_answers, forget_answers

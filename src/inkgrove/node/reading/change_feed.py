@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import UnknownView
@@ -16,6 +14,7 @@ from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import row_document
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.positions import Offset
 from inkgrove.store.views.access import Owner, owners_on, reader_on
 from inkgrove.store.views.catalog import STREAM, read_progress, view_of

@@ -6,8 +6,6 @@ How much somebody writes is their own business: only an administrator sees the l
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.log import ForkProof
 from inkgrove.messages.ids import SchemaId
@@ -15,6 +13,7 @@ from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.names import find_author_names
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import (
     LogState,
     StoredEntry,

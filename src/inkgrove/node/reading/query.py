@@ -14,8 +14,6 @@ from math import isfinite
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import PublicKey
@@ -30,6 +28,7 @@ from inkgrove.node.reading.schemas import SchemaCache, resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.vault import Vault
 from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.positions import Offset, count_after
 from inkgrove.store.views.access import Owner, Reader, owners_on, reader_on, view_of_instance
 from inkgrove.store.views.catalog import View, read_views, view_of

@@ -8,8 +8,6 @@ from itertools import count, takewhile
 from threading import Lock
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
@@ -18,6 +16,7 @@ from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, Version, fold_schema
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import LogState, find_log
 from inkgrove.store.logs.messages import payloads_of_schema
 from inkgrove.store.views.catalog import View, view_of, views_called

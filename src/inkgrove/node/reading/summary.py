@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -20,6 +18,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.schema.schema import Schema, carry_value, check_value
 from inkgrove.schema.types import MISFIT
+from inkgrove.store.db import Connection
 from inkgrove.store.db.log_tables import encode_log_key
 from inkgrove.store.db.rot_tables import PUBLIC
 from inkgrove.store.logs.entries import find_logs

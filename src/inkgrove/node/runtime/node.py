@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import NoStore
 from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
@@ -18,6 +16,7 @@ from inkgrove.node.runtime.vault import Vault, open_vault
 from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
 from inkgrove.node.settings import NodeSettings
 from inkgrove.signature_process import SignatureProcess
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import Database
 from inkgrove.store.db.files import BlobFiles
 from inkgrove.store.db.query_limit import NETWORK, LimitOf, QueryLimit

@@ -19,12 +19,11 @@ from struct import Struct
 from typing import Final, TypeVar
 from zlib import crc32
 
-from sqlalchemy import Connection
-
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
 from inkgrove.core.hashing import Hash, is_hash
 from inkgrove.core.keys import parse_secret_key
 from inkgrove.node.errors import Restored
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import Database, lock_schema_changes
 from inkgrove.store.db.files import write_new_file
 from inkgrove.store.locks import locked_file

@@ -14,7 +14,6 @@ from typing import Any
 
 from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
-from sqlalchemy import Connection
 
 from inkgrove.core.errors import PipelineError
 from inkgrove.messages.ids import SchemaId
@@ -24,6 +23,7 @@ from inkgrove.pipeline.views.cascade import Relations, gone_stages
 from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
 from inkgrove.pipeline.views.plan import render_offset
 from inkgrove.schema.definition import ViewDefinition
+from inkgrove.store.db import Connection
 from inkgrove.store.db.locks import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
 from inkgrove.store.logs.log_store import LogStore, open_store
 from inkgrove.store.logs.positions import START, Offset

@@ -1,5 +1,7 @@
 """."""
 
+from sqlalchemy import Connection
+
 from inkgrove.store.db.connection import (
     FILE_NAME,
     POOL_SIZE,
@@ -75,6 +77,7 @@ __all__ = [
     "BlobFiles",
     "Compiled",
     "CompiledList",
+    "Connection",
     "Database",
     "Draft",
     "ExclusiveWork",
