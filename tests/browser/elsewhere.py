@@ -79,7 +79,8 @@ class Copies:
 
     def _arrive(self, secret: Any, tick: int, number: int) -> None:
         log = self.logs[secret]
-        fields = {"subject": f"From the canopy, day {tick}", "body": "It rains. " * (2 + number), "stars": number}
+        fields: dict[str, Any] = {"subject": f"From the canopy, day {tick}", "stars": number}
+        fields["body"] = "It rains. " * (2 + number)
         entry = log.append(encode_message(Create(self.schema, fields)))
         (receipt,) = self.node.store.ingest([(entry.encoded, log.payloads[-1])])
         assert receipt.error is None, receipt

@@ -42,7 +42,7 @@ class Post:
             database = self.nodes.nodes[letter].node.database
             for follower, followee in ((JANE, JOHN), (JOHN, JANE)):
                 pair = self.ids[follower], self.ids[followee]
-                database.write(lambda c, pair=pair: put_relation_state(c, *pair, "accepted", 0))
+                database.write(lambda c, pair=pair: put_relation_state(c, *pair, "accepted", 0))  # type: ignore[misc, call-arg]
         first, second = self.nodes.nodes["a"], self.nodes.nodes["b"]
         first.node.settings = replace(first.node.settings, administrators=(JANE,))
         bind_administrators(first.node)

@@ -235,7 +235,7 @@ def test_restore_that_is_killed_leaves_the_old_database_or_the_new_one(
     node = home.open()
     change_identity(node, jane.id, name="Jane")
     node.close()
-    steps = 0
+    steps, armed, left = 0, False, 0
 
     class Killed(BaseException):
         """Ends the restore where a SIGKILL would."""
@@ -247,7 +247,6 @@ def test_restore_that_is_killed_leaves_the_old_database_or_the_new_one(
             if left < 0:
                 raise Killed
 
-    armed, left = False, 0
     sys.addaudithook(dies)
     for before in range(100):
         armed, left = True, before

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -151,7 +152,7 @@ def test_bad_input_gets_one_line_and_the_right_exit_code(arguments: list[str], c
 
 
 def commands() -> list[tuple[list[str], typer.core.TyperCommand]]:
-    found: list = []
+    found: list[tuple[list[str], Any]] = []
 
     def walk(command: object, path: list[str]) -> None:
         if hasattr(command, "commands"):

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,7 +220,7 @@ def test_full_disk_is_told_by_doctor_by_uploads_and_by_commands(small_disk: Path
     assert (refused.status_code, refused.json()["code"]) == (507, "storage.low-disk")
     assert "until its administrator has made room" in refused.json()["detail"]
     with Path("/dev/full").open("w") as full:
-        command = ["bash", "-c", 'exec "$0" -m inkgrove log pool 23', os.sys.executable]
+        command = ["bash", "-c", 'exec "$0" -m inkgrove log pool 23', sys.executable]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert "free some space" in done.stderr

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class Desk:
         with self.feed.open("a") as file:
             file.write(done.stdout)
 
-    def view(self) -> dict:
+    def view(self) -> dict[str, Any]:
         done = inkgrove("view", "reference", str(self.home / "schemas" / "slothmail.jsonl"), str(self.feed))
         assert done.returncode == 0, done.stderr
         (line,) = done.stdout.splitlines()

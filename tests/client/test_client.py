@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,11 @@ from inkgrove.client.errors import (
     refusal,
 )
 from inkgrove.client.events import ChangeReader, LineSplitter
+from inkgrove.client.models import Tokens
 from inkgrove.client.operations import Operation, Operations
 from inkgrove.client.values import to_json, to_message
 from inkgrove.core.keys import SecretKey
+from inkgrove.messages.instance import Create
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.node.settings import NodeSettings
 from tests.client.conftest import Person
@@ -107,13 +110,13 @@ def test_something_else_at_the_address_is_told(status: str, said: str) -> None:
 # Services
 
 
-def authorise(running: RunningNode, *scopes: str, action: str = "allow", **options: object) -> Client:
+def authorise(running: RunningNode, *scopes: str, action: str = "allow", **options: Any) -> Client:
     person = Person(running.url, JANE, PASSWORD, action)
     return Client.authorise(running.url, scopes, service="Reader", open_page=person.open, timeout=20, **options)
 
 
 def test_access_is_refreshed_once_however_many_ask_at_the_same_time(running: RunningNode) -> None:
-    kept = []
+    kept: list[Tokens] = []
     with authorise(running, "relations:read", keep=kept.append) as client:
         (first,) = kept
         assert first == client.tokens
@@ -132,7 +135,8 @@ def test_access_is_refreshed_once_however_many_ask_at_the_same_time(running: Run
 
 def test_awaited_access_is_refreshed_once_too(running: RunningNode) -> None:
     async def work() -> None:
-        person, kept = Person(running.url, JANE, PASSWORD), []
+        person = Person(running.url, JANE, PASSWORD)
+        kept: list[Tokens] = []
         client = await AsyncClient.authorise(
             running.url, ["relations:read"], service="Reader", open_page=person.open, keep=kept.append, timeout=20
         )
@@ -196,8 +200,11 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
 
     found = []
     for name in (one, other):
-        held = running.node.database.read(lambda c, name=name: find_held_instance(c, parse_hash(name.instance)))
-        found.append(dict(decode_message(held.messages[0].payload).fields))
+        held = running.node.database.read(lambda c, name=name: find_held_instance(c, parse_hash(name.instance)))  # type: ignore[misc]
+        assert held is not None
+        message = decode_message(held.messages[0].payload or b"")
+        assert isinstance(message, Create)
+        found.append(dict(message.fields))
     assert found[1].pop("answers") == bytes.fromhex(one.instance)
     assert found[0] == {**found[1], **{name: None for name in found[0] if name not in found[1]}}
 
@@ -279,7 +286,7 @@ def test_stream_that_breaks_is_taken_up_behind_the_last_whole_event() -> None:
     with Answering(*answers) as server, Client(server.url) as client:
         changes = client.view("mail").changes()
         told = [(item.kind, item.instance, item.id) for item in (next(changes) for _ in range(3))]
-        changes.close()
+        changes.close()  # type: ignore[attr-defined]
     assert told == [("remove", "a", "1"), ("remove", "b", "2"), ("reset", None, "4")]
     sent = [
         next((line[15:] for line in head.split("\r\n") if line.lower().startswith("last-event-id")), None)

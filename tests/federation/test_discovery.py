@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, insert
 
-from inkgrove.core.entry import sign_entry
+from inkgrove.core.entry import hash_entry, sign_entry
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.hashing import hash_yamf
 from inkgrove.core.keys import IdentityId
@@ -460,7 +460,7 @@ def test_log_0_with_a_wide_gap_is_searched_by_what_is_held(
         entry = sign_entry(secret, b"\x80", log_id=0, seq_num=place, lipmaa_link=link, backlink=hash_yamf(b"nothing"))
         (receipt,) = node.store.ingest([(entry.encoded, b"\x80")])
         assert receipt.error is None
-        link = receipt.hash
+        link = hash_entry(entry)
     assert node.database.read(lambda connection: read_newest_document(connection, secret.public))[0] == 1
 
 

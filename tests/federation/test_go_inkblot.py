@@ -66,7 +66,7 @@ def test_key_embedded_in_the_message_verifies_nothing(world: World) -> None:
     mail = world.mail()
     parcel = world.them.pack("a", mail)
     mallory = key(99)
-    content = {
+    content: dict[str, Any] = {
         "form": DELIVERY_FORMAT,
         "via": bytes(world.jane.id),
         "parcels": [

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,8 +128,8 @@ def test_peer_that_means_no_good_is_left_and_an_honest_one_is_synced_meanwhile(
 ) -> None:
     with eve(heights, entries) as port:
         names = (f"*.evil.ink=127.0.0.1:{port}",)
-        settings = {"replication_seconds": 1, "peer_sync_seconds": seconds, "peer_timeout_seconds": 300.0}
-        with federation(tmp_path, "ab", resolve=names, **settings) as them:
+        settings: dict[str, Any] = {"replication_seconds": 1, "peer_sync_seconds": seconds}
+        with federation(tmp_path, "ab", resolve=names, peer_timeout_seconds=300.0, **settings) as them:
             jane = them.person("jane", "a")
             them.person("carol", "b")
             node = them.nodes["b"].node

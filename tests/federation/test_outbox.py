@@ -101,7 +101,7 @@ class Nodes:
         """Let somebody be no friend of jane's any more: she has asked to follow them, and this is how that stands."""
         jane, other = self.people["a"].id, self.people[letter].id
         for pair in ((other, jane), (jane, other)):
-            self.nodes[letter].node.database.write(lambda c, pair=pair: put_relation_state(c, *pair, state, 0))  # type: ignore[misc]
+            self.nodes[letter].node.database.write(lambda c, pair=pair: put_relation_state(c, *pair, state, 0))  # type: ignore[misc, call-arg]
 
     def boxed(self, letter: str) -> list[str]:
         """The instances of jane's that wait in somebody's box."""
@@ -186,7 +186,7 @@ def test_crash_between_any_two_steps_loses_and_doubles_nothing(template: Path, t
             assert (nodes.states(mail), nodes.states(ended)) == ({"b": "delivered"}, {"b": "delivered"}), step
             there = nodes.nodes["b"].node
             instance = parse_hash(mail)
-            assert there.database.read(lambda c, of=instance: shares_of(c, of)) == [nodes.people["b"].id], step
+            assert there.database.read(lambda c, of=instance: shares_of(c, of)) == [nodes.people["b"].id], step  # type: ignore[misc]
             # Whoever lives through all of it took fewer steps than that.
             if node.steps_left:
                 break

@@ -160,7 +160,7 @@ def test_request_is_heard_on_either_database(node: Node) -> None:
 def test_move_that_is_none_is_refused(node: Node, move: object) -> None:
     jane = create_identity(node, "jane.haiku.ink", None).id
     with pytest.raises(BadMove):
-        receive_move(node, CAROL, cbor.encode({"form": RELATION_FORMAT, "to": bytes(jane), "move": move}))
+        receive_move(node, CAROL, cbor.encode({"form": RELATION_FORMAT, "to": bytes(jane), "move": move}))  # type: ignore[dict-item]
 
 
 # At the same moment

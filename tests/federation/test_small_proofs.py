@@ -133,7 +133,8 @@ def candidates(log: LogBuilder, shared: Create) -> set[Hash]:
         Create(SCHEMA, {"vote": vote}, access, salt=salt)
         for vote, access, salt in product(("yes", "no", None), modes, salts)
     ]
-    return {hash_yamf(encode_message(message)) for message in (*guesses, *ends)}
+    possible: list[Message] = [*guesses, *ends]
+    return {hash_yamf(encode_message(message)) for message in possible}
 
 
 def guessed(node: Node, log: LogBuilder, place: int) -> list[int]:

@@ -295,7 +295,7 @@ def test_every_route_is_in_the_table(shared: RunningNode) -> None:
     served = {
         (method, route.path_format)
         for route in all_routes(app.routes)
-        for method in route.methods - {"HEAD", "OPTIONS"}
+        for method in (route.methods or set()) - {"HEAD", "OPTIONS"}
     }
     described = {(method.upper(), path) for path, item in app.openapi()["paths"].items() for method in item}
     assert served == described == ROUTES.keys()
@@ -339,8 +339,8 @@ def test_route_is_for_whom_the_table_says(world: World, method: str, path: str) 
         assert answer.status_code in expected, (scope, answer)
         if not is_right and route.out_of_scope == 403:
             assert answer.json()["code"] == ("auth.out-of-scope" if needs_scope else "auth.not-allowed")
-            challenge = 'Bearer realm="inkgrove", error="insufficient_scope"' if needs_scope else None
-            assert answer.headers.get("www-authenticate") == challenge
+            told = 'Bearer realm="inkgrove", error="insufficient_scope"' if needs_scope else None
+            assert answer.headers.get("www-authenticate") == told
 
     if route.as_john is not None:
         answer = world.send(method, path, route, world.token_of("john.haiku.ink"))

@@ -188,7 +188,7 @@ def name_publicly(album: Album, strangers: int, posts: int) -> None:
     for number in range(strangers):
         log = LogBuilder(key(100 + number), 7)
         for post in range(posts):
-            fields = {"picture": ELSEWHERE, "caption": f"mine {post}"}
+            fields: dict[str, Any] = {"picture": ELSEWHERE, "caption": f"mine {post}"}
             log.append(encode_message(Create(album.version, fields, Access("public"), salt=b"0" * 16)))
         album.node.store.ingest([(item.signed.entry.encoded, item.payload) for item in log.held()])
 

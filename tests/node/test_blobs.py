@@ -195,7 +195,8 @@ def test_service_uploads_with_a_scope_that_writes(people: dict[str, Any], album:
     for action in ("create", "update"):
         scope = SchemaScope(album.schema_id, action)  # type: ignore[arg-type]
         assert require_uploader(Caller(jane, grant=1, scopes=frozenset({scope}))) == jane
-    for scopes in (frozenset({SchemaScope(album.schema_id, "read"), "relations:read"}), frozenset[Any]()):
+    no_scopes: list[frozenset[Any]] = [frozenset({SchemaScope(album.schema_id, "read"), "relations:read"}), frozenset()]
+    for scopes in no_scopes:
         with pytest.raises(OutOfScope):
             require_uploader(Caller(jane, grant=1, scopes=scopes))
 

@@ -20,7 +20,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 def rows(shared: RunningNode) -> list[int]:
     shared.node.access_log.flush()
     return [
-        shared.node.database.read(lambda connection, table=table: connection.scalar(select(func.count(table.c[0]))))
+        shared.node.database.read(lambda connection, table=table: connection.scalar(select(func.count(table.c[0]))))  # type: ignore[misc]
         for table in TABLES
     ]
 

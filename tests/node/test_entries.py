@@ -228,9 +228,8 @@ def test_key_taken_from_the_message_is_not_believed(shared: RunningNode, signer:
     before = count_entries(shared)
     claim = stranger.post(*stranger.sign(KeyOf(signer.client.id), first))  # type: ignore[attr-defined]
     assert refused(shared, claim, before) == (403, "publish.foreign-author")
-    document = IdentityDocument(
-        signer.client.fqdn, f"https://{signer.client.fqdn}", keys=(FurtherKey(stranger.secret.public),)
-    )  # type: ignore[attr-defined]
+    fqdn: str = signer.client.fqdn  # type: ignore[attr-defined]
+    document = IdentityDocument(fqdn, f"https://{fqdn}", keys=(FurtherKey(stranger.secret.public),))
     assert refused(shared, stranger.post(*stranger.sign(document, first)), before) == (403, "publish.foreign-author")
 
 
@@ -486,9 +485,10 @@ def plan_as(shared: RunningNode, caller: Caller, items: list[IngestItem]) -> lis
     """The codes that a caller gets for entries; nothing is written."""
     offer = check_entries(items)
     with shared.node.database.reading() as connection:
-        assert caller.identity is not None
+        identity = caller.identity
+        assert identity is not None
         keys = {}
-        for key in shared.node.database.write(lambda c: lock_keys(c, [caller.identity])).values():
+        for key in shared.node.database.write(lambda c: lock_keys(c, [identity])).values():
             keys[key.author] = key
         appender = Appender(shared.node, connection, keys, PublishingCache(shared.node), 10)
         finish = PublishEntries(offer).plan(appender, caller)

@@ -254,7 +254,7 @@ def test_serving_process_lets_the_event_loop_interrupt_what_computes(tmp_path: P
 
 
 def request_from(address: str) -> Request:
-    return Request({"type": "http", "client": (address, 1)}, asyncio.Event().wait)
+    return Request({"type": "http", "client": (address, 1)}, asyncio.Event().wait)  # type: ignore[arg-type]
 
 
 def test_network_with_less_under_way_comes_first_and_one_alone_does_not_fill_the_queue() -> None:

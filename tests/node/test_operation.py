@@ -29,8 +29,6 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
 from inkgrove.store.db.locks import ExclusiveWork, is_work_running
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.rot.runs import list_rot_runs
 from inkgrove.store.views.catalog import open_views
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
@@ -164,9 +162,8 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
     go, waits = java_that_waits(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     # An option before the command holds for what it starts as well.
-    chosen = ("node.registration=open", "node.domains=haiku.ink", "rot.rows=1000", "rot.every_seconds=3600")
     with Serving(
-        tmp_path / "home", command="up", options=tuple(part for setting in chosen for part in ("--set", setting))
+        tmp_path / "home", command="up", options=("--set", "node.registration=open", "--set", "node.domains=haiku.ink")
     ) as serving:
         create_and_sign_in(serving)
         wait_until(waits.exists, 120)
@@ -180,8 +177,7 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
         wait_until(lambda: serving.client.get("/readyz").json()["view_lag"] == 0, 300)
         children = subprocess.run(["pgrep", "-P", str(serving.pid)], capture_output=True, text=True, check=True)
         pids = [int(pid) for pid in children.stdout.split()]
-        assert len(pids) == 3
-        wait_until(lambda: has_rotted(tmp_path / "home"), 300)
+        assert len(pids) == 2
         running = re.search(r"node: running \(process (\d+)\)", serving.log())
         assert running is not None
         assert int(running.group(1)) in pids
@@ -189,15 +185,9 @@ def test_up_runs_node_and_pipeline_and_starts_again_what_dies(tmp_path: Path, mo
         wait_until(lambda: "node: ended (exit code -9), starts again in 1 s" in serving.log())
         wait_until(serving.answers)
         assert serving.stop(signal.SIGINT) == 0
-        for name in ("node", "pipeline", "rot"):
+        for name in ("node", "pipeline"):
             assert f"{name}: ended\n" in serving.log()
         assert not serving.answers()
-
-
-def has_rotted(home: Path) -> bool:
-    """Whether a run that the schedule began is done."""
-    with open_store(home) as store:
-        return any(run.state == "done" for run in store.database.read(list_rot_runs))
 
 
 def test_up_is_not_deceived_by_another_node_at_its_port(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_page_of_schemas_is_bounded_in_rows_and_bytes(shared: RunningNode, jane:
     for name in (wanted, *others):
         shared.node.store.register(name)
     shared.node.views.sync(shared.node.store.registered())
-    address, seen = "/pages/schemas", set()
+    address, seen = "/pages/schemas", set[str]()
     for _ in range(3):
         page = shared.anybody.get(address).text
         assert len(page) < 60_000
@@ -68,7 +68,7 @@ def test_page_of_a_value_makes_words_of_that_field_alone_and_cuts_earlier_ones(
         assert answer.status_code < 300, answer.text
     build_views(shared.node)
     worded: list[str] = []
-    cell = instances.cell
+    cell = instances.cell  # type: ignore[attr-defined]
 
     def count(value: str, length: int) -> str:
         worded.append(value[0])

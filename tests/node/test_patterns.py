@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import re2
 
-from inkgrove.messages.message import encode_message
+from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.schema import schema as folding
@@ -158,7 +158,8 @@ def log_of_versions(shared: RunningNode, jane: Person, versions: list[tuple[Fiel
     """A new log that defines a schema, as it is posted."""
     signer = Signer(jane, shared.node.secret_key(jane.key))
     log = LogBuilder(signer.secret, signer.place()["log_id"])
-    for message in (SchemaMeta("many"), *map(SchemaMigration, versions)):
+    messages: list[Message] = [SchemaMeta("many"), *map(SchemaMigration, versions)]
+    for message in messages:
         log.append(encode_message(message))
     return [as_json(item.signed.entry, item.payload) for item in log.held()]
 
@@ -166,7 +167,7 @@ def log_of_versions(shared: RunningNode, jane: Person, versions: list[tuple[Fiel
 def test_versions_of_one_request_do_not_fold_those_before_them(
     shared: RunningNode, jane: Person, folded: list[int]
 ) -> None:
-    changes = [(FieldChange(f"f{number}", "create", "text"),) for number in range(60)]
+    changes: list[tuple[FieldChange, ...]] = [(FieldChange(f"f{number}", "create", "text"),) for number in range(60)]
     receipts = jane.post("/entries", json={"entries": log_of_versions(shared, jane, changes)}).json()["receipts"]
     assert [item["status"] for item in receipts] == ["stored"] * 61
     assert len(folded) <= 61

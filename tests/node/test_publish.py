@@ -611,7 +611,8 @@ def test_bodies_of_another_type_or_form_are_refused(shared: RunningNode, jane: P
     headers = {"Content-Type": "text/plain"}
     assert refusal(jane.post("/instances", content="{}", headers=headers)) == (415, "request.unsupported-media-type")
     assert refusal(jane.post("/entries", content="{}", headers=headers)) == (415, "request.unsupported-media-type")
-    for body in ({}, {"schema": 5}, {"schema": "a", "more": 1}, [], {"schema": "a", "access": {"mode": "all"}}):
+    bodies: list[Any] = [{}, {"schema": 5}, {"schema": "a", "more": 1}, [], {"schema": "a", "access": {"mode": "all"}}]
+    for body in bodies:
         assert refusal(jane.post("/instances", json=body)) == (400, "request.invalid")
 
 

@@ -100,7 +100,8 @@ def test_patches_of_one_instance_are_applied_one_after_the_other(shared: Running
     in_threads(shared.url, jane, 8, work)
     assert len(won) == 1
     messages = [decode_message(item.payload) for item in check_log(shared.node, jane.key, 2)]
-    tags = [message.fields["tags"] for message in messages if isinstance(message, Update) and "tags" in message.fields]
+    fields: list[Any] = [message.fields for message in messages if isinstance(message, Update)]
+    tags = [found["tags"] for found in fields if "tags" in found]
     assert sorted(len(value) for value in tags) == list(range(1, 9))
     assert sorted(tags[-1]) == [f"tag {number}" for number in range(8)]
 

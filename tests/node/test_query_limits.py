@@ -83,10 +83,10 @@ def test_an_expensive_question_of_a_stranger_is_refused_and_with_a_token_answere
     address, query = QUESTIONS[what]
     # More often than there are connections: each of them can be used again.
     for _ in range(20):
-        answer = filled.anybody.get(address, params=query)
+        answer = filled.anybody.get(address, params=tuple(query))
         assert refusal(answer) == EXPENSIVE
         assert "sign in" in answer.json()["detail"]
-    answer = jane.get(address, params=query)
+    answer = jane.get(address, params=tuple(query))
     assert answer.status_code == 200, answer.text
 
 

@@ -175,7 +175,7 @@ def test_stream_goes_on_after_any_event_and_tells_each_change_once(world: World)
 def test_stream_ends_with_the_token_and_with_the_node(world: World) -> None:
     world.catch_up()
     jane = world.people["jane"].client
-    ended = []
+    ended: list[Any] = []
 
     def follow(client: Any) -> None:
         with client.stream("GET", "/views/mail/changes", timeout=20) as stream:

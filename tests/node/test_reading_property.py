@@ -99,7 +99,7 @@ def random_filter(chance: Chance) -> tuple[str, str, Any, str]:
     if operator == "is-null":
         given = rng.random() < 0.5
         return name, operator, given, render(given)
-    values = []
+    values: list[Any] = []
     while len(values) < (2 if operator == "in" else 1):
         value = chance.value(name, FIELDS[name])
         if value is None and FIELDS[name] == "relation":

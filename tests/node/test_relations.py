@@ -1,5 +1,7 @@
 """Who follows whom, over HTTP, and the moves on their own."""
 
+from typing import Any
+
 import pytest
 
 from inkgrove.node.identity.relations import RelationMove, decide_relation
@@ -104,7 +106,8 @@ def test_list_comes_in_pages_and_misses_nothing(running: RunningNode) -> None:
         jane.put(f"/me/followers/{other}", json={"state": "blocked"})
         jane.put(f"/me/following/{other}")  # to block them would have ended it
         expected += [("followers", other), ("following", other)]
-    found, after = [], {}
+    found: list[Any] = []
+    after: dict[str, str] = {}
     for _ in range(20):
         page = jane.get("/me/relations", params={"limit": 3, **after}).json()
         found += [(item["side"], item["identity"]) for item in page["relations"]]

@@ -79,7 +79,8 @@ def test_export_of_a_sparse_log_ends(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_batches_are_cut_by_bytes_as_well_as_by_lines(tmp_path: Path) -> None:
-    lines: list[tuple[bytes, bytes | None]] = [(b"e", b"x" * 999)] * 5 + [(b"e", None)] * 4 + [(b"e", b"y" * 9_999)]
+    payloads: list[bytes | None] = [*[b"x" * 999] * 5, *[None] * 4, b"y" * 9_999]
+    lines = [(b"e", payload) for payload in payloads]
     assert [len(batch) for batch in in_batches(lines, 3, 2_000)] == [2, 2, 3, 3]
     assert [len(batch) for batch in in_batches(lines, 100, 2_000)] == [2, 2, 6]
     path = write_archive(tmp_path / "archive.parquet", [*lines])
@@ -104,9 +105,8 @@ def test_rejects_of_an_earlier_import_do_not_stay(spark: SparkSession, tmp_path:
 
 def test_bad_entries_are_told_by_their_reasons(spark: SparkSession, tmp_path: Path) -> None:
     log, other = LogBuilder(key(1)).grow(300), LogBuilder(key(2)).grow(5)
-    lines: list[tuple[bytes | None, bytes | None]] = [
-        (entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)
-    ][::-1]
+    lines: list[tuple[bytes | None, bytes | None]] = []
+    lines += [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)][::-1]
     forged = other.entry(1).encoded[:-1] + bytes([other.entry(1).encoded[-1] ^ 1])
     lines += [(forged, None), (b"rubbish", None), (None, None), (other.entry(5).encoded, None)]
     lines += [(resign(key(3), LogBuilder(key(3)).grow(1).entry(1).encoded), b"another payload")]

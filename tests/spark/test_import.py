@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
@@ -88,7 +89,8 @@ def messages(log: LogBuilder, count: int, rng: random.Random) -> LogBuilder:
     for _ in range(count):
         if log.entries and rng.random() < 0.6:
             number = rng.randint(1, len(log.entries))
-            log.append(encode_message(Update(schema, rng.choice([log.hash(number), number]), {"a": 1})))
+            either: list[Hash | int] = [log.hash(number), number]
+            log.append(encode_message(Update(schema, rng.choice(either), {"a": 1})))
         else:
             log.append(encode_message(Create(schema, {"a": rng.randint(0, 99)})))
     return log

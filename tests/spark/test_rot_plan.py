@@ -51,7 +51,7 @@ def any_copy(source: random.Random, number: int) -> Row:
 def any_policy(source: random.Random, fungus: str, copies: list[Row]) -> Policy:
     """Two of the six kinds of budgets."""
     held = sum(copy["payload_bytes"] + copy["blob_bytes"] for copy in copies)
-    kinds = [
+    kinds: list[dict[str, Any]] = [
         {"node": Limits(bytes=held // 2)},
         {"node": Limits(rows=60)},
         {"per_identity": Limits(bytes=held // 6)},

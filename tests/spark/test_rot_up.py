@@ -46,7 +46,6 @@ def take_in(home: Path) -> tuple[Stores, int]:
     return stores, sum(len(payload) for payload in notes.payloads[:2])
 
 
-@pytest.mark.thorough
 def test_copies_rot_on_schedule_and_are_summed_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # Seldom enough that the next run does not begin before all is seen: each takes a JVM of its own.
     (tmp_path / "inkgrove.toml").write_text('[rot]\nrows = 3\nfungus = "fifo"\nguards = []\nevery_seconds = 5\n')

@@ -274,7 +274,7 @@ def test_reads_add_up(notes: Notes) -> None:
     for counts in ({long: 2, short: 7, other: 1}, {}, {long: 3}, {short: 1}):
         notes.store.database.write(lambda connection, n=counts: add_reads(connection, n))  # type: ignore[misc]
     query = select(copy_reads.c.instance, copy_reads.c.count)
-    found = notes.store.database.read(lambda connection: {row.instance: row.count for row in connection.execute(query)})
+    found = notes.store.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
     assert found == {long: 5, short: 8, other: 1}
 
 

@@ -62,7 +62,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def instance_log(secret: SecretKey, height: int) -> LogBuilder:
     """Creates, each followed by an update that names it by its hash."""
     log = LogBuilder(secret)
-    schema = [bytes(key(9).public), 1, 2]
+    schema: list[Any] = [bytes(key(9).public), 1, 2]
     while len(log.entries) < height:
         log.append(cbor.encode({"kind": "create", "schema": schema, "fields": []}))
         named = bytes(log.hash(len(log.entries)))

@@ -53,7 +53,7 @@ def test_read_that_fails_leaves_nothing_behind(database: Database) -> None:
     with pytest.raises(StoreUnavailable):
         database.read_at_once(lambda connection: connection.scalar(text("SELECT nothing FROM nowhere")))
     with pytest.raises(StoreUnavailable):
-        database.read_at_once(lambda connection: connection.connection.driver_connection.execute("no SQL"))
+        database.read_at_once(lambda connection: connection.connection.cursor().execute("no SQL"))
     add(database)
     assert count(database) == 1
     # No reader is left in its transaction: the log of writes can be emptied.

@@ -1,5 +1,7 @@
 """Taking entries in: what is stored, refused or kept as evidence (docs/protocol.md section 2)."""
 
+from typing import Any
+
 from inkgrove.core.entry import Entry, decode_entry, hash_entry
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Flavour
@@ -66,7 +68,7 @@ def test_part_of_a_log_is_read(store: LogStore) -> None:
 
 def test_bytes_entries_and_signed_entries_are_taken(store: LogStore) -> None:
     log = LogBuilder().grow(3)
-    offered = [
+    offered: list[tuple[Any, bytes | None]] = [
         (log.entry(1).encoded, log.payloads[0]),
         (log.entry(2), None),
         (verify_signed(log.entry(3)), log.payloads[2]),
@@ -130,7 +132,7 @@ def test_bad_items_do_not_keep_the_others_out(store: LogStore) -> None:
     broken = bytearray(log.entry(2).encoded)
     broken[-1] ^= 1
     large = LogBuilder(log_id=2**63).grow(1)
-    offered = [
+    offered: list[tuple[Any, bytes | None]] = [
         (b"rubbish", None),
         (log.entry(1), log.payloads[0]),
         (bytes(broken), None),

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
+from inkgrove.core.keys import PublicKey
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.node.reading.schemas import SchemaCache
@@ -49,7 +50,7 @@ def _build(
     rows: list[ReferenceRow],
     version: int,
     name: str | None,
-    logs: dict[tuple[bytes, int], int],
+    logs: dict[tuple[PublicKey, int], int],
 ) -> None:
     if old.is_built:
         old.table().drop(connection)

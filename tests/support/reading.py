@@ -111,6 +111,7 @@ class World:
         entry = log.append(encode_message(message))
         (receipt,) = self.materialiser.store.ingest([(entry.encoded, log.payloads[-1])])
         assert receipt.error is None
+        assert receipt.hash is not None
         return receipt.hash
 
     def create(self, person: str, schema_id: SchemaId, fields: dict[str, Any], **rest: Any) -> Hash:

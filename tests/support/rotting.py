@@ -114,7 +114,7 @@ class Grove:
     def picture(self, owner: int, size: int, name: str, **fields: Any) -> Hash:
         """A note with a blob of so many bytes."""
         content = (name.encode() * size)[:size]
-        blob = {"hash": hash_yamf(content), "size": size, "type": "image/png"}
+        blob: dict[str, Any] = {"hash": hash_yamf(content), "size": size, "type": "image/png"}
         instance = self.note(owner, picture=blob, **fields)
         author, message = key(owner).public, Create(VERSION, {"picture": blob})
         path = self.rot.files.path_of(hash_yamf(content))

@@ -81,8 +81,8 @@ def fold_world(held: Iterable[HeldEntry], registered: Collection[SchemaId]) -> C
     for (author, log_id), fold in folds.items():
         if fold.absent and (fold.schema_id is None or fold.schema_id in definitions):
             result[fold.schema_id]["absent"] += fold.absent
-        for entry_hash, (schema_id, ruling) in fold.rulings.items():
-            result[schema_id]["outcomes"][entry_hash] = ruling.outcome, ruling.code
+        for entry_hash, (of, ruling) in fold.rulings.items():
+            result[of]["outcomes"][entry_hash] = ruling.outcome, ruling.code
         for instance in fold.instances:
             if instance.is_deleted and instance.schema_id in definitions:
                 deleted[instance.schema_id].add(instance.instance)

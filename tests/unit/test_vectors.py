@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = sorted((ROOT / "tests" / "vectors").glob("*valid/*.json"))
 
 
-def load(path: Path) -> dict:
-    return json.loads(path.read_text())
+def load(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 LOGS = [path for path in CASES if load(path)["form"] == "log"]

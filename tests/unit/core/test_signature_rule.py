@@ -37,7 +37,7 @@ def is_accepted(key: bytes, message: bytes, signature: bytes) -> bool:
     return True
 
 
-def parts(case: dict) -> tuple[bytes, bytes, bytes]:
+def parts(case: dict[str, str]) -> tuple[bytes, bytes, bytes]:
     return tuple(bytes.fromhex(case[name]) for name in ("key", "message", "signature"))  # type: ignore[return-value]
 
 

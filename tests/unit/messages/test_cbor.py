@@ -124,7 +124,7 @@ def test_deterministic_encoding_sorts_keys_and_shortens_floats() -> None:
 @pytest.mark.parametrize("prefix", ["9b", "bb", "5b", "7b"])
 def test_claimed_lengths_are_not_allocated(prefix: str) -> None:
     tracemalloc.start()
-    assert result_of(cbor.decode, bytes.fromhex(prefix + "0000000fffffffff") + b"\0" * 100).startswith("cbor.")  # type: ignore[union-attr]
+    assert str(result_of(cbor.decode, bytes.fromhex(prefix + "0000000fffffffff") + b"\0" * 100)).startswith("cbor.")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2_000_000

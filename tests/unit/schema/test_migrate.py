@@ -177,7 +177,7 @@ def lint(schema: Schema, text: str, *messages: Create | Update) -> dict[str, tup
 def test_lint_tells_additions_from_losses_and_counts_fallbacks() -> None:
     schema = schema_of(*SLOTHMAIL)
     version = SchemaVersion(*SCHEMA_ID, 3)
-    messages = [
+    messages: list[Create | Update] = [
         Create(version, {"subject": "12", "body": "a"}),
         Create(version, {"subject": "two\nlines", "body": None}),
         Update(version, 1, {"subject": "word"}),

@@ -92,13 +92,13 @@ class _Operation:
     async def answer(self, request: Request) -> Response:
         """The answer to a request; raises what is wrong with it, in the order in which things are read."""
         scope = request.scope
+        # A body is read to its end before anything is refused: the client may still be sending it.
+        content = await request.body() if self._reads_json else b""
         if scope["query_string"] and self._known is not None:
             self._check_parameters(request.query_params)
-        body: Any = _ABSENT
         if self._media_types:
             self._check_body(scope)
-            if self._reads_json and (content := await request.body()):
-                body = read_json(content)
+        body = read_json(content) if content else _ABSENT
         mistakes: _Mistakes = []
         values = await self._handler.read(request, body, mistakes)
         if mistakes:
