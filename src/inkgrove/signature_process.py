@@ -33,7 +33,7 @@ def _is_signed(data: bytes) -> bool:
 
 
 class SignatureProcess:
-    """Asks the process; any number of threads may."""
+    """A child process that checks the signatures of many entries; safe for threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -56,7 +56,7 @@ class ReferenceVersion:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """What is known of a schema."""
+    """The known versions of a schema, and why they end."""
 
     versions: list[ReferenceVersion]
     """Version n stands at place n - 1."""

@@ -44,7 +44,7 @@ _WHITE_SPACE = frozenset(
 
 
 class Unfit(Enum):
-    """Stands for a value that does not fit a type."""
+    """The marker for a value that does not fit a type."""
 
     UNFIT = "unfit"
 
@@ -152,7 +152,7 @@ def _is_taken(validation: str, memory: int) -> bool:
 
 @dataclass(slots=True)
 class ReferenceAllowance:
-    """What the values of one message may still cost to match."""
+    """How much text the values of one message may still be matched against patterns."""
 
     left: int = MAX_MATCHING
 

@@ -60,13 +60,13 @@ _ROWS: Final = 10_000
 
 @dataclass
 class Share(InputPartition):
-    """What one task reads."""
+    """The copies that one task reads."""
 
     part: int
 
 
 class CopySource(PlannedSource):
-    """Registered as `inkgrove-copies`."""
+    """The Spark data source `inkgrove-copies`."""
 
     @classmethod
     def name(cls) -> str:
@@ -110,7 +110,7 @@ _MOVES: Final = ("instance", "log", "create_seq", "to_step", "why", "is_cooked")
 
 @dataclass(slots=True)
 class RotOutcome:
-    """What a run did, or would do."""
+    """The moves of a run, done or planned, and the amounts before and after."""
 
     tick: int
     moves: list[dict[str, Any]] = field(default_factory=list)
