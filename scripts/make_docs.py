@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: errors, outcomes, commands, settings and HTTP; --check compares."""
+"""Writes the reference pages that follow from the code: errors, outcomes, commands, settings, HTTP, glossary; --check compares."""
 
 import os
 import sys
@@ -25,6 +25,7 @@ from inkgrove.node import errors as _node_errors  # noqa: F401
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings, sections
+from scripts import make_glossary
 from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS
 
 
@@ -248,6 +249,7 @@ def main() -> int:
         "commands.md": command_page(),
         "settings.md": settings_page(),
         "http.md": http_page(),
+        "glossary.md": make_glossary.make_page(),
     }
     stale = [
         name for name, text in pages.items() if not (path := ROOT / "docs" / name).exists() or path.read_text() != text

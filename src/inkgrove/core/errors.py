@@ -157,13 +157,13 @@ class EntryError(InkgroveError):
             "entry.missing-link",
             422,
             "An entry to be signed lacks a link that its sequence number demands.",
-            "Ask for the next place in the log (`GET /entries/next`) and sign for that.",
+            "Ask for the next sequence number and its links (`GET /publish/next`) and sign for those.",
         ),
         ErrorCode(
             "entry.unexpected-link",
             422,
             "An entry to be signed has a link that its sequence number forbids.",
-            "Ask for the next place in the log (`GET /entries/next`) and sign for that.",
+            "Ask for the next sequence number and its links (`GET /publish/next`) and sign for those.",
         ),
         ErrorCode(
             "entry.bad-signature", 422, "The signature does not hold for the author, by the strict Ed25519 rule."

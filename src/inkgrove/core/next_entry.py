@@ -12,7 +12,7 @@ from inkgrove.core.verify import SignedEntry, VerifiedEntry
 
 
 class NextEntry(NamedTuple):
-    """The arguments for signing at one place of a log."""
+    """Author, log id, sequence number and links that the next entry of a log must carry."""
 
     author: PublicKey
     log_id: int

@@ -30,7 +30,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutcome:
-    """What became of one message."""
+    """The verdict on one message, with its entry."""
 
     author: PublicKey
     log_id: int
@@ -64,7 +64,7 @@ class ReferenceView:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a message."""
+    """Outcome, code and reason of one message."""
 
     outcome: Outcome
     code: str

@@ -22,7 +22,7 @@ Definitions = Callable[[SchemaId], ViewDefinition | None]
 
 
 class Ruling(NamedTuple):
-    """What became of one message."""
+    """Outcome, code and reason of one message."""
 
     outcome: Outcome
     code: str
@@ -30,7 +30,7 @@ class Ruling(NamedTuple):
 
 
 class InstanceChange(NamedTuple):
-    """An update or delete of an instance, with its place in the log."""
+    """An update or delete of an instance, with the sequence number and hash of its entry."""
 
     seq_num: int
     hash: Hash
@@ -41,7 +41,7 @@ class InstanceChange(NamedTuple):
 
 @dataclass(slots=True)
 class FoldedRow:
-    """An instance as it stands after all its messages."""
+    """The row of an instance after all its messages."""
 
     seq_num: int
     instance: Hash
@@ -58,7 +58,7 @@ class FoldedRow:
 
 @dataclass(slots=True)
 class InstanceFold:
-    """The result for one instance."""
+    """The result of folding one instance."""
 
     instance: Hash
     schema_id: SchemaId

@@ -26,7 +26,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive whose form has been looked at."""
+    """The files of an archive, whose form has been checked."""
 
     path: Path
     slices: list[Slice]

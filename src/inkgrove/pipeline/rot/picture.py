@@ -38,7 +38,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn, in the order of drawing."""
+    """Boxes and labels in the order of drawing."""
 
     width: int
     height: int

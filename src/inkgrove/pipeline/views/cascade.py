@@ -88,7 +88,7 @@ Place = tuple[str | None, str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """What to compute a cascade from."""
+    """The tables that a cascade is computed from."""
 
     edges: list[Place]
     deleted: list[Place]

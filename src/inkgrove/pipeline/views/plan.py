@@ -112,14 +112,14 @@ MAX_ENTRIES_PER_BATCH = 10_000
 
 @dataclass
 class DirtyPart(InputPartition):
-    """What one task folds."""
+    """The groups of messages that one task folds."""
 
     groups: list[Group]
     offset: Offset
 
 
 class InkgroveSource(PlannedSource):
-    """Registered as `inkgrove`."""
+    """The Spark data source `inkgrove`."""
 
     @classmethod
     def name(cls) -> str:
