@@ -16,7 +16,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.core.links import union_of_pools
-from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.core.verify import SignedEntry, trust_signed, verify_payload, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
@@ -182,7 +182,7 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
 
 def _verify_unless(held: Container[Hash], entry: Entry) -> SignedEntry:
     name = hash_entry(entry)  # of all bytes, the signature among them
-    return SignedEntry(entry, name) if name in held else verify_signed(entry)
+    return trust_signed(entry, name) if name in held else verify_signed(entry)
 
 
 def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
