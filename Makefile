@@ -39,9 +39,10 @@ restores: export INKGROVE_TEST_RESTORES ?= 20
 restores: $(READY) ## Restore real nodes under load 20 times on each database (a quarter of an hour)
 	@$(BIN)/pytest tests/federation/test_restores.py -s
 
-lint: $(READY) ## Check style and types
+lint: $(READY) ## Check style, imports and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
 
 format: $(READY) ## Format the code
@@ -62,5 +63,5 @@ bench: $(READY) ## Measure, as ratios to a baseline in the same run (SUITES="pip
 	@$(if $(SUITES),,$(BIN)/python -m bench.rot)
 
 clean: ## Remove what setup and the tools made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/*/*/node_modules bench/results build src/*.egg-info
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis tests/*/*/node_modules bench/results build src/*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

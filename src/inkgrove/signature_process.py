@@ -41,7 +41,7 @@ class SignatureProcess:
         self._is_closed = False
 
     def are_signed(self, encoded: Sequence[bytes]) -> bytes:
-        """The same as the function, by the process if it is worth while and can be had."""
+        """Like the function `are_signed`; the process does it if there are enough entries and it can be started."""
         if len(encoded) < FEW:
             return are_signed(encoded)
         with self._lock:

@@ -2,7 +2,7 @@
 
 Bytes come in; decoded, signed or verified values go out, or an error with a code. Nothing here reads a file, a socket,
 a clock or a source of randomness, or starts a process or thread: linked entries are handed in, and keys come from seeds
-that the caller makes. `tests/unit/test_layers.py` holds this.
+that the caller makes. A contract on imports in `pyproject.toml` holds this.
 """
 
 from inkgrove.core.entry import (

@@ -2,7 +2,7 @@
 
 docs/protocol.md section 2. Each step has its own type: `Entry` (decoded), `SignedEntry` (the signature holds, so
 its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Only the
-functions of this module make the latter two (`tests/unit/test_layers.py` holds it); each returns its type or raises,
+functions of this module make the latter two (`tests/unit/test_imports.py` holds it); each returns its type or raises,
 never a bool. Where a signature need not be checked again, `trust_signed` says why.
 """
 

@@ -18,7 +18,7 @@ from inkgrove.reference.values import (
     FIELD_TYPES,
     RELATION_TYPES,
     TYPES_WITH_VALIDATION,
-    Allowance,
+    ReferenceAllowance,
     Unfit,
     fit,
     is_large_pattern,
@@ -123,7 +123,7 @@ def _migrate_fields(
         if names.count(name) > 1:
             raise _DoesNotFit(f"names the field {name!r} twice, letter case aside")
     fields = list(before)
-    allowance = Allowance()
+    allowance = ReferenceAllowance()
     defaults: dict[FieldId, Value] = {}
     for change in migration.changes:
         if change.action == "create":
@@ -215,7 +215,7 @@ def _check_settings(field_type: str, change: FieldChange) -> None:
         raise _DoesNotFit(f"gives a cascade to the field {change.name!r} of type {field_type}")
 
 
-def _read_default(field: ReferenceField, change: FieldChange, allowance: Allowance) -> Value:
+def _read_default(field: ReferenceField, change: FieldChange, allowance: ReferenceAllowance) -> Value:
     default = None if isinstance(change.default, Unset) else fit(change.default, field.type)
     if isinstance(default, Unfit):
         raise _DoesNotFit(f"has a default for {field.name!r} that is no {field.type}")

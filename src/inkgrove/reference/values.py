@@ -151,13 +151,13 @@ def _is_taken(validation: str, memory: int) -> bool:
 
 
 @dataclass(slots=True)
-class Allowance:
+class ReferenceAllowance:
     """What the values of one message may still cost to match."""
 
     left: int = MAX_MATCHING
 
 
-def matches(value: Value, validation: str | None, allowance: Allowance) -> bool:
+def matches(value: Value, validation: str | None, allowance: ReferenceAllowance) -> bool:
     """Whether the whole text, or each text of an array, matches; null is not matched at all.
 
     What matching costs is taken from the allowance; if it costs more than is left, the value does not match.

@@ -49,7 +49,7 @@ class Snapshot:
 
     @cached_property
     def key(self) -> bytes:
-        """The same for equal snapshots."""
+        """A digest of the content: equal snapshots have equal keys."""
         parts = [
             (bytes(schema_id.author), schema_id.log_id, self.views[schema_id], sorted(log.payloads.items()), log[1])
             for schema_id, log in sorted(self.logs.items())
