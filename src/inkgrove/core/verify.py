@@ -116,7 +116,7 @@ def _check_target(name: str, entry: Entry, target: VerifiedEntry, seq_num: int) 
 
 
 def verify_payload(entry: Entry, payload: bytes) -> bytes:
-    """Return the payload if it is this entry's; raises `PayloadHashMismatch` or, checked after it, `PayloadSizeMismatch`.
+    """Return the payload if it is this entry's; raises `PayloadHashMismatch` or, after that, `PayloadSizeMismatch`.
 
     Other bytes say nothing about the entry; a wrong size proves that its author lied.
     """

@@ -102,7 +102,7 @@ class _Found:
     expires: int
 
     @property
-    def known(self) -> RemoteIdentity:
+    def remote(self) -> RemoteIdentity:
         log, document = self.proved.log, self.proved.document
         return RemoteIdentity(
             log.id,
@@ -120,7 +120,7 @@ class _Lookups:
     """Look-ups that wait for nothing but each other: those under way, and the names that failed."""
 
     def __init__(self, transport: Transport) -> None:
-        self.lanes = RequestSlots(transport)
+        self.slots = RequestSlots(transport)
         self.under_way: dict[str, asyncio.Task[RemoteIdentity]] = {}
         self.failures: dict[str, tuple[int, FederationError]] = {}
 
@@ -163,7 +163,7 @@ class Discovery:
 
         `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for,
         unless it is of somebody with an accepted relation to an identity of this node. Nothing of a stranger who is new
-        here is kept before `keep` is called: the request that names them may be anybody's.
+        here is kept before `remember` is called: the request that names them may be anybody's.
         """
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
@@ -179,12 +179,12 @@ class Discovery:
         now = self._node.clock()
         fresh = max(fetched_since or 0, now - _ASIDE_SECONDS * _SECOND)
         if found is not None and fresh <= found.fetched <= now:
-            return found.known
+            return found.remote
         if quota is not None and await self._run_blocking(lambda: self._is_related(fqdn)):
             quota = None
         return await self._fetch_once(fqdn, quota)
 
-    async def keep(self, known: RemoteIdentity) -> RemoteIdentity:
+    async def remember(self, known: RemoteIdentity) -> RemoteIdentity:
         """Keep what was found for a stranger: the request that named them turned out to be theirs."""
         found = self._aside.get(known.fqdn)
         if found is None:
@@ -208,7 +208,7 @@ class Discovery:
             raise WrongIdentity(f"{fqdn} is not the name of {identity} any more", fqdn=fqdn, id=identity)
         return known
 
-    async def look_again(self, first_key: PublicKey) -> None:
+    async def refresh(self, first_key: PublicKey) -> None:
         """Ask anew where an identity lives, if anything of it is held: it may have a newer document than that."""
 
         def work(connection: Connection) -> str | None:
@@ -221,7 +221,7 @@ class Discovery:
             with suppress(InkgroveError):  # where nobody answers, what is held is all that is known
                 await self.find(fqdn, fetched_since=self._node.clock(), quota=self._names)
 
-    async def find_end(self, first_key: PublicKey, lives_at: str) -> tuple[NextEntry, IdentityDocument]:
+    async def find_log_end(self, first_key: PublicKey, lives_at: str) -> tuple[NextEntry, IdentityDocument]:
         """Where log 0 of an identity goes on, and its newest document, asked for where it is said to live.
 
         Nothing of it is kept if it is new here: whoever asks has proved nothing yet.
@@ -237,9 +237,9 @@ class Discovery:
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
-    async def take_from(self, first_key: PublicKey, lives_at: str) -> None:
+    async def store_from(self, first_key: PublicKey, lives_at: str) -> None:
         """Keep what the node where an identity lives says of it: whoever asks holds its first key."""
-        await self.keep(await self._find_at(first_key, lives_at))
+        await self.remember(await self._find_at(first_key, lives_at))
 
     async def _find_at(
         self, first_key: PublicKey, lives_at: str, *, fetched_since: int | None = None
@@ -257,15 +257,15 @@ class Discovery:
     async def leads_here(self, fqdn: str) -> bool:
         """Whether whoever asks for a name over the network is led to this node; asked for names that people want."""
         fqdn = parse_fqdn(fqdn)
-        self._names.use(fqdn)
+        self._names.charge(fqdn)
         return await self._asks_lead_here(self._strangers, domain_of(fqdn), fqdn)
 
-    async def _asks_lead_here(self, lookups: _Lookups, lane: str, fqdn: str) -> bool:
+    async def _asks_lead_here(self, lookups: _Lookups, slot_name: str, fqdn: str) -> bool:
         request = PeerRequest(
             "GET", f"https://{fqdn}{WELL_KNOWN_NODE_PATH}", (("Accept", "application/json"),), max_answer_bytes=_PAGE
         )
         try:
-            async with lookups.lanes.enter(lane) as transport:
+            async with lookups.slots.acquire(slot_name) as transport:
                 answer = await transport.send(request)
         except FederationError:
             return False
@@ -368,7 +368,7 @@ class Discovery:
         if task is None:
             self._check_room(lookups, fqdn)
             if quota is not None:
-                quota.use(fqdn)
+                quota.charge(fqdn)
             task = asyncio.create_task(self._fetch(fqdn, quota))
             lookups.under_way[fqdn] = task
             task.add_done_callback(lambda done: self._finish(lookups, fqdn, done))
@@ -393,7 +393,7 @@ class Discovery:
 
     async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
         if quota is None:
-            async with self._ours.lanes.enter(fqdn) as transport:
+            async with self._ours.slots.acquire(fqdn) as transport:
                 answer = await transport.send(_request(fqdn, MAX_WELL_KNOWN_BYTES))
         else:
             answer = await self._ask_for_stranger(fqdn, quota)
@@ -401,17 +401,17 @@ class Discovery:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
-        taken = await self._run_blocking(lambda: self._take_in(fqdn, answer.body, is_stranger=quota is not None))
+        taken = await self._run_blocking(lambda: self._store(fqdn, answer.body, is_stranger=quota is not None))
         if isinstance(taken, RemoteIdentity):
             return taken
         old = taken.fetched - 2 * _ASIDE_SECONDS * _SECOND
         self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
-        return taken.known
+        return taken.remote
 
     async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> PeerResponse:
         """Names under one domain are asked one after the other, each for no more than what the others left."""
         domain = domain_of(fqdn)
-        async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.lanes.enter(domain) as transport:
+        async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.slots.acquire(domain) as transport:
             most = min(MAX_WELL_KNOWN_BYTES, quota.left(fqdn))
             try:
                 answer = await transport.send(_request(fqdn, most))
@@ -421,7 +421,7 @@ class Discovery:
             quota.add(fqdn, len(answer.body))
             return answer
 
-    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
+    def _store(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
         offered = parse_well_known(body)
         log = read_identity_log(offered)
         is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
@@ -430,7 +430,7 @@ class Discovery:
         except ForkedIdentity:
             # Signed contradictions are kept: they are the proof.
             if not (is_stranger and is_new):
-                self._node.database.write(lambda connection: _take_in_forked(connection, log))
+                self._node.database.write(lambda connection: _store_forked(connection, log))
             raise
         now = self._node.clock()
         found = _Found(offered, proved, now, now + self._node.settings.discovery_seconds * _SECOND)
@@ -462,7 +462,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     document_seq, document = read_newest_document(connection, author)
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
-    known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
+    known = replace(found.remote, endpoint=document.endpoint, document_seq=document_seq)
     own_key = newest_node_key(connection)
     if own_key is not None and known.node_key == own_key[0]:  # the world leads to this very node
         forget_remote_identity(connection, identity)
@@ -475,7 +475,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     return known
 
 
-def _take_in_forked(connection: Connection, log: SignedLog) -> None:
+def _store_forked(connection: Connection, log: SignedLog) -> None:
     _ingest(connection, log.entries)
     forget_remote_identity(connection, log.id)
 

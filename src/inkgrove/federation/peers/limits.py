@@ -34,7 +34,7 @@ class Quotas:
         self._window = 0
         self._used: dict[Hashable, int] = {}
 
-    def use(self, who: Hashable, size: int) -> None:
+    def charge(self, who: Hashable, size: int) -> None:
         """Count a request; raises if too much was counted for them in this minute."""
         used = self._used_by(who)
         # What is larger than the whole quota goes through if it is the first.
@@ -68,7 +68,7 @@ class Quotas:
         """Count what a request was found to cost besides: the next one is refused if that was too much."""
         self._note(who, self._used.get(who, 0) + max(0, size - _FLOOR))
 
-    def spend(self, who: Hashable, size: int) -> None:
+    def charge_answer(self, who: Hashable, size: int) -> None:
         """The same for what they would get: raises if others of their requests have left nothing meanwhile."""
         is_left = self.left(who) > 0
         self.add(who, size)
@@ -87,17 +87,17 @@ class SenderQuotas:
         self._domains = Quotas(bytes_per_minute, clock)
         self._addresses = Quotas(_ADDRESSES * bytes_per_minute, clock)
 
-    def use_address(self, address: str, size: int) -> None:
+    def charge_address(self, address: str, size: int) -> None:
         """Count a request before anything is known about it."""
         if address:
-            self._addresses.use(network_of(address), size)
+            self._addresses.charge(network_of(address), size)
 
-    def use(self, key: Hashable, fqdn: str, size: int) -> None:
+    def charge(self, key: Hashable, fqdn: str, size: int) -> None:
         """Count a request whose sender is proved, before it is looked into."""
-        self._domains.use(domain_of(fqdn), size)
-        self._keys.use(key, size)
+        self._domains.charge(domain_of(fqdn), size)
+        self._keys.charge(key, size)
 
-    def use_work(self, key: Hashable, fqdn: str, address: str, size: int) -> None:
+    def charge_work(self, key: Hashable, fqdn: str, address: str, size: int) -> None:
         """Count what a request will cost besides, before that is done; raises if less is left."""
         counted: tuple[tuple[Quotas, Hashable], ...] = ((self._keys, key), (self._domains, domain_of(fqdn)))
         if address:
@@ -118,10 +118,10 @@ class LookupQuota:
         self._all = Quotas(bytes_per_minute, clock)
         self._domains = Quotas(bytes_per_minute // _PARTS, clock)
 
-    def use(self, fqdn: str) -> None:
+    def charge(self, fqdn: str) -> None:
         """Count a look-up; raises if there were too many."""
-        self._domains.use(domain_of(fqdn), _FLOOR)
-        self._all.use(None, _FLOOR)
+        self._domains.charge(domain_of(fqdn), _FLOOR)
+        self._all.charge(None, _FLOOR)
 
     def left(self, fqdn: str) -> int:
         """How large the answer to a look-up that was counted may be."""
@@ -158,16 +158,16 @@ class RequestSlots:
         self._slow: dict[str, None] = {}
 
     @asynccontextmanager
-    async def enter(self, node: str) -> AsyncIterator[Transport]:
+    async def acquire(self, node: str) -> AsyncIterator[Transport]:
         """Wait for a place; the transport is for requests to that node, one after the other."""
         is_slow = node in self._slow
-        lane = self._few if is_slow else self._quick
-        await lane.acquire()
-        place = _Place(self._transport, lane, lambda seconds: self._note(node, seconds), is_kept=is_slow)
+        semaphore = self._few if is_slow else self._quick
+        await semaphore.acquire()
+        slot = _Slot(self._transport, semaphore, lambda seconds: self._note(node, seconds), is_kept=is_slow)
         try:
-            yield place
+            yield slot
         finally:
-            place.leave()
+            slot.leave()
 
     def _note(self, node: str, seconds: float) -> None:
         self._slow.pop(node, None)
@@ -177,20 +177,20 @@ class RequestSlots:
             self._slow[node] = None
 
 
-class _Place:
+class _Slot:
     """A transport that counts how long the node at its other end takes."""
 
     def __init__(
-        self, transport: Transport, lane: asyncio.Semaphore, note: Callable[[float], None], *, is_kept: bool
+        self, transport: Transport, semaphore: asyncio.Semaphore, note: Callable[[float], None], *, is_kept: bool
     ) -> None:
         self._transport = transport
-        self._lane = lane
+        self._semaphore = semaphore
         self._note = note
         self._is_kept = is_kept
         self._has_left = False
 
     async def send(self, request: PeerRequest) -> PeerResponse:
-        """The answer; while it takes long, somebody else has the place."""
+        """The answer; while it takes long, somebody else has the slot."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         timer = None if self._is_kept else loop.call_later(_QUICK_SECONDS, self.leave)
@@ -204,7 +204,7 @@ class _Place:
     def leave(self) -> None:
         if not self._has_left:
             self._has_left = True
-            self._lane.release()
+            self._semaphore.release()
 
 
 # Work between nodes in rounds: whatever is due begins at once, side by side, and nothing waits for the slowest.

@@ -57,13 +57,13 @@ class RequestAuthenticator:
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
         self._sent = SenderQuotas(node.settings.peer_bytes_per_minute, node.clock)
 
-    async def admit(self, request: PeerRequest, address: str = "") -> RemoteIdentity:
+    async def authenticate(self, request: PeerRequest, address: str = "") -> RemoteIdentity:
         """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
 
         A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
         `address` is where it comes from, if that is known.
         """
-        self._sent.use_address(address, len(request.body))
+        self._sent.charge_address(address, len(request.body))
         found = read_signature(request)
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
@@ -79,31 +79,31 @@ class RequestAuthenticator:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
-        self._sent.use(sender.node_key, found.sender, len(request.body))
-        sender = await self._proving(found.sender, self._discovery.keep(sender))
+        self._sent.charge(sender.node_key, found.sender, len(request.body))
+        sender = await self._proving(found.sender, self._discovery.remember(sender))
         if not await self._run_blocking(lambda: self._is_first(found)):
             raise FederationError(
                 "federation.replayed-request", "this very request has been received before", sender=found.sender
             )
         return sender
 
-    async def admit_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
+    async def authenticate_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
         """Whose logs may be given back to the sender of this request: who signs with the author's own key, or the node
         that serves the identity. A `FederationError` if neither is proved.
         """
         found = read_signature(request, may_be_author=True)
         author = found.author
         if author is None:
-            sender = await self.admit(request, address)
+            sender = await self.authenticate(request, address)
             keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, sender.id)))
             return LogOwner(sender.id, frozenset({sender.key, *keys}))
-        self._sent.use_address(address, len(request.body))
+        self._sent.charge_address(address, len(request.body))
         check_times(found, self._node.clock())
         authority = parse_url(request.url).authority
         if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
             raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
         check_signature(request, found, author)
-        self._sent.use(author, found.sender, len(request.body))
+        self._sent.charge(author, found.sender, len(request.body))
         owner = LogOwner(identity_of(author), frozenset({author}))
         # Keys cost nothing: nothing is written for those of which nothing is here.
         is_held = await self._run_blocking(
@@ -117,7 +117,7 @@ class RequestAuthenticator:
 
     def charge(self, sender: RemoteIdentity, address: str, size: int) -> None:
         """Count work for a sender as if it were so many bytes, before it is done; raises `QuotaUsedUp`."""
-        self._sent.use_work(sender.node_key, sender.fqdn, address, size)
+        self._sent.charge_work(sender.node_key, sender.fqdn, address, size)
 
     def _is_first(self, found: SignatureInput) -> bool:
         now, expires = self._node.clock(), found.remembered_until

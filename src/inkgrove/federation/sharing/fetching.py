@@ -71,7 +71,7 @@ class BlobFetcher:
         seconds: float = _LONGEST_SECONDS,
     ) -> None:
         self._node = node
-        self._lanes = RequestSlots(transport)
+        self._slots = RequestSlots(transport)
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._seconds = seconds
@@ -134,7 +134,7 @@ class BlobFetcher:
             size = None
             while size is None or draft.size < size:
                 path = f"{BLOBS_PATH}/{content.hex()}?from={draft.size}"
-                async with self._lanes.enter(known.node_key.hex()) as transport:
+                async with self._slots.acquire(known.node_key.hex()) as transport:
                     request = await self._run_blocking(
                         lambda: make_signed_request(self._node, known, "GET", path, sender=sender)  # noqa: B023
                     )

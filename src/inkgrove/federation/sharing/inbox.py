@@ -83,9 +83,9 @@ class DeliveryReceipt:
 
     instance: Hash
     recipient: IdentityId
-    fate: DeliveryDecision
+    decision: DeliveryDecision
     code: str | None = None
-    would_need: PublicKey | None = None
+    unlisted_key: PublicKey | None = None
     """The author, if it was refused for nothing but that this key is not known to be the sender's."""
 
 
@@ -127,33 +127,41 @@ def receive_opened(
             receipts.append(DeliveryReceipt(parcel.instance, recipient, DeliveryDecision.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None
-        standing = read_sender_relation(connection, recipient, via, owner, parcel.instance)
-        if is_wanted and standing is SenderRelation.STRANGER:
-            standing = SenderRelation.KNOWN
+        relation = read_sender_relation(connection, recipient, via, owner, parcel.instance)
+        if is_wanted and relation is SenderRelation.STRANGER:
+            relation = SenderRelation.KNOWN
         follows = is_follower(connection, recipient, owner)
-        fate, refusal = decide_acceptance(arrival, recipient, standing, is_follower=follows)
+        decision, refusal = decide_acceptance(arrival, recipient, relation, is_follower=follows)
         is_missed = False
         if refusal is not None and via is not None:  # as if the author were a key of the sender
             own, follows = replace(arrival, is_from_owner=True), is_follower(connection, recipient, via)
-            is_missed = decide_acceptance(own, recipient, standing, is_follower=follows)[1] is None
+            is_missed = decide_acceptance(own, recipient, relation, is_follower=follows)[1] is None
         if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
             # The word on access that is held here, for others, may be older than one that waits in the box.
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
-        if fate is DeliveryDecision.HELD and via is not None:
-            fate, refusal = _keep_request(connection, node, recipient, via, opened)
-        if fate is DeliveryDecision.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
-            fate, refusal = (
+        if decision is DeliveryDecision.HELD and via is not None:
+            decision, refusal = _keep_request(connection, node, recipient, via, opened)
+        if (
+            decision is DeliveryDecision.ACCEPTED
+            and via is not None
+            and not _can_add(connection, recipient, via, opened)
+        ):
+            decision, refusal = (
                 DeliveryDecision.REFUSED,
                 LacksCreate("the recipient has nothing of the instance yet: send all of it"),
             )
-        if fate is DeliveryDecision.ACCEPTED:
+        if decision is DeliveryDecision.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
-        receipts.append(DeliveryReceipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
+        receipts.append(
+            DeliveryReceipt(parcel.instance, recipient, decision, code, opened.author if is_missed else None)
+        )
     if not parcel.recipients:
-        fate, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
-        receipts.append(DeliveryReceipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
-    if any(receipt.fate is DeliveryDecision.ACCEPTED for receipt in receipts):
+        decision, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
+        receipts.append(
+            DeliveryReceipt(parcel.instance, NOBODY, decision, refusal.code if refusal is not None else None)
+        )
+    if any(receipt.decision is DeliveryDecision.ACCEPTED for receipt in receipts):
         if via is not None:
             for recipient in accepted:
                 _take_waiting(connection, node, recipient, via, opened, arrival.access)
@@ -307,19 +315,19 @@ def refusals_of(
     if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
         raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
     owner = find_owner(connection, author)
-    standings = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
+    relations = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
     refused |= {
         to: DeliveryError("federation.blocked", "the recipient does not take anything from there")
-        for to, standing in standings.items()
-        if standing is SenderRelation.BLOCKED
+        for to, relation in relations.items()
+        if relation is SenderRelation.BLOCKED
     }
-    if SenderRelation.STRANGER in standings.values() and SenderRelation.KNOWN not in standings.values():
+    if SenderRelation.STRANGER in relations.values() and SenderRelation.KNOWN not in relations.values():
         budget.entries -= len(parcel.entries)
         if budget.entries < 0:
             words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
             refused |= {
                 to: FederationError("federation.stranger-sends-too-much", words)
-                for to in standings
+                for to in relations
                 if to not in refused
             }
     return refused
@@ -351,14 +359,14 @@ def receive_request(
     charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive_delivery(node, delivery)
     for receipt in receipts:
-        if receipt.would_need is not None:
-            _look_again(node, sender, receipt.would_need)
+        if receipt.unlisted_key is not None:
+            _look_again(node, sender, receipt.unlisted_key)
     return encode_receipts(
         [
             {
                 "instance": bytes(receipt.instance),
                 "recipient": bytes(receipt.recipient),
-                "fate": receipt.fate.value,
+                "fate": receipt.decision.value,
                 **({"code": receipt.code} if receipt.code is not None else {}),
             }
             for receipt in receipts

@@ -83,9 +83,9 @@ class OutgoingDelivery:
 
     sender: str
     """The FQDN of the identity that sends."""
-    dues: Sequence[DueDelivery]
+    deliveries: Sequence[DueDelivery]
     body: bytes
-    reached: Mapping[int, int]
+    last_seqs: Mapping[int, int]
     """By place: the newest message that the request holds for that due."""
 
 
@@ -95,14 +95,16 @@ def prepare_delivery(node: Node, recipients: Sequence[IdentityId]) -> OutgoingDe
 
 
 def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId]) -> OutgoingDelivery | None:
-    dues = list_due_deliveries(connection, recipients)
-    if not dues:
+    deliveries = list_due_deliveries(connection, recipients)
+    if not deliveries:
         return None
     now = node.clock()
-    sender = find_identity(connection, dues[0].via)
-    instances = {instance: find_held_instance(connection, instance) for instance in {due.instance for due in dues}}
+    sender = find_identity(connection, deliveries[0].via)
+    instances = {
+        instance: find_held_instance(connection, instance) for instance in {due.instance for due in deliveries}
+    }
     groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
-    for due in dues:
+    for due in deliveries:
         held = instances[due.instance]
         if held is None or sender is None:
             record_delivery(connection, due, "given-up", code="federation.nothing-held", now=now)
@@ -119,7 +121,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
             record_delivery(connection, due, "refused", code=NotAddressed.code, now=now)
     parcels: list[Parcel] = []
     sent: list[DueDelivery] = []
-    reached: dict[int, int] = {}
+    last_seqs: dict[int, int] = {}
     size = 0
     for (instance, delivered, deletions_only), members in groups.items():
         held = instances[instance]
@@ -136,12 +138,12 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
             break
         parcels.append(parcel)
         sent += members
-        reached |= {due.place: last for due in members}
+        last_seqs |= {due.place: last for due in members}
         size += weight
     if not parcels:
-        return OutgoingDelivery("", dues, b"", {})
+        return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
-    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), last_seqs)
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
@@ -273,7 +275,7 @@ class Outbox:
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
-        self._lanes = RequestSlots(transport)
+        self._slots = RequestSlots(transport)
         self._discovery = discovery
         self._random = random
         self._run_blocking = run_blocking
@@ -294,7 +296,7 @@ class Outbox:
 
     async def run(self, idle_seconds: float = 1.0) -> None:
         """Deliver whatever is due until the task is cancelled."""
-        await run_rounds(self._find_work, self._wake, idle_seconds, _tell_trouble, _BREATH_SECONDS)
+        await run_rounds(self._find_work, self._wake, idle_seconds, _log_error, _BREATH_SECONDS)
 
     async def step(self) -> None:
         """Find every recipient and serve every queue that is due, one after the other."""
@@ -389,14 +391,14 @@ class Outbox:
         ids = [known.id for known in recipients]
         with self._pausing(target):
             # First what they hear of relations: it can decide what becomes of the rest.
-            goes_on = await self._tell(target, recipients)
+            goes_on = await self._send_moves(target, recipients)
             while goes_on:
                 # A place for each request, and nothing is written before there is one: letters are large.
-                async with self._lanes.enter(target) as transport:
-                    letter = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
-                    if letter is None:
+                async with self._slots.acquire(target) as transport:
+                    delivery = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
+                    if delivery is None:
                         return
-                    goes_on = not letter.body or await self._send(transport, target, recipients, letter)
+                    goes_on = not delivery.body or await self._send(transport, target, recipients, delivery)
 
     @contextmanager
     def _pausing(self, target: str) -> Iterator[None]:
@@ -412,26 +414,26 @@ class Outbox:
         finally:
             self._busy.discard(target)
 
-    async def _tell(self, target: str, recipients: Sequence[RemoteIdentity]) -> bool:
+    async def _send_moves(self, target: str, recipients: Sequence[RemoteIdentity]) -> bool:
         """Tell identities of a node of moves in relations; whether the node answers."""
         ids = [known.id for known in recipients]
         waiting = await self._run_blocking(lambda: self.node.database.read(lambda c: list_due_moves(c, ids)))
         for known in recipients:
-            due = [notice for notice in waiting if notice.other == known.id]
-            for me in dict.fromkeys(notice.me for notice in due):
+            due = [move for move in waiting if move.other == known.id]
+            for me in dict.fromkeys(move.me for move in due):
                 try:
-                    async with self._lanes.enter(target) as transport:
+                    async with self._slots.acquire(target) as transport:
                         await send_waiting_moves(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
                     if not is_final_refusal(error):
-                        await self._lose(target, recipients, error)
+                        await self._note_failure(target, recipients, error)
                         return False
                     log.info("a move was not taken", to=known.fqdn, code=error.code, reason=error.message)
             if due:
                 await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
 
-    async def _lose(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
+    async def _note_failure(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
         """A node did not answer as it should."""
         for known in recipients:
             self._located.pop(known.id, None)
@@ -440,7 +442,7 @@ class Outbox:
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
     async def _send(
-        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], letter: OutgoingDelivery
+        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], delivery: OutgoingDelivery
     ) -> bool:
         try:
             request = await self._run_blocking(
@@ -449,8 +451,8 @@ class Outbox:
                     recipients[0],
                     "POST",
                     DELIVERIES_PATH,
-                    sender=letter.sender,
-                    body=letter.body,
+                    sender=delivery.sender,
+                    body=delivery.body,
                     content_type=DELIVERY_MEDIA_TYPE,
                 )
             )
@@ -458,25 +460,25 @@ class Outbox:
             await self._run_blocking(lambda: self.node.receivers.note(recipients[0].fqdn))
             answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
-                await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
+                await self._run_blocking(lambda: self._refuse(target, delivery, f"http.{answer.status}"))
                 return True
             receipts = read_receipts(answer)
         except FederationError as error:
-            await self._lose(target, recipients, error)
+            await self._note_failure(target, recipients, error)
             return False
-        await self._run_blocking(lambda: self._settle(target, letter, receipts))
+        await self._run_blocking(lambda: self._apply_receipts(target, delivery, receipts))
         return True
 
     # What came of it
 
-    def _settle(
-        self, target: str, letter: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
+    def _apply_receipts(
+        self, target: str, delivery: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
     ) -> None:
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
             clear_backoff(connection, target)
-            for due in letter.dues:
+            for due in delivery.deliveries:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
                     record_delivery(connection, due, "refused", code="federation.no-receipt", now=now)
@@ -492,21 +494,21 @@ class Outbox:
                     record_delivery(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
                     state: DeliveryStatus = "delivered" if receipt["fate"] == "accepted" else "held"
-                    if state == "delivered" and letter.reached[due.place] < due.wanted:
+                    if state == "delivered" and delivery.last_seqs[due.place] < due.wanted:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.place)
-                    record_delivery(connection, due, state, delivered=letter.reached[due.place], now=now)
+                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.place], now=now)
 
         self.node.database.write(work)
 
-    def _refuse(self, target: str, letter: OutgoingDelivery, code: str) -> None:
+    def _refuse(self, target: str, delivery: OutgoingDelivery, code: str) -> None:
         """The node understood the request and will never take it: it must not stand in the way of the next one."""
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
             clear_backoff(connection, target)
-            for due in letter.dues:
+            for due in delivery.deliveries:
                 record_delivery(connection, due, "refused", code=code, now=now)
 
         self.node.database.write(work)
@@ -528,10 +530,10 @@ class Outbox:
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20)) * (0.5 + self._random())
         if isinstance(asked, int | float):
             wait = max(wait, float(asked))
-        trouble = QueueBackoff(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
+        backoff = QueueBackoff(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
 
         def work(connection: Connection) -> None:
-            put_backoff(connection, target, trouble)
+            put_backoff(connection, target, backoff)
             # By its own age: what was written yesterday to a node that has been away for a year waits as long as any.
             limit = now - self.node.settings.give_up_seconds * _SECOND
             give_up_deliveries(connection, recipients, limit, error.code, now)
@@ -542,7 +544,7 @@ class Outbox:
         await self._run_blocking(lambda: self.node.database.write(work))
 
 
-def _tell_trouble(error: InkgroveError) -> None:
+def _log_error(error: InkgroveError) -> None:
     log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
 
 

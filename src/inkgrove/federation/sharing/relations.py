@@ -85,7 +85,7 @@ def is_final_refusal(error: FederationError) -> bool:
     return error.data.get("status") in _FOR_GOOD
 
 
-def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
+def apply_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
     """Bring a relation that one asked for in line with how it stands at the other node."""
     if there != before and apply_remote_state(node, me, other, before, there) and there == "accepted":
         release_waiting(node, me, other)
@@ -99,21 +99,21 @@ async def send_waiting_moves(
     What they will never hear is forgotten, and raised.
     """
     there: RelationState | None = None
-    waiting = await run_blocking(lambda: node.database.write(lambda c: _find_notices(c, me, other.id)))
-    for notice in waiting:
-        move = _MOVES[notice.move]
+    waiting = await run_blocking(lambda: node.database.write(lambda c: _find_queued(c, me, other.id)))
+    for queued in waiting:
+        move = _MOVES[queued.move]
         before = await run_blocking(lambda: node.database.read(lambda c: find_relation_state(c, me, other.id)))
         try:
             there = await send_move(node, transport, me, other, move, run_blocking=run_blocking)
         except FederationError as error:
             if is_final_refusal(error):
-                await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [notice])))  # noqa: B023
+                await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [queued])))  # noqa: B023
             raise
-        await run_blocking(lambda: _heard(node, notice, before, there))  # noqa: B023
+        await run_blocking(lambda: _finish_move(node, queued, before, there))  # noqa: B023
     return there
 
 
-def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
+def _find_queued(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
     """What an identity is to tell another; nothing, and it is forgotten, if it has moved to a node of its own since."""
     waiting = find_queued_moves(connection, me, other)
     if waiting and not lives_here(connection, me):
@@ -122,14 +122,14 @@ def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> 
     return waiting
 
 
-def _heard(node: Node, notice: QueuedMove, before: RelationState | None, there: RelationState | None) -> None:
-    if notice.move == "request" and before is not None and there is not None:
-        follow_answer(node, notice.me, notice.other, before, there)
+def _finish_move(node: Node, queued: QueuedMove, before: RelationState | None, there: RelationState | None) -> None:
+    if queued.move == "request" and before is not None and there is not None:
+        apply_answer(node, queued.me, queued.other, before, there)
 
     def work(connection: Connection) -> None:
-        remove_queued_moves(connection, [notice])
-        if notice.move == "accept":  # what was published before goes to them now that their node takes it
-            add_backlog(connection, Backlog(notice.me, notice.other), node.clock())
+        remove_queued_moves(connection, [queued])
+        if queued.move == "accept":  # what was published before goes to them now that their node takes it
+            add_backlog(connection, Backlog(queued.me, queued.other), node.clock())
 
     node.database.write(work)
 
@@ -198,7 +198,7 @@ class MoveResult:
     """How a relation stands after a move, and whether the other side knows."""
 
     state: RelationState | None
-    is_told: bool
+    is_delivered: bool
 
 
 def move_and_tell(
@@ -221,20 +221,20 @@ async def _move_relating(
     as_follower = move in ("request", "end")
     pair = (me, other) if as_follower else (other, me)
     state = move_relation(node, *pair, move, group=group, tells=True)
-    is_told = True
+    is_delivered = True
     if known is not None:
         try:
             await send_waiting_moves(node, transport, me, known)
         except FederationError as error:
             if is_final_refusal(error) and move == "request":
                 raise
-            is_told = is_final_refusal(error)
+            is_delivered = is_final_refusal(error)
     if move == "accept":
         release_related(node, me, other)
     if move == "request":
         state = node.database.read(lambda connection: find_relation_state(connection, *pair)) or state
         state = hide_block("following", state) if state is not None else None
-    return MoveResult(state, is_told)
+    return MoveResult(state, is_delivered)
 
 
 def make_unknown_identity(name: str | IdentityId, why: FederationError) -> UnknownIdentity:
