@@ -34,7 +34,6 @@ from inkgrove.federation.peers import (
     make_signed_request,
     read_signature,
     received_request,
-    send_signed_request,
     sign_request,
 )
 from inkgrove.node.identity.identities import create_identity
@@ -725,15 +724,10 @@ def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: C
             serving(handler) as port,
             HttpTransport(NodeSettings(resolve=(f"{JANE}=127.0.0.1:{port}",))) as transport,
         ):
-            answer = await send_signed_request(
-                other,
-                transport,
-                HERE,
-                "POST",
-                "/inbox?a=%20b",
-                sender=JOHN,
-                body=b"{}",
-                content_type="application/json",
+            answer = await transport.send(
+                make_signed_request(
+                    other, HERE, "POST", "/inbox?a=%20b", sender=JOHN, body=b"{}", content_type="application/json"
+                )
             )
             assert (answer.status, answer.body) == (202, b"taken")
 
