@@ -1,4 +1,4 @@
-"""What became of a message, in words that every part of Inkgrove shares (docs/protocol.md section 6).
+"""The outcomes of messages and their codes, shared by every part of Inkgrove (docs/protocol.md section 6).
 
 A message that is malformed is quarantined under the code of the error (`cbor.*`, `message.*`), one in the invalid
 part of a log under `log.forked` or `log.invalid-since`; all other codes are listed here.
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Outcome(Enum):
-    """What became of a message whose payload is held."""
+    """The outcome of a message whose payload is held."""
 
     APPLIED = "applied"
     PENDING = "pending"
@@ -18,7 +18,7 @@ class Outcome(Enum):
 
 
 class OutcomeCode(Enum):
-    """Why; the value is (code, outcome, what it means)."""
+    """The reason for an outcome; the value is (code, outcome, what it means)."""
 
     APPLIED = ("applied", Outcome.APPLIED, "The message did what it says.")
 
