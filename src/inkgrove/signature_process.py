@@ -1,8 +1,10 @@
 """Checks the signatures of many entries in a process of its own: `python -m inkgrove.signature_process`.
 
-libsodium runs without the interpreter's lock, but gives it up and takes it back for every signature; beside threads
-that read and write these handovers cost more than they win. The process gets the entries of a batch as bytes and
-answers with one byte for each. It is started with the first large batch and ends with whoever started it.
+It stands at the top of the package and not in `core` because it starts a process, and `core` has no I/O; everything
+above `core` may import it. libsodium runs without the interpreter's lock, but gives it up and takes it back for every
+signature; beside threads that read and write these handovers cost more than they win. The process gets the entries of a
+batch as bytes and answers with one byte for each. It is started with the first large batch and ends with the process
+that started it (docs/adr/0013-signatures-in-a-process-of-their-own.md).
 """
 
 import subprocess
@@ -20,7 +22,7 @@ FEW: Final = 100
 
 
 def are_signed(encoded: Sequence[bytes]) -> bytes:
-    """For each decoded entry 1 if its signature holds, else 0."""
+    """Return a byte for each decoded entry: 1 if its signature holds, else 0."""
     return bytes(_is_signed(data) for data in encoded)
 
 
@@ -33,7 +35,7 @@ def _is_signed(data: bytes) -> bool:
 
 
 class SignatureProcess:
-    """A child process that checks the signatures of many entries; safe for threads."""
+    """Starts and asks the process; any number of threads may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -48,7 +50,7 @@ class SignatureProcess:
             try:
                 return self._ask(encoded)
             except BaseException as error:
-                self._end()  # whatever it would still say answers nothing
+                self._end()  # its answer would be taken for that to the next batch
                 if not isinstance(error, OSError | EOFError):
                     raise
         # It could not be started, or was killed: the next batch starts another.
@@ -102,7 +104,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 
 def serve_signature_checks(asked: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until nobody asks any more."""
+    """Answer questions until their stream ends."""
     while True:
         try:
             (count,) = unpack(">I", _read(asked, 4))

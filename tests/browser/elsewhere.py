@@ -162,7 +162,7 @@ def write_as_stranger(node: Node, schema: SchemaVersion, to: IdentityId) -> Hash
     log.append(encode_message(Create(schema, {"subject": "May I dig here?", "body": "Quietly."})))
     entries = [(log.entry(n).encoded, log.payloads[n - 1]) for n in certificate_pool(1, 1)]
     (receipt,) = receive_delivery(node, Delivery(identity_of(MOLE.public), [Parcel(log.hash(1), (to,), entries)]))
-    assert receipt.fate is DeliveryDecision.HELD, receipt
+    assert receipt.decision is DeliveryDecision.HELD, receipt
     return log.hash(1)
 
 

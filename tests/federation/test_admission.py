@@ -45,7 +45,7 @@ def forged(*to: IdentityId, count: int = 1, author: int = 1) -> Parcel:
 
 def codes(node: Node, *parcels: Parcel) -> list[tuple[IdentityId, str | None]]:
     receipts = receive_delivery(node, Delivery(JANE, list(parcels)))
-    assert all(receipt.fate is DeliveryDecision.REFUSED for receipt in receipts)
+    assert all(receipt.decision is DeliveryDecision.REFUSED for receipt in receipts)
     return [(receipt.recipient, receipt.code) for receipt in receipts]
 
 
@@ -84,7 +84,7 @@ def test_what_a_delivery_costs_is_charged_before_it_is_verified(node: Node, john
     )
     body = encode_delivery(Delivery(JANE, [forged(john, count=100)]))
     quotas = SenderQuotas(150_000, clock)
-    charge = partial(quotas.use_work, sender.node_key, sender.fqdn, "192.0.2.1")
+    charge = partial(quotas.charge_work, sender.node_key, sender.fqdn, "192.0.2.1")
     assert b"entry.bad-signature" in receive_request(node, sender, body, charge)
     with pytest.raises(QuotaUsedUp):
         receive_request(node, sender, body, charge)
@@ -92,15 +92,15 @@ def test_what_a_delivery_costs_is_charged_before_it_is_verified(node: Node, john
 
 def test_quota_is_shared_by_the_keys_of_a_domain_and_of_an_address(clock: Clock) -> None:
     quotas = SenderQuotas(10_000, clock)
-    quotas.use(key(1).public, "one.evil.ink", 6_000)
+    quotas.charge(key(1).public, "one.evil.ink", 6_000)
     with pytest.raises(QuotaUsedUp):
-        quotas.use(key(2).public, "two.evil.ink", 6_000)
-    quotas.use(key(3).public, "jane.haiku.ink", 6_000)
+        quotas.charge(key(2).public, "two.evil.ink", 6_000)
+    quotas.charge(key(3).public, "jane.haiku.ink", 6_000)
     for _ in range(4):
-        quotas.use_address("192.0.2.1", 10_000)
+        quotas.charge_address("192.0.2.1", 10_000)
     with pytest.raises(QuotaUsedUp):
-        quotas.use_address("192.0.2.1", 10_000)
-    quotas.use_address("192.0.2.2", 10_000)
+        quotas.charge_address("192.0.2.1", 10_000)
+    quotas.charge_address("192.0.2.2", 10_000)
 
 
 def test_large_cbor_of_many_small_parts_is_refused_before_it_is_read() -> None:

@@ -118,7 +118,7 @@ def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node) -> 
     async def work() -> None:
         intakes = [bulk_intake(node, item, few=10, importer=count) for item in taken]
         for intake, log in zip(intakes, [*logs, logs[0]], strict=True):
-            await intake.use(Entries(_items(log), None), {(log.secret.public, 1)})
+            await intake.ingest(Entries(_items(log), None), {(log.secret.public, 1)})
         assert not left.exists()
         await asyncio.gather(*(intake.finish() for intake in intakes[:2]))
         await asyncio.gather(*(intake.close() for intake in intakes))  # the third one was broken off
@@ -143,7 +143,7 @@ def test_entries_of_logs_that_were_not_asked_for_never_come_into_the_archive(nod
             intake = bulk_intake(node, taken, few=1)
             both = [(part.entry(1).encoded, part.payloads[0]) for part in (asked, log)]
             with pytest.raises(BadAnswer, match="not asked for"):
-                await intake.use(Entries(both, None), {(key(54).public, 1)})
+                await intake.ingest(Entries(both, None), {(key(54).public, 1)})
             await intake.finish()
             await intake.close()
 
@@ -193,7 +193,7 @@ def test_little_that_was_promised_as_much_is_taken_in_without_spark(node: Node) 
 
     async def work() -> None:
         intake = bulk_intake(node, taken)
-        await intake.use(Entries([*items, (b"garbage", None)], None), {(key(54).public, 1)})
+        await intake.ingest(Entries([*items, (b"garbage", None)], None), {(key(54).public, 1)})
         await intake.finish()
 
     run(work())

@@ -53,7 +53,7 @@ def test_bundle_brings_instance_proof_and_schema_to_whom_it_is_for(world: World)
     first, other, second = world.mail(), world.mail(), world.mail()
     bundle = decode_bundle(encode_bundle(world.bundle(first, second)))
     receipts = read_bundle(world.there, bundle, [carol.id])
-    assert [(item.recipient, item.fate, item.code) for item in receipts] == [(carol.id, "accepted", None)] * 2
+    assert [(item.recipient, item.decision, item.code) for item in receipts] == [(carol.id, "accepted", None)] * 2
     assert [world.is_held(item) for item in (first, other, second)] == [True, False, True]
     assert world.there.database.read(lambda c: shares_of(c, parse_hash(first))) == [carol.id]
     assert sorted(world.there.store.payloads_of_schema(schema_id(world.schema)).payloads) == [1, 2]
@@ -66,7 +66,7 @@ def test_bundle_brings_instance_proof_and_schema_to_whom_it_is_for(world: World)
 def test_bundle_for_nobody_is_only_stored(world: World) -> None:
     mail = world.mail()
     (receipt,) = read_bundle(world.there, world.bundle(mail), [])
-    assert (receipt.recipient, receipt.fate) == (NOBODY, "accepted")
+    assert (receipt.recipient, receipt.decision) == (NOBODY, "accepted")
     assert world.is_held(mail)
     assert world.there.database.read(lambda c: shares_of(c, parse_hash(mail))) == []
 
@@ -85,7 +85,7 @@ def test_what_only_the_owners_node_may_send_is_neither_written_nor_read(world: W
         return Bundle([BundledInstance(parcel.instance, parcel.entries)], [])
 
     (receipt,) = read_bundle(world.there, world.here.database.read(pack_anyway), [])
-    assert (receipt.fate, receipt.code) == ("refused", "federation.not-to-be-passed-on")
+    assert (receipt.decision, receipt.code) == ("refused", "federation.not-to-be-passed-on")
     assert not world.is_held(mail)
 
 
@@ -95,7 +95,7 @@ def test_bundle_with_a_changed_payload_is_refused(world: World) -> None:
     (item,) = bundle.instances
     forged = [(entry, payload and payload.replace(b"Hello", b"Jello")) for entry, payload in item.entries]
     (receipt,) = read_bundle(world.there, replace(bundle, instances=[replace(item, entries=forged)]), [])
-    assert (receipt.fate, receipt.code) == ("refused", "payload.hash-mismatch")
+    assert (receipt.decision, receipt.code) == ("refused", "payload.hash-mismatch")
     assert not world.is_held(mail)
 
 

@@ -96,19 +96,19 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         for place, log, who in ((node, one, john), (away, other, alice)):
             for seq_num in (1, 2):
                 (receipt,) = receive_parcel(place, JANE, parcel(log, seq_num, who))
-                assert receipt.fate is DeliveryDecision.ACCEPTED
+                assert receipt.decision is DeliveryDecision.ACCEPTED
         assert texts(node) == {"Hello, all", "Hello, john"}
         assert texts(away) == {"Hello, all", "Hello, alice"}
         # alice passes hers on to john.
         (receipt,) = receive_parcel(node, alice, parcel(other, 2, john))
-        assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
+        assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}  # neither branch counts
         proof = node.store.fork_proof(key(1).public, 1)
         assert proof is not None
         # And nothing that is said later in either of them.
         one.append(encode_message(Create(SCHEMA, {"text": "Hello again"})))
         (receipt,) = receive_parcel(node, JANE, parcel(one, 3, john))
-        assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
+        assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}
         # What proves it to john's node proves it to hers.
         away.store.ingest([(item.entry.encoded, None) for item in node.store.entries_of(key(1).public, 1)])
@@ -145,7 +145,7 @@ def test_delete_in_any_branch_counts_whatever_came_first(
     one, ending = branches()["goes on"], branches()[other]
     delete = parcel(ending, len(ending.entries), john)
     parcels = [parcel(one, 2, john), Parcel(one.hash(1), delete.recipients, delete.entries)]
-    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].fate is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, parcel(one, 1, john))[0].decision is DeliveryDecision.ACCEPTED
     if is_fork_known:  # as a proof tells it, without payloads
         for log in (one, ending):
             node.store.ingest([(entry.encoded, None) for entry in log.entries])
@@ -219,7 +219,7 @@ def test_payload_above_the_limit_is_refused_before_it_is_hashed(node: Node) -> N
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     log = LogBuilder()
     log.append(encode_message(Create(SCHEMA, {"text": "Hello"})))
-    assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, parcel(log, 1, john))[0].decision is DeliveryDecision.ACCEPTED
     before = held(node)
     too_large = b"x" * (MAX_PAYLOAD_BYTES + 1)
     assert lie_in(log, too_large, via=JANE, to=john, node=node) == "message.too-large"

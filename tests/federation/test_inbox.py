@@ -74,9 +74,9 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
     other.append(encode_message(Create(SCHEMA, {"subject": "another two"})))
 
     (receipt,) = receive_parcel(node, JANE, parcel(log, 2, john))
-    assert receipt.fate is DeliveryDecision.ACCEPTED
+    assert receipt.decision is DeliveryDecision.ACCEPTED
     (receipt,) = receive_parcel(node, JANE, parcel(other, 2, john))
-    assert (receipt.fate, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
+    assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
     assert node.database.read(lambda c: shares_of(c, other.hash(2))) == []
     evidence = node.store.entry(other.hash(2))
     assert evidence is not None
@@ -97,11 +97,11 @@ def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: No
     ended = Parcel(log.hash(1), (john,), entries)
 
     first, second = receive_delivery(node, Delivery(JANE, [ended, parcel(log, 4, john)]))
-    assert (first.fate, first.code) == (DeliveryDecision.REFUSED, "payload.hash-mismatch")
-    assert second.fate is DeliveryDecision.ACCEPTED
+    assert (first.decision, first.code) == (DeliveryDecision.REFUSED, "payload.hash-mismatch")
+    assert second.decision is DeliveryDecision.ACCEPTED
     # What does not hold says nothing about the end either: the create is taken when it comes.
     (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
-    assert receipt.fate is DeliveryDecision.ACCEPTED
+    assert receipt.decision is DeliveryDecision.ACCEPTED
 
 
 def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) -> None:
@@ -114,7 +114,7 @@ def test_request_that_comes_late_takes_nothing_newer_out_of_the_box(node: Node) 
     def send(*seq_nums: int) -> tuple[DeliveryDecision, str | None]:
         entries = [(log.entry(n).encoded, payloads[n] if n in seq_nums else None) for n in union_of_pools(seq_nums, 2)]
         (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(1), (john,), entries))
-        return receipt.fate, receipt.code
+        return receipt.decision, receipt.code
 
     def waiting() -> list[int]:
         found = node.database.read(lambda c: find_request(c, john, JANE, log.hash(1)))
@@ -154,7 +154,7 @@ def test_full_disk_refuses_nothing_for_good(tmp_path: Path) -> None:
         with node.database.reading() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count=1000000")
         (receipt,) = receive_parcel(node, JANE, parcel(log, 1, john))
-        assert receipt.fate is DeliveryDecision.ACCEPTED
+        assert receipt.decision is DeliveryDecision.ACCEPTED
     finally:
         node.close()
 
@@ -174,11 +174,11 @@ def john_who_knows_alice(node: Node) -> tuple[IdentityId, IdentityId, LogBuilder
 def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is_a_stranger_no_more(node: Node) -> None:
     john, alice, log = john_who_knows_alice(node)
 
-    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is DeliveryDecision.HELD
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].decision is DeliveryDecision.HELD
     assert (
-        receive_parcel(node, alice, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED
+        receive_parcel(node, alice, part(log, john, 1))[0].decision is DeliveryDecision.ACCEPTED
     )  # passed on as it was at first
-    assert receive_parcel(node, JANE, part(log, john, 3))[0].fate is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 3))[0].decision is DeliveryDecision.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
@@ -186,8 +186,8 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
 
 def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node) -> None:
     john, alice, log = john_who_knows_alice(node)
-    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is DeliveryDecision.HELD
-    assert receive_parcel(node, alice, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED  # passed on
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].decision is DeliveryDecision.HELD
+    assert receive_parcel(node, alice, part(log, john, 1))[0].decision is DeliveryDecision.ACCEPTED  # passed on
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
 
     def put_newer(connection: Connection) -> None:
@@ -198,7 +198,7 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
         add_request(connection, john, JANE, log.hash(1), newer, str(SCHEMA.schema_id), 0)
 
     receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
-    assert receipts[0].fate is DeliveryDecision.ACCEPTED
+    assert receipts[0].decision is DeliveryDecision.ACCEPTED
     held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
@@ -211,13 +211,13 @@ def test_change_for_one_who_is_addressed_in_what_still_waits_asks_for_all_of_it(
     log.append(encode_message(Create(SCHEMA, {"subject": "one"}, Access("closed", (alice,)))))
     log.append(encode_message(Update(SCHEMA, 1, access=Access("closed", (alice, john)))))
     log.append(encode_message(Update(SCHEMA, 1, {"subject": "three"})))
-    assert receive_parcel(node, JANE, part(log, alice, 1))[0].fate is DeliveryDecision.ACCEPTED
-    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].fate is DeliveryDecision.HELD
+    assert receive_parcel(node, JANE, part(log, alice, 1))[0].decision is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1, 2))[0].decision is DeliveryDecision.HELD
     node.database.write(lambda c: put_relation_state(c, john, JANE, "accepted", 0))
     # What is held for alice is from before john was addressed: not a word that he is not.
     (refused,) = receive_parcel(node, JANE, part(log, john, 3))
-    assert (refused.fate, refused.code) == (DeliveryDecision.REFUSED, LacksCreate.code)
-    assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].fate is DeliveryDecision.ACCEPTED
+    assert (refused.decision, refused.code) == (DeliveryDecision.REFUSED, LacksCreate.code)
+    assert receive_parcel(node, JANE, part(log, john, 1, 2, 3))[0].decision is DeliveryDecision.ACCEPTED
     assert set(node.database.read(lambda c: shares_of(c, log.hash(1)))) == {alice, john}
 
 
@@ -234,7 +234,7 @@ def test_change_for_one_who_has_nothing_of_it_asks_for_all_of_it(node: Node) -> 
 
     def send(to: IdentityId, *seq_nums: int) -> tuple[DeliveryDecision, str | None]:
         (receipt,) = receive_parcel(node, JANE, part(log, to, *seq_nums))
-        return receipt.fate, receipt.code
+        return receipt.decision, receipt.code
 
     assert send(alice, 1) == (DeliveryDecision.ACCEPTED, None)
     assert send(john, 3) == (DeliveryDecision.REFUSED, LacksCreate.code)
@@ -252,12 +252,12 @@ def test_one_stranger_fills_no_box(node: Node) -> None:
         for _ in range(MAX_REQUESTS_OF_SENDER + 1):
             log.append(encode_message(Create(SCHEMA, {"subject": "Buy!"})))
     spam = [receive_parcel(node, eve, parcel(logs[0], n, john))[0] for n in range(1, len(logs[0].entries) + 1)]
-    assert [receipt.fate for receipt in spam] == [
+    assert [receipt.decision for receipt in spam] == [
         *[DeliveryDecision.HELD] * MAX_REQUESTS_OF_SENDER,
         DeliveryDecision.REFUSED,
     ]
     assert spam[-1].code == "federation.request-box-full"
-    assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].fate is DeliveryDecision.HELD
+    assert receive_parcel(node, mallory, parcel(logs[1], 1, john))[0].decision is DeliveryDecision.HELD
 
 
 def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, clock: Clock) -> None:
@@ -273,7 +273,7 @@ def test_box_that_strangers_filled_has_room_again_after_90_days(node: Node, cloc
     log.append(encode_message(Create(SCHEMA, {"subject": "Hello"})))
     for days, fate in ((0, DeliveryDecision.REFUSED), (89, DeliveryDecision.REFUSED), (2, DeliveryDecision.HELD)):
         clock.go_on(days * 24 * 3600)
-        assert receive_parcel(node, JANE, parcel(log, 1, john))[0].fate is fate
+        assert receive_parcel(node, JANE, parcel(log, 1, john))[0].decision is fate
     assert node.database.read(lambda c: count_requests(c, john, JANE))[:2] == (1, 1)
     assert node.database.read(lambda c: count_requests(c, alice, JANE))[:2] == (1, 1)
 
@@ -292,7 +292,7 @@ def test_request_that_comes_several_times_at_once_waits_once(node: Node, monkeyp
         start.wait()
         parcels = [parcel(log, seq_num, john) for seq_num in range(1, 13)]
         ended = Parcel(Hash(b"\x00\x40" + bytes(64)), (john,), parcel(log, 13, john).entries)
-        return [receive_parcel(node, JANE, item)[0].fate for item in (ended, *parcels[number:], *parcels[:number])]
+        return [receive_parcel(node, JANE, item)[0].decision for item in (ended, *parcels[number:], *parcels[:number])]
 
     with ThreadPoolExecutor(4) as pool:
         fates = [fate for some in pool.map(send, range(4)) for fate in some]
@@ -315,8 +315,8 @@ def test_end_that_is_told_while_its_create_is_taken_in_is_heeded(node: Node, clo
         return clock()
 
     node.clock = now
-    assert receive_parcel(node, JANE, part(log, john, 1))[0].fate is DeliveryDecision.ACCEPTED
-    assert end.result()[0].fate is DeliveryDecision.ACCEPTED
+    assert receive_parcel(node, JANE, part(log, john, 1))[0].decision is DeliveryDecision.ACCEPTED
+    assert end.result()[0].decision is DeliveryDecision.ACCEPTED
     held = node.database.read(lambda c: find_held_instance(c, log.hash(1)))
     assert held is not None
     assert held.is_deleted
@@ -328,7 +328,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
     log = LogBuilder()
     for subject in ("one", "two"):
         log.append(encode_message(Create(SCHEMA, {"subject": subject})))
-    assert [receipt.fate for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [DeliveryDecision.HELD]
+    assert [receipt.decision for receipt in receive_parcel(node, JANE, parcel(log, 1, john))] == [DeliveryDecision.HELD]
     node.database.write(lambda c: put_relation_state(c, JANE, john, "accepted", 0))
     # Another process took jane for a stranger a moment ago.
     put = partial(add_request, recipient=john, via=JANE, instance=log.hash(2), parcel=b"late", schema="", now=0)
@@ -339,7 +339,7 @@ def test_what_comes_while_the_box_is_emptied_stays_in_it(node: Node, clock: Cloc
         return clock()
 
     node.clock = now
-    assert [receipt.fate for receipt in release_waiting(node, john, JANE)] == [DeliveryDecision.ACCEPTED]
+    assert [receipt.decision for receipt in release_waiting(node, john, JANE)] == [DeliveryDecision.ACCEPTED]
     late.result()
     waiting = [node.database.read(lambda c: find_request(c, john, JANE, log.hash(n))) for n in (1, 2)]  # noqa: B023
     assert waiting == [None, b"late"]
@@ -351,7 +351,7 @@ def test_box_is_full_by_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -
     log = LogBuilder()
     for _ in range(3):
         log.append(encode_message(Create(SCHEMA, {"subject": "x" * 4_000})))
-    fates = [receive_parcel(node, JANE, parcel(log, n, john))[0].fate for n in (1, 2, 3)]
+    fates = [receive_parcel(node, JANE, parcel(log, n, john))[0].decision for n in (1, 2, 3)]
     assert fates == [DeliveryDecision.HELD, DeliveryDecision.HELD, DeliveryDecision.REFUSED]
 
 
@@ -371,7 +371,7 @@ def test_what_comes_again_is_recognised_without_its_signatures(node: Node, monke
     counts = []
     for seq_num in (9, 9, 6):
         verified.clear()
-        assert receive_parcel(node, JANE, parcel(log, seq_num, john))[0].fate is DeliveryDecision.ACCEPTED
+        assert receive_parcel(node, JANE, parcel(log, seq_num, john))[0].decision is DeliveryDecision.ACCEPTED
         counts.append(len(verified))
     first, third = (set(certificate_pool(seq_num, 9)) for seq_num in (9, 6))
     assert counts == [len(first), 0, len(third - first)]

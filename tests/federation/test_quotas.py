@@ -13,74 +13,74 @@ ONE, OTHER = key(1).public, key(2).public
 def test_node_that_has_sent_enough_waits_for_the_next_minute(clock: Clock) -> None:
     clock.now = 600_000_000  # the beginning of a minute
     quotas = Quotas(10_000, clock)
-    quotas.use(ONE, 6_000)
+    quotas.charge(ONE, 6_000)
     clock.go_on(20)
     with pytest.raises(QuotaUsedUp) as caught:
-        quotas.use(ONE, 6_000)
+        quotas.charge(ONE, 6_000)
     assert caught.value.data["retry_after"] == 41
-    quotas.use(OTHER, 6_000)
+    quotas.charge(OTHER, 6_000)
     clock.go_on(40)
-    quotas.use(ONE, 6_000)
+    quotas.charge(ONE, 6_000)
 
 
 def test_small_requests_count_too(clock: Clock) -> None:
     quotas = Quotas(10_000, clock)
-    quotas.use(ONE, 1)
-    quotas.use(ONE, 1)
+    quotas.charge(ONE, 1)
+    quotas.charge(ONE, 1)
     with pytest.raises(QuotaUsedUp):
-        quotas.use(ONE, 2_000)
+        quotas.charge(ONE, 2_000)
 
 
 def test_first_request_may_be_larger_than_the_quota(clock: Clock) -> None:
     quotas = Quotas(10_000, clock)
-    quotas.use(ONE, 50_000)
+    quotas.charge(ONE, 50_000)
     with pytest.raises(QuotaUsedUp):
-        quotas.use(ONE, 1)
+        quotas.charge(ONE, 1)
 
 
 def test_answers_count_when_they_are_made_and_are_not_sent_if_nothing_is_left(clock: Clock) -> None:
     quotas = Quotas(10_000, clock)
     for _ in range(2):  # two requests at once
-        quotas.use(ONE, 0)
-    quotas.spend(ONE, 50_000)
+        quotas.charge(ONE, 0)
+    quotas.charge_answer(ONE, 50_000)
     with pytest.raises(QuotaUsedUp):
-        quotas.spend(ONE, 50_000)
+        quotas.charge_answer(ONE, 50_000)
     with pytest.raises(QuotaUsedUp):
-        quotas.use(ONE, 0)
+        quotas.charge(ONE, 0)
     clock.go_on(60)
-    quotas.use(ONE, 0)
-    quotas.spend(ONE, 1)
+    quotas.charge(ONE, 0)
+    quotas.charge_answer(ONE, 1)
 
 
 def test_look_ups_count_by_what_they_bring_and_by_domain(clock: Clock) -> None:
     quota = LookupQuota(1_000_000, clock)
-    quota.use("one.evil.ink")
+    quota.charge("one.evil.ink")
     quota.add("one.evil.ink", 70_000)
     with pytest.raises(QuotaUsedUp):
-        quota.use("two.evil.ink")
-    quota.use("john.haiku.ink")
+        quota.charge("two.evil.ink")
+    quota.charge("john.haiku.ink")
     clock.go_on(60)
-    quota.use("two.evil.ink")
+    quota.charge("two.evil.ink")
 
 
 def test_look_ups_of_many_domains_have_a_limit_too(clock: Clock) -> None:
     quota = LookupQuota(1_000_000, clock)
     for number in range(244):
-        quota.use(f"a.evil{number}.ink")
+        quota.charge(f"a.evil{number}.ink")
     with pytest.raises(QuotaUsedUp):
-        quota.use("john.haiku.ink")
+        quota.charge("john.haiku.ink")
 
 
 def test_answer_may_be_as_large_as_what_is_left_for_its_domain_and_for_all(clock: Clock) -> None:
     quota = LookupQuota(1_600_000, clock)
-    quota.use("one.evil.ink")
+    quota.charge("one.evil.ink")
     assert quota.left("one.evil.ink") == 100_000
-    quota.use("two.evil.ink")
+    quota.charge("two.evil.ink")
     assert quota.left("one.evil.ink") == 100_000 - 4096
     quota.add("one.evil.ink", 90_000)
     assert quota.left("two.evil.ink") == 10_000
     for number in range(16):
-        quota.use(f"a.evil{number}.ink")
+        quota.charge(f"a.evil{number}.ink")
         quota.add(f"a.evil{number}.ink", 90_000)
     assert 0 < quota.left("john.haiku.ink") < 100_000
     clock.go_on(60)
@@ -89,9 +89,9 @@ def test_answer_may_be_as_large_as_what_is_left_for_its_domain_and_for_all(clock
 
 def test_strangers_without_number_do_not_make_anybody_forgotten_who_has_sent_much(clock: Clock) -> None:
     quotas = Quotas(10_000, clock)
-    quotas.use("heavy", 9_000)
+    quotas.charge("heavy", 9_000)
     for number in range(65_536):  # the networks of one IPv6 prefix of 48 bits
-        quotas.use(number, 1)
+        quotas.charge(number, 1)
     with pytest.raises(QuotaUsedUp):
-        quotas.use("heavy", 9_000)
-    quotas.use("somebody else", 9_000)
+        quotas.charge("heavy", 9_000)
+    quotas.charge("somebody else", 9_000)

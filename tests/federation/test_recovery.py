@@ -338,21 +338,21 @@ def test_all_strangers_together_have_a_bounded_time_and_are_not_all_asked(tmp_pa
         before = pair.them.nodes["a"]
         pair.stop()
         copy.put_back()
-        patience = RecoveryLimits(others_at_once=2, other_seconds=1, others_seconds=3, most_others=30)
+        limits = RecoveryLimits(others_at_once=2, other_seconds=1, others_seconds=3, most_others=30)
         begun = time.monotonic()
-        behind = catch_up(before, patience)
+        behind = catch_up(before, limits)
         assert time.monotonic() - begun < 12
         assert behind is None
         pair.start()
 
 
-def catch_up(stopped: RunningNode, patience: RecoveryLimits, *, once: bool = False) -> Any:
+def catch_up(stopped: RunningNode, limits: RecoveryLimits, *, once: bool = False) -> Any:
     """Let a node that serves nothing ask others, until it signs or once; what its database says then."""
     node = Node(stopped.place, stopped.settings, home=stopped.home)
 
     async def work() -> None:
         async with HttpTransport(node.settings) as transport:
-            recovery = Recovery(node, transport, Discovery(node, transport), patience=patience)
+            recovery = Recovery(node, transport, Discovery(node, transport), limits=limits)
             await (recovery.step() if once else recovery.catch_up())
 
     try:
@@ -427,7 +427,7 @@ def look_up(pair: Pair, name: str) -> None:
     async def work() -> None:
         async with HttpTransport(pair.node.settings) as transport:
             discovery = Discovery(pair.node, transport)
-            await discovery.keep(await discovery.find(name))
+            await discovery.remember(await discovery.find(name))
 
     run(work())
 

@@ -34,7 +34,6 @@ from inkgrove.federation.peers import (
     make_signed_request,
     read_signature,
     received_request,
-    send_signed_request,
     sign_request,
 )
 from inkgrove.node.identity.identities import create_identity
@@ -374,7 +373,7 @@ class Receiver:
     def admit(self, *requests: PeerRequest) -> list[RemoteIdentity]:
         async def work() -> list[RemoteIdentity]:
             senders = RequestAuthenticator(self.node, Discovery(self.node, self.network))
-            return [await senders.admit(request) for request in requests]
+            return [await senders.authenticate(request) for request in requests]
 
         return run(work())
 
@@ -424,7 +423,7 @@ def test_many_copies_of_one_request_at_once_are_admitted_once(receiver: Receiver
 
     async def work() -> list[RemoteIdentity | BaseException]:
         senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
-        return await asyncio.gather(*(senders.admit(request) for _ in range(8)), return_exceptions=True)
+        return await asyncio.gather(*(senders.authenticate(request) for _ in range(8)), return_exceptions=True)
 
     results = run(work())
     assert sum(isinstance(item, RemoteIdentity) for item in results) == 1
@@ -539,7 +538,7 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
         answers = []
         for item in crowd:
             try:
-                await senders.admit(request(item))
+                await senders.authenticate(request(item))
                 answers.append("admitted")
             except QuotaUsedUp as error:
                 answers.append(f"after {error.data['retry_after']} s")
@@ -548,8 +547,8 @@ def test_strangers_make_a_node_look_up_only_so_much(receiver: Receiver, clock: C
     async def work() -> None:
         senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         assert await send_all(senders) == ["admitted"] * 64 + ["after 61 s"] * 6
-        await senders.admit(request(crowd[0]))  # known by now
-        await senders.admit(receiver.sign())  # of another domain
+        await senders.authenticate(request(crowd[0]))  # known by now
+        await senders.authenticate(receiver.sign())  # of another domain
         # Much later all is to be found out again. Somebody here follows the last one that was found.
         clock.go_on(2 * 3600)
         friend = crowd[63]
@@ -582,9 +581,9 @@ def test_strangers_who_lead_nowhere_keep_no_friend_out(receiver: Receiver, clock
         clock.go_on(2 * 3600)  # all is to be found out again
         tarpits.gate.clear()
         names = [JOHN, *(f"x{number}.evil{domain}.ink" for number in range(10) for domain in range(40))]
-        crowd = [asyncio.create_task(senders.admit(forged(name))) for name in names]
+        crowd = [asyncio.create_task(senders.authenticate(forged(name))) for name in names]
         await asyncio.sleep(0.5)
-        assert (await senders.admit(receiver.sign())).id == receiver.john.id
+        assert (await senders.authenticate(receiver.sign())).id == receiver.john.id
         assert (await discovery.find("alice.haiku.ink")).fqdn == "alice.haiku.ink", "for somebody here"
         assert (await discovery.find(stranger.fqdn)).id == stranger.id, "whatever strangers are waiting for"
         assert len(tarpits.asked) == 32
@@ -608,7 +607,7 @@ def test_names_of_one_domain_are_looked_up_one_after_the_other(receiver: Receive
             sign_request(REQUEST, key(9), sender=f"x{n}.evil.ink", now=receiver.node.clock(), nonce=f"{n:032}")
             for n in range(20)
         ]
-        crowd = [asyncio.create_task(senders.admit(request)) for request in requests]
+        crowd = [asyncio.create_task(senders.authenticate(request)) for request in requests]
         await asyncio.sleep(0.5)
         assert len(receiver.network.asked) == 1
         receiver.network.gate.set()
@@ -633,7 +632,7 @@ def test_strangers_who_come_at_once_bring_no_more_than_the_quota(receiver: Recei
             sign_request(REQUEST, item.node_key, sender=item.fqdn, now=clock.now, nonce=f"{number:032}")
             for number, item in enumerate(crowd)
         ]
-        return await asyncio.gather(*map(senders.admit, requests), return_exceptions=True)
+        return await asyncio.gather(*map(senders.authenticate, requests), return_exceptions=True)
 
     results = run(work())
     assert sum(isinstance(item, RemoteIdentity) for item in results) == 2
@@ -652,11 +651,11 @@ def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: R
         senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         for _ in range(3):
             with pytest.raises(BadRequestSignature):
-                await senders.admit(receiver.sign(secret=key(9)))
+                await senders.authenticate(receiver.sign(secret=key(9)))
         assert receiver.network.asked == [JOHN], "what was found is not asked for again at once"
         assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is None
         assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) is None
-        sender = await senders.admit(receiver.sign())
+        sender = await senders.authenticate(receiver.sign())
         assert receiver.network.asked == [JOHN]
         assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is not None
         assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) == sender
@@ -668,11 +667,11 @@ def test_new_key_of_a_stranger_is_found_though_nothing_is_kept_yet(receiver: Rec
     async def work() -> None:
         senders = RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network))
         with pytest.raises(BadRequestSignature):
-            await senders.admit(receiver.sign(secret=key(9)))
+            await senders.authenticate(receiver.sign(secret=key(9)))
         receiver.john.node_key = key(55)
         receiver.network.pages[JOHN] = receiver.john.page()
         clock.go_on(31)
-        assert (await senders.admit(receiver.sign())).node_key == key(55).public
+        assert (await senders.authenticate(receiver.sign())).node_key == key(55).public
         assert receiver.network.asked == [JOHN, JOHN]
 
     run(work())
@@ -687,7 +686,9 @@ def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Recei
 
     async def refuse() -> None:
         with raises("federation.sender-unproved"):
-            await RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network)).admit(receiver.sign())
+            await RequestAuthenticator(receiver.node, Discovery(receiver.node, receiver.network)).authenticate(
+                receiver.sign()
+            )
 
     receiver.network.pages[JOHN] = forked
     run(refuse())
@@ -723,15 +724,10 @@ def test_call_over_the_network_arrives_as_it_was_signed(tmp_path: Path, clock: C
             serving(handler) as port,
             HttpTransport(NodeSettings(resolve=(f"{JANE}=127.0.0.1:{port}",))) as transport,
         ):
-            answer = await send_signed_request(
-                other,
-                transport,
-                HERE,
-                "POST",
-                "/inbox?a=%20b",
-                sender=JOHN,
-                body=b"{}",
-                content_type="application/json",
+            answer = await transport.send(
+                make_signed_request(
+                    other, HERE, "POST", "/inbox?a=%20b", sender=JOHN, body=b"{}", content_type="application/json"
+                )
             )
             assert (answer.status, answer.body) == (202, b"taken")
 

@@ -100,7 +100,7 @@ def test_what_travels_is_just_enough_for_a_node_that_has_nothing(node: Node) -> 
         entries = [(log.entry(n).encoded, log.payloads[n - 1] if n == 200 else None) for n in sent]
         (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(200), (john,), entries))
         held = [stored.entry.seq_num for stored in node.store.entries_of(log.secret.public, 1)]
-        assert (receipt.fate, held) == (
+        assert (receipt.decision, held) == (
             (DeliveryDecision.ACCEPTED, pool) if missing is None else (DeliveryDecision.REFUSED, [])
         )
 

@@ -196,7 +196,7 @@ class SimulatedNode:
             if url.target == WELL_KNOWN:
                 body = json.dumps(render_well_known(well_known_of(self.node, url.host))).encode()
                 return PeerResponse(200, (), body)
-            sender = await self.senders.admit(request)
+            sender = await self.senders.authenticate(request)
             body = await self._run_blocking(lambda: self._answer_signed(url.target, sender, request.body))
             self.outbox.wake()
             return PeerResponse(200, (), body)

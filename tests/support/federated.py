@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from examples.demo.ports import free_port
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.peers import Discovery, HttpTransport, PeerResponse, send_signed_request
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerResponse, make_signed_request
 from inkgrove.federation.sharing import DELIVERIES_PATH, read_receipts
 from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
 from inkgrove.node.identity.identity_log import IDENTITY_LOG
@@ -80,15 +80,16 @@ class Federation:
         async def work() -> PeerResponse:
             async with HttpTransport(node.settings) as transport:
                 known = await Discovery(node, transport).find(to.fqdn)
-                return await send_signed_request(
-                    node,
-                    transport,
-                    known,
-                    "POST",
-                    DELIVERIES_PATH,
-                    sender=sender.fqdn,
-                    body=content,
-                    content_type=DELIVERY_MEDIA_TYPE,
+                return await transport.send(
+                    make_signed_request(
+                        node,
+                        known,
+                        "POST",
+                        DELIVERIES_PATH,
+                        sender=sender.fqdn,
+                        body=content,
+                        content_type=DELIVERY_MEDIA_TYPE,
+                    )
                 )
 
         return run(work())

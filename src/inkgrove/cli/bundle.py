@@ -57,7 +57,7 @@ def read(
         receipts = read_bundle(node, bundle, recipients)
     refused = [receipt for receipt in receipts if receipt.code is not None]
     if options.as_json:
-        rows = [{"instance": item.instance, "recipient": item.recipient or None, "fate": item.fate.value,
+        rows = [{"instance": item.instance, "recipient": item.recipient or None, "fate": item.decision.value,
                  "code": item.code} for item in receipts]  # fmt: skip
         print_json({"ok": not refused, "receipts": rows})
     else:

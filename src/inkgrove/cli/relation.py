@@ -59,10 +59,10 @@ def _move(options: CommandOptions, me: str, other: str, move: "RelationMove", gr
         mine = _me(node, me)
         made = move_and_tell(node, mine, parse_identity_name(other), move, UNSET if group is None else group)
     if options.as_json:
-        print_json({"me": me, "other": other, "state": made.state, "told": made.is_told})
+        print_json({"me": me, "other": other, "state": made.state, "told": made.is_delivered})
         return
     note(f"{me} and {other}: {made.state or 'no relation'}")
-    if not made.is_told:
+    if not made.is_delivered:
         note("Their node was not reached; this node tells it when both are running.")
 
 
@@ -177,7 +177,7 @@ def accept(
         receipts = accept_waiting(node, mine, theirs, _named(instance)) if instance or not from_now_on else []
         if from_now_on:
             receipts += accept_sender(node, mine, theirs)
-    taken = list(dict.fromkeys(receipt.instance for receipt in receipts if receipt.fate == "accepted"))
+    taken = list(dict.fromkeys(receipt.instance for receipt in receipts if receipt.decision == "accepted"))
     text = f"{len(taken)} taken in." + (" What they send from now on is taken in too." if from_now_on else "")
     facts = {"me": me, "sender": sender, "instances": taken, "from_now_on": from_now_on}
     options.answer(facts, lambda: note(text))

@@ -1,4 +1,9 @@
-"""Bytes and proofs: no I/O, no clock, no randomness of its own."""
+"""Entries, hashes, keys and links as bytes, and the proofs between them (docs/protocol.md section 2).
+
+Bytes come in; decoded, signed or verified values go out, or an error with a code. Nothing here reads a file, a socket,
+a clock or a source of randomness, or starts a process or thread: linked entries are handed in, and keys come from seeds
+that the caller makes. A contract on imports in `pyproject.toml` holds this.
+"""
 
 from inkgrove.core.entry import (
     Entry,
@@ -47,6 +52,7 @@ from inkgrove.core.verify import (
     AreSigned,
     SignedEntry,
     VerifiedEntry,
+    trust_signed,
     verify_all_signed,
     verify_entry,
     verify_payload,
@@ -98,6 +104,7 @@ __all__ = [
     "sign_entry",
     "sign_next",
     "sign_own",
+    "trust_signed",
     "union_of_pools",
     "verify_all_signed",
     "verify_entry",

@@ -1,6 +1,7 @@
 """One entry of a bamboo log: its bytes, decoded strictly and signed (docs/protocol.md section 2).
 
-An `Entry` keeps the bytes it was decoded from: those are hashed, verified and stored, never a re-encoding.
+An `Entry` keeps the bytes it was decoded from: those are hashed, verified and stored, never a re-encoding. Its integers
+are VarU64: 64 bits unsigned, small ones in one byte, only the shortest form valid.
 """
 
 from typing import NamedTuple
@@ -11,16 +12,13 @@ from inkgrove.core.keys import SIGNATURE_BYTES, PublicKey, SecretKey
 from inkgrove.core.limits import MAX_STORED_INTEGER, MAX_U64
 from inkgrove.core.links import has_lipmaa_link
 
-# VarU64: unsigned 64-bit integers, small ones in one byte, only the shortest form valid.
-#
-# docs/protocol.md section 2.
-
-
 _ONE_BYTE_MAX = 247
+_TAG_NORMAL, _TAG_END = 0, 1
+_AUTHOR_END = 33
 
 
 def encode_varu64(value: int) -> bytes:
-    """The only valid encoding of `value`."""
+    """Return the only valid encoding of `value`; raises `varu64.out-of-range`."""
     if not 0 <= value <= MAX_U64:
         raise VarU64Error("varu64.out-of-range", f"{value} does not fit into 64 bits", value=value)
     if value <= _ONE_BYTE_MAX:
@@ -30,7 +28,7 @@ def encode_varu64(value: int) -> bytes:
 
 
 def decode_varu64(data: bytes, start: int = 0) -> tuple[int, int]:
-    """The integer at `start` and the position behind it."""
+    """Return the integer at `start` and the position behind it; raises `varu64.truncated` or `varu64.not-shortest`."""
     if start >= len(data):
         raise VarU64Error("varu64.truncated", "an integer is missing at the end of the bytes", position=start)
     first = data[start]
@@ -44,10 +42,6 @@ def decode_varu64(data: bytes, start: int = 0) -> tuple[int, int]:
     if data[start + 1] == 0 or value <= _ONE_BYTE_MAX:
         raise VarU64Error("varu64.not-shortest", f"{value} is encoded in more bytes than needed", position=start)
     return value, end
-
-
-_TAG_NORMAL, _TAG_END = 0, 1
-_AUTHOR_END = 33
 
 
 class Entry(NamedTuple):
@@ -87,7 +81,7 @@ def hash_entry(entry: Entry) -> Hash:
 
 
 def decode_entry(data: bytes) -> Entry:
-    """Decode exactly one entry, strictly."""
+    """Decode exactly one entry, strictly; raises an `EntryError`, `VarU64Error` or `HashError`. Verifies nothing."""
     if len(data) < _AUTHOR_END + 2:
         if data[:1] not in (b"", b"\x00", b"\x01"):
             raise EntryError("entry.bad-tag", f"an entry starts with 0 or 1, not with {data[0]}", tag=data[0])
@@ -128,7 +122,7 @@ def sign_entry(
     is_end_of_log: bool = False,
     flavour: Flavour = Flavour.YAMF,
 ) -> Entry:
-    """Encode and sign an entry for `payload`; links must be those its sequence number demands."""
+    """Encode and sign an entry for `payload`; raises unless the links are those that its sequence number demands."""
     if seq_num < 1:
         raise EntryError("entry.zero-seq-num", "sequence numbers start at 1")
     _check_link("backlink", backlink, is_due=seq_num > 1, flavour=flavour)
@@ -160,7 +154,7 @@ def _check_link(name: str, link: Hash | None, *, is_due: bool, flavour: Flavour)
 
 
 def check_storable(entry: Entry) -> None:
-    """Raise unless stores and tables, which hold signed 64-bit integers, can hold the entry."""
+    """Raise `IntegerTooLarge` unless stores and tables, which have signed 64-bit integers, can hold the entry."""
     for name in ("log_id", "seq_num", "payload_size"):
         value = getattr(entry, name)
         if value > MAX_STORED_INTEGER:

@@ -1,7 +1,9 @@
 """Ed25519 keys and the strict verification rule (docs/protocol.md sections 2.8 and 7).
 
-S < L, canonical A and R, no small-order points, the equation without the cofactor. libsodium verifies so up to 1.0.22;
-whether the installed one does is asked when this module is loaded. Batch equations accept more and are never used.
+S < L, canonical A and R, no small-order points, the equation without the cofactor. libsodium verifies so up to 1.0.22.
+A library that multiplies the equation by the cofactor accepts more signatures, and a node with it would take entries
+that all others refuse: so the verdicts of the installed one on `RULE_CASES` are checked when this module is loaded.
+Batch equations accept more and are never used.
 """
 
 from base64 import urlsafe_b64encode
@@ -17,13 +19,8 @@ from nacl.exceptions import BadSignatureError
 
 from inkgrove.core.errors import BadSignature, KeysError
 
-# Whether a library verifies Ed25519 by the strict rule of docs/protocol.md section 2.8: held by verdicts, not by
-# name.
-#
-# A library that multiplies the equation by the cofactor accepts more signatures. A node with it would take entries
-# that
-# all others refuse, so it must not verify a single one. scripts/ed25519_cases.py made these cases; tests/vectors has
-# all.
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
 
 
 class RuleCase(NamedTuple):
@@ -46,6 +43,7 @@ def _s(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
+# Made by scripts/ed25519_cases.py; tests/vectors has all of them.
 RULE_CASES: Final = (
     RuleCase(
         "ordinary",
@@ -112,10 +110,6 @@ def require_strict_rule(is_accepted: Callable[[bytes, bytes, bytes], bool]) -> N
             )
 
 
-KEY_BYTES = 32
-SIGNATURE_BYTES = 64
-
-
 class PublicKey(bytes):
     """A raw Ed25519 public key: the author of logs."""
 
@@ -156,7 +150,7 @@ class SecretKey:
 
 
 def public_key(value: bytes) -> PublicKey:
-    """Bytes as a public key; only their number is checked, a bad point fails at the first signature."""
+    """Return bytes as a public key; only their number is checked, a bad point fails at the first signature."""
     if len(value) != KEY_BYTES:
         raise KeysError("key.bad-key", f"a public key has {KEY_BYTES} bytes, not {len(value)}")
     return PublicKey(value)
@@ -190,7 +184,7 @@ def verify_signature(author: PublicKey, message: bytes, signature: bytes) -> Non
 
 
 def bad_signature(author: PublicKey) -> BadSignature:
-    """What is raised for a signature that does not hold."""
+    """Return the error for a signature that does not hold."""
     return BadSignature(f"the signature does not hold for author {author.hex()}", author=author)
 
 

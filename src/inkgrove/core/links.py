@@ -1,6 +1,8 @@
-"""The lipmaa function: which earlier entry the second link of an entry points to.
+"""Which entries an entry links to and which prove it: arithmetic on sequence numbers (docs/protocol.md section 2).
 
-docs/protocol.md section 2. Near 2^64 the intermediate values need more than 64 bits, so this stays in Python.
+`lipmaa` says where the second link of an entry points to; a certificate pool is the shortest path from an entry to
+entry 1 and the one to it from the next R(k). Any two pools of one log contain a link path between their entries. Near
+2^64 the intermediate values need more than 64 bits, so this stays in Python.
 """
 
 from bisect import bisect_left
@@ -48,11 +50,6 @@ def _check_seq_num(n: int) -> None:
         raise EntryError("entry.zero-seq-num", f"sequence numbers start at 1; there is no entry {n}", seq_num=n)
     if n > _REPUNITS[-1]:
         raise VarU64Error("varu64.out-of-range", f"{n} does not fit into 64 bits", value=n)
-
-
-# Link paths and certificate pools: which entries prove one entry (docs/protocol.md section 2, partial logs).
-#
-# Pure arithmetic on sequence numbers; any two pools of one log contain a link path between their entries.
 
 
 def shortest_path(start: int, target: int) -> list[int]:

@@ -1,6 +1,7 @@
-"""Verdict on a set of entries of one log, whole or partial: a pure function of the set, whatever its order.
+"""Verdicts on the entries of one log, whole or partial, and its forks (docs/protocol.md section 2).
 
-docs/protocol.md section 2.
+Both are pure functions of the set of entries, whatever its order. A signed entry claims a hash for its own sequence
+number and for each one it links to; two different claims for one number are a fork there, whatever arrived first.
 """
 
 from collections import defaultdict
@@ -22,11 +23,6 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.core.links import lipmaa
 from inkgrove.core.verify import SignedEntry, VerifiedEntry, verify_links, verify_payload
 
-# Claims and forks: signed entries that contradict each other (docs/protocol.md section 2, forks).
-#
-# A signature-valid entry claims a hash for its own sequence number and for each one it links to. Two different claims
-# for one number are a fork there, whatever arrived first.
-
 
 @dataclass(frozen=True, slots=True)
 class ForkProof:
@@ -40,7 +36,7 @@ class ForkProof:
 
 
 def list_claims(signed: SignedEntry) -> Iterator[tuple[int, Hash]]:
-    """Each sequence number the entry makes a claim about, with the claimed hash."""
+    """Yield each sequence number that the entry makes a claim about, with the claimed hash."""
     entry = signed.entry
     yield entry.seq_num, signed.hash
     if entry.backlink is not None:
@@ -50,7 +46,7 @@ def list_claims(signed: SignedEntry) -> Iterator[tuple[int, Hash]]:
 
 
 def find_fork(entries: Iterable[SignedEntry]) -> ForkProof | None:
-    """The earliest fork among the entries of one log; the same proof in whatever order they come."""
+    """Return the earliest fork among the entries of one log, if there is one; their order does not matter."""
     claims: dict[int, dict[Hash, SignedEntry]] = {}
     for signed in entries:
         for seq_num, claimed in list_claims(signed):
@@ -67,7 +63,7 @@ def find_fork(entries: Iterable[SignedEntry]) -> ForkProof | None:
 
 
 def verify_fork_proof(first: SignedEntry, second: SignedEntry) -> ForkProof:
-    """Two signed entries as a proof of a fork, or `log.not-a-fork`."""
+    """Return two signed entries as a proof of a fork; raises `log.not-a-fork` if they do not contradict each other."""
     logs = {(signed.entry.author, signed.entry.log_id) for signed in (first, second)}
     proof = find_fork((first, second)) if len(logs) == 1 else None
     if proof is None:
@@ -88,20 +84,20 @@ Verdict = VerifiedEntry | InkgroveError
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """The verdict on each of a set of entries of one log, and the fork or wrong size that was found."""
+    """The verdicts on a set of entries of one log."""
 
     verdicts: list[Verdict]
     """One for each entry given, in the order given."""
     verified: dict[int, VerifiedEntry]
     """The good entries by sequence number, also where a payload given with one was rubbish."""
     fork: ForkProof | None
-    lie: int | None
+    wrong_size: int | None
     """The earliest entry whose payload has not the size it claims."""
 
     @property
     def invalid_from(self) -> int | None:
         """The sequence number from which on nothing in the log counts, if there is one."""
-        starts = (self.fork.seq_num if self.fork else None, self.lie)
+        starts = (self.fork.seq_num if self.fork else None, self.wrong_size)
         return min((start for start in starts if start is not None), default=None)
 
 
@@ -109,7 +105,7 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
     """Verify entries of one log in any order; `partial` allows gaps that links lead across."""
     entries = list(held)
     payload_errors = [_payload_error(item) for item in entries]
-    lies = [
+    wrong_sizes = [
         item.signed.entry.seq_num
         for item, error in zip(entries, payload_errors, strict=True)
         if isinstance(error, PayloadSizeMismatch)
@@ -118,14 +114,14 @@ def verify_log(held: Iterable[HeldEntry], *, partial: bool = False) -> LogReport
         verdicts=[],
         verified={},
         fork=find_fork(item.signed for item in entries),
-        lie=min(lies, default=None),
+        wrong_size=min(wrong_sizes, default=None),
     )
     by_seq_num: dict[int, dict[Hash, SignedEntry]] = defaultdict(dict)
     for item in entries:
         by_seq_num[item.signed.entry.seq_num][item.signed.hash] = item.signed
     verdicts: dict[int, Verdict] = {}
     ended_at: int | None = None
-    # In ascending order the entries that an entry links to are settled before it.
+    # In ascending order the entries that an entry links to are verified before it.
     for index in sorted(range(len(entries)), key=lambda i: entries[i].signed.entry.seq_num):
         signed, error = entries[index].signed, payload_errors[index]
         try:
@@ -172,9 +168,11 @@ def _check_validity_of_log(seq_num: int, report: LogReport) -> None:
     if report.fork is not None and seq_num >= report.fork.seq_num:
         forked_at = report.fork.seq_num
         raise Forked(f"the log is forked at entry {forked_at}", seq_num=seq_num, forked_at=forked_at)
-    if report.lie is not None and seq_num >= report.lie:
+    if report.wrong_size is not None and seq_num >= report.wrong_size:
         raise InvalidSince(
-            f"entry {report.lie} lies about the size of its payload", seq_num=seq_num, invalid_from=report.lie
+            f"entry {report.wrong_size} lies about the size of its payload",
+            seq_num=seq_num,
+            invalid_from=report.wrong_size,
         )
 
 

@@ -8,11 +8,11 @@ from inkgrove.core.errors import LogError, MissingLink
 from inkgrove.core.hashing import Flavour, Hash
 from inkgrove.core.keys import PublicKey, SecretKey
 from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.verify import SignedEntry, VerifiedEntry
+from inkgrove.core.verify import SignedEntry, VerifiedEntry, trust_signed
 
 
 class NextEntry(NamedTuple):
-    """Author, log id, sequence number and links that the next entry of a log must carry."""
+    """What an entry to be signed at one sequence number of a log must carry."""
 
     author: PublicKey
     log_id: int
@@ -23,7 +23,10 @@ class NextEntry(NamedTuple):
 
 
 def find_next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry:
-    """The place behind the newest of a log's entries, which are given by sequence number."""
+    """Return what the entry after the newest must carry; `verified` are the held entries of a log by sequence number.
+
+    Raises `log.ended`, or `MissingLink` if the entry that it would link to is not among them.
+    """
     newest = verified[max(verified)].entry
     if newest.is_end_of_log:
         raise LogError("log.ended", f"entry {newest.seq_num} ended the log")
@@ -37,21 +40,21 @@ def find_next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> Next
     return NextEntry(newest.author, newest.log_id, seq_num, lipmaa_link, backlink, newest.flavour)
 
 
-def sign_next(key: SecretKey, payload: bytes, place: NextEntry, *, is_end_of_log: bool = False) -> Entry:
-    """Sign an entry for this very place."""
+def sign_next(key: SecretKey, payload: bytes, next_entry: NextEntry, *, is_end_of_log: bool = False) -> Entry:
+    """Sign an entry at the sequence number and with the links of `next_entry`."""
     return sign_entry(
         key,
         payload,
-        log_id=place.log_id,
-        seq_num=place.seq_num,
-        lipmaa_link=place.lipmaa_link,
-        backlink=place.backlink,
+        log_id=next_entry.log_id,
+        seq_num=next_entry.seq_num,
+        lipmaa_link=next_entry.lipmaa_link,
+        backlink=next_entry.backlink,
         is_end_of_log=is_end_of_log,
-        flavour=place.flavour,
+        flavour=next_entry.flavour,
     )
 
 
-def sign_own(key: SecretKey, payload: bytes, place: NextEntry) -> SignedEntry:
-    """Sign an entry for this very place; a signature made here and now need not be checked."""
-    entry = sign_next(key, payload, place)
-    return SignedEntry(entry, hash_entry(entry))
+def sign_own(key: SecretKey, payload: bytes, next_entry: NextEntry) -> SignedEntry:
+    """Sign an entry as `sign_next` does; its signature was made here and now, and is not checked."""
+    entry = sign_next(key, payload, next_entry)
+    return trust_signed(entry, hash_entry(entry))

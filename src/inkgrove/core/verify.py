@@ -1,9 +1,9 @@
 """Verification of one entry and of its payload; the linked entries are handed in, never fetched.
 
 docs/protocol.md section 2. Each step has its own type: `Entry` (decoded), `SignedEntry` (the signature holds, so
-its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Each function
-returns its type or raises, never a bool. Only this module makes a `VerifiedEntry`. A `SignedEntry` is also made where
-the signature is known to hold: of an entry just signed, already stored, or checked by an earlier task of an import.
+its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Only the
+functions of this module make the latter two (`tests/unit/test_imports.py` holds it); each returns its type or raises,
+never a bool. Where a signature need not be checked again, `trust_signed` says why.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +39,21 @@ def verify_signed(entry: Entry) -> SignedEntry:
     return SignedEntry(entry, hash_like(encoded, entry.payload_hash))
 
 
+def trust_signed(entry: Entry, entry_hash: Hash) -> SignedEntry:
+    """Return an entry as signed without checking it; for the three callers that know that its signature holds.
+
+    `core.next_entry` has just made it; `messages.delivery` found `entry_hash`, a hash of all bytes with the signature,
+    among the entries that the store has verified; `pipeline.archive` verified these bytes in an earlier stage.
+    """
+    return SignedEntry(entry, entry_hash)
+
+
 AreSigned = Callable[[Sequence[bytes]], bytes]
-"""For each of some decoded entries 1 if its signature holds, else 0."""
+"""Takes the bytes of decoded entries and returns a byte for each: 1 if its signature holds, else 0."""
 
 
 def verify_all_signed(entries: Sequence[Entry], are_signed: AreSigned) -> Iterator[SignedEntry | BadSignature]:
-    """Check the signatures of many entries; each gives a `SignedEntry`, or the error that `verify_signed` raises."""
+    """Yield for each entry the signed entry, or the error if its signature does not hold; `are_signed` checks them."""
     for entry, is_signed in zip(entries, are_signed([entry.encoded for entry in entries]), strict=True):
         if is_signed:
             yield SignedEntry(entry, hash_like(entry.encoded, entry.payload_hash))
@@ -55,14 +64,17 @@ def verify_all_signed(entries: Sequence[Entry], are_signed: AreSigned) -> Iterat
 def verify_entry(
     entry: Entry, *, backlink: VerifiedEntry | None = None, lipmaa_link: VerifiedEntry | None = None
 ) -> VerifiedEntry:
-    """Verify an entry against the entries it links to, as far as they are held; one is enough for the path."""
+    """Verify signature and links of an entry; the entries it links to are given as far as held, one is enough.
+
+    Raises `BadSignature` or another `EntryError`.
+    """
     return verify_links(verify_signed(entry), backlink=backlink, lipmaa_link=lipmaa_link)
 
 
 def verify_links(
     signed: SignedEntry, *, backlink: VerifiedEntry | None = None, lipmaa_link: VerifiedEntry | None = None
 ) -> VerifiedEntry:
-    """The second half of `verify_entry`, for entries whose signature has been checked."""
+    """Verify the links of an entry whose signature has been checked; arguments and errors as of `verify_entry`."""
     entry = signed.entry
     seq_num = entry.seq_num
     if backlink is not None:
@@ -104,7 +116,10 @@ def _check_target(name: str, entry: Entry, target: VerifiedEntry, seq_num: int) 
 
 
 def verify_payload(entry: Entry, payload: bytes) -> bytes:
-    """The payload, if it is this entry's: hash first, then size; the two failures mean different things."""
+    """Return the payload if it is this entry's; raises `PayloadHashMismatch` or, after that, `PayloadSizeMismatch`.
+
+    Other bytes say nothing about the entry; a wrong size proves that its author lied.
+    """
     if hash_like(payload, entry.payload_hash) != entry.payload_hash:
         raise PayloadHashMismatch(f"these bytes are not the payload of entry {entry.seq_num}", seq_num=entry.seq_num)
     if len(payload) != entry.payload_size:

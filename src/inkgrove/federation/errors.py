@@ -1,8 +1,4 @@
-"""What goes wrong between nodes: one family of errors with its codes. The root is in `core/errors.py`.
-
-InkgroveError
-└── FederationError  federation.*  other nodes: reached, found and believed
-"""
+"""The table of error codes between nodes, `federation.*`; the root and the rules are in `core/errors.py`."""
 
 from inkgrove.core.errors import ErrorCode, InkgroveError, SingleCode
 

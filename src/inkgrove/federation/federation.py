@@ -1,4 +1,4 @@
-"""The parts that speak with other nodes, put together for one process; only one process delivers and replicates."""
+"""The parts that speak with other nodes, put together for one process; only one process of a home runs the workers."""
 
 import asyncio
 from typing import Final
@@ -17,16 +17,16 @@ from inkgrove.federation.sharing.outbox import Outbox
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.locks import try_file_lock
 
-_LOOK_AGAIN_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 5.0
 
 log = structlog.get_logger("inkgrove.federation")
 
 
 class Federation:
-    """Belongs to the event loop of its process."""
+    """Discovery, authentication, outbox, replicator, recovery and blob fetcher of a node, on one event loop."""
 
     def __init__(self, node: Node, importer: ArchiveImporter | None = None) -> None:
-        """`importer` takes in what peers have if it is very much; without one it comes in batches."""
+        """`importer` imports very many entries of a peer as an archive; without one they come in batches."""
         self._node = node
         self.transport = HttpTransport(node.settings)
         self._for_strangers = HttpTransport(node.settings)
@@ -39,18 +39,18 @@ class Federation:
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
-        """Deliver and replicate until the task is cancelled, while no other process of this home does."""
+        """Deliver, replicate and recover until the task is cancelled, while no other process of this home does."""
         while True:
             try:
                 await self._run()
             except Exception:  # such as a home that cannot be written to: nobody else would begin again
                 log.exception("nothing is delivered or replicated at the moment")
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def _run(self) -> None:
         self._node.home.mkdir(parents=True, exist_ok=True)
         while (lock := try_file_lock(self._node.home / "outbox.lock")) is None:
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
         with lock:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.outbox.run())

@@ -1,4 +1,9 @@
-"""What is inside the entries: the strict CBOR profile and the messages as values."""
+"""What payloads and requests between nodes hold (docs/protocol.md sections 3 to 8): bytes in, values out, and back.
+
+`cbor` is the strict CBOR profile, `message` reads and writes the messages of entries, `yaml_form` does so as YAML;
+`delivery`, `replication` and `proof` are the forms in which entries travel. Readers check the form and raise an error
+with a code; whether a message fits its schema is for `inkgrove.schema` to say.
+"""
 
 from inkgrove.messages.delivery import (
     DELIVERY_FORMAT,

@@ -1,8 +1,8 @@
 """The CBOR profile of messages: core-deterministic out, strict in (docs/protocol.md section 3).
 
 cbor2 reads what it and a check of its result find clean. Everything else goes to `decode_strictly`, which reads the
-bytes itself, allocates nothing on the word of a length prefix, and names the first fault. A property test holds
-the two to the same answers.
+bytes itself, allocates nothing because of a length prefix alone, and names the first fault. A property test compares
+the two.
 """
 
 import struct
@@ -18,11 +18,11 @@ from inkgrove.core.limits import MAX_CBOR_DEPTH
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp, timestamp_from_seconds
 
 Value = Union[bool, int, float, str, bytes, Timestamp, Sequence["Value"], Mapping[str, "Value"], None]  # noqa: UP007
-"""What a field can hold before its schema has been asked."""
+"""A decoded value, before it is checked against a schema."""
 
 
 def encode(value: Value) -> bytes:
-    """The core-deterministic encoding; a value that no reader would take is refused with the reader's reason."""
+    """Return the core-deterministic encoding; raises what `decode` would raise for a value that it refuses."""
     data = encode_unchecked(value)
     decode(data)
     return data
@@ -82,9 +82,9 @@ _BYTES_PER_PART: Final = 64
 
 
 def decode(data: bytes) -> Value:
-    """The one value that the bytes hold, or the reason why they are refused.
+    """Return the one value that the bytes hold; raises a `CborError`.
 
-    What is large must not be made of many small parts, which would take a hundred times its size.
+    What is large must not be made of many small parts, which would take a hundred times its size in memory.
     """
     is_large = len(data) > _LARGE
     if is_large and not _has_few_parts(data, _MOST_PARTS + len(data) // _BYTES_PER_PART):
@@ -116,22 +116,22 @@ def _find_fault(data: bytes) -> Value:
 
 def _has_few_parts(data: bytes, most: int) -> bool:
     """Whether there are at most so many heads of items, as far as they can be read one after the other."""
-    place = count = 0
+    position = count = 0
     end = len(data)
-    while place < end:
+    while position < end:
         count += 1
         if count > most:
             return False
-        kind, short = divmod(data[place], 32)
-        place += 1
+        kind, short = divmod(data[position], 32)
+        position += 1
         if short > 27:
             return True  # of no definite length: it is refused
         if short > 23:
             size = 1 << (short - 24)
-            short = int.from_bytes(data[place : place + size], "big")
-            place += size
+            short = int.from_bytes(data[position : position + size], "big")
+            position += size
         if kind in (2, 3):  # bytes and text
-            place += short
+            position += short
     return True
 
 

@@ -1,8 +1,9 @@
-"""What travels between nodes: the entries of instances with payloads, and the payload-free pools that prove them.
+"""Deliveries and bundles: entries of instances with payloads, and the payload-free pools that prove them.
 
-docs/protocol.md sections 2 and 8. A parcel holds entries of one instance; the create may be missing when the receiver
-has it already. `open_parcel` believes nothing: signatures, payloads and what belongs to the instance are checked, and
-only whether links lead to what is held is left to the store.
+docs/protocol.md sections 2 and 8. A delivery holds parcels; a parcel holds entries of one instance, of which the create
+may be missing when the receiver has it already. `open_parcel` checks signatures, payloads and what belongs to the
+instance; only whether links lead to what is held is left to the store. A bundle is a file with instances and the logs
+of their schemas, for handing over without a network.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -16,13 +17,13 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
 from inkgrove.core.links import union_of_pools
-from inkgrove.core.verify import SignedEntry, verify_payload, verify_signed
+from inkgrove.core.verify import SignedEntry, trust_signed, verify_payload, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages.value_readers import EntryPair, Unset, read_entry_pair, write_entry_pairs
 
 DELIVERY_FORMAT: Final = "inkgrove delivery 1"
 DELIVERY_MEDIA_TYPE: Final = "application/vnd.inkgrove.delivery+cbor"
@@ -37,7 +38,7 @@ class Parcel:
 
     instance: Hash
     recipients: tuple[IdentityId, ...]
-    entries: Sequence[tuple[bytes, bytes | None]]
+    entries: Sequence[EntryPair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParcelMessage:
-    """A message of the parcel's instance, with the sequence number and hash of its entry."""
+    """A message of the parcel's instance, with its sequence number and entry hash."""
 
     seq_num: int
     hash: Hash
@@ -80,12 +81,12 @@ class OpenedParcel:
 
     @property
     def last_seq_num(self) -> int:
-        """The newest message's place."""
+        """The sequence number of the newest message."""
         return self.messages[-1].seq_num
 
     @property
     def access(self) -> tuple[int, Access] | None:
-        """The newest word in it on who may see the instance, and its place."""
+        """The newest access of the instance in the parcel, with the sequence number of its message."""
         for item in reversed(self.messages):
             if not isinstance(item.message, Delete) and item.message.access is not None:
                 return item.seq_num, item.message.access
@@ -93,7 +94,7 @@ class OpenedParcel:
 
     @property
     def expires(self) -> Timestamp | None:
-        """When the instance expires, by the newest word in it on that."""
+        """When the instance expires, by the newest message in the parcel that says so."""
         for item in reversed(self.messages):
             if not isinstance(item.message, Delete) and not isinstance(item.message.expires, Unset):
                 return item.message.expires
@@ -101,12 +102,12 @@ class OpenedParcel:
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
-    """The body of a request."""
+    """Encode the body of a request."""
     parcels: list[cbor.Value] = [
         {
             "instance": bytes(parcel.instance),
             "recipients": [bytes(recipient) for recipient in parcel.recipients],
-            "entries": [[entry] if payload is None else [entry, payload] for entry, payload in parcel.entries],
+            "entries": write_entry_pairs(parcel.entries),
         }
         for parcel in delivery.parcels
     ]
@@ -114,7 +115,7 @@ def encode_delivery(delivery: Delivery) -> bytes:
 
 
 def decode_delivery(body: bytes) -> Delivery:
-    """The delivery in the body of a request; only its form is checked."""
+    """Decode the body of a request; checks only its form, and raises `parcel.bad`."""
     try:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
@@ -131,11 +132,8 @@ def _read_parcel(value: Any) -> Parcel:
     recipients = [
         IdentityId(_bytes(item, 32)) for item in _list(value["recipients"], MAX_PARCEL_RECIPIENTS, "recipients")
     ]
-    entries = []
-    for item in _list(value["entries"], MAX_DELIVERY_ENTRIES, "entries"):
-        if type(item) is not list or not 1 <= len(item) <= 2:
-            raise ParcelError("parcel.bad", "an entry comes as [entry] or [entry, payload]")
-        entries.append((_bytes(item[0]), _bytes(item[1]) if len(item) == 2 else None))
+    items = _list(value["entries"], MAX_DELIVERY_ENTRIES, "entries")
+    entries = [read_entry_pair(item, "parcel.bad") for item in items]
     return Parcel(Hash(_bytes(value["instance"])), tuple(recipients), entries)
 
 
@@ -152,9 +150,10 @@ def _bytes(value: Any, length: int | None = None) -> bytes:
 
 
 def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()) -> OpenedParcel:
-    """Check a parcel; `create` is the entry that the instance begins with, if that is held already.
+    """Check a parcel; raises an error of an entry, payload or message, `LacksCreate` or `parcel.bad`.
 
-    `held`: hashes of entries that were verified before. The same bytes come often, in pools or after a lost receipt.
+    `create` is the entry that the instance begins with, if it is held already. `held`: hashes of entries that were
+    verified before; many come again, in pools or after a lost receipt.
     """
     for _, payload in parcel.entries:
         if payload is not None and len(payload) > MAX_PAYLOAD_BYTES:  # not worth to be hashed
@@ -162,10 +161,10 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
                 "message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}"
             )
     signed = [_verify_unless(held, decode_entry(entry)) for entry, _ in parcel.entries]
-    places = {(item.entry.author, item.entry.log_id) for item in signed}
-    if len(places) != 1:
+    logs = {(item.entry.author, item.entry.log_id) for item in signed}
+    if len(logs) != 1:
         raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
-    ((author, log_id),) = places
+    ((author, log_id),) = logs
     if log_id == 0:
         raise ParcelError("parcel.bad", "log 0 is about an identity: it is read from its own node, never sent")
     if create is not None and (create.author, create.log_id) != (author, log_id):
@@ -182,13 +181,13 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
 
 def _verify_unless(held: Container[Hash], entry: Entry) -> SignedEntry:
     name = hash_entry(entry)  # of all bytes, the signature among them
-    return SignedEntry(entry, name) if name in held else verify_signed(entry)
+    return trust_signed(entry, name) if name in held else verify_signed(entry)
 
 
 def read_end(parcel: Parcel) -> tuple[PublicKey, int, InstanceRef] | None:
-    """What a parcel ends that lacks the create: the log and how its delete names the instance; None if it is no end.
+    """Read a parcel of deletes without their create: the log, and how they name the instance; None for other parcels.
 
-    Raises if any of its payloads does not hold.
+    Raises if a signature or payload in it does not hold.
     """
     signed = [verify_signed(decode_entry(entry)) for entry, _ in parcel.entries]
     if len({(item.entry.author, item.entry.log_id) for item in signed}) != 1:
@@ -229,19 +228,16 @@ def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: in
 
 
 def encode_receipts(receipts: Sequence[Mapping[str, Any]]) -> bytes:
-    """The answer to a delivery: what became of each parcel for each recipient."""
+    """Encode the answer to a delivery: a receipt for each parcel and recipient."""
     return cbor.encode({"form": DELIVERY_FORMAT, "receipts": [dict(item) for item in receipts]})
 
 
-# A bundle: instances with their proofs and schemas as one file, for handing over without a network.
-#
-# docs/protocol.md section 8. What it holds is what travels between nodes. Only the form is checked here.
-
+# Bundles
 
 BUNDLE_FORMAT: Final = "inkgrove bundle 1"
 MAX_INSTANCES: Final = 10_000
 
-BundledEntry = tuple[bytes, bytes | None]
+BundledEntry = EntryPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +250,7 @@ class BundledInstance:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Instances with proofs and schemas, as one file holds them."""
+    """The content of the file."""
 
     instances: Sequence[BundledInstance]
     schemas: Sequence[BundledEntry]
@@ -262,19 +258,15 @@ class Bundle:
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
-    """The bytes of the file."""
+    """Encode the file."""
     instances: list[cbor.Value] = [
-        {"instance": bytes(item.instance), "entries": _write_items(item.entries)} for item in bundle.instances
+        {"instance": bytes(item.instance), "entries": write_entry_pairs(item.entries)} for item in bundle.instances
     ]
-    return cbor.encode({"form": BUNDLE_FORMAT, "instances": instances, "schemas": _write_items(bundle.schemas)})
-
-
-def _write_items(items: Sequence[BundledEntry]) -> list[cbor.Value]:
-    return [[entry] if payload is None else [entry, payload] for entry, payload in items]
+    return cbor.encode({"form": BUNDLE_FORMAT, "instances": instances, "schemas": write_entry_pairs(bundle.schemas)})
 
 
 def decode_bundle(data: bytes) -> Bundle:
-    """The bundle in a file."""
+    """Decode a file; checks only its form, and raises `parcel.bad-bundle`."""
     try:
         value: Any = cbor.decode(data)
     except InkgroveError as err:
@@ -291,12 +283,7 @@ def _read_instance(value: Any) -> BundledInstance:
 
 
 def _read_items(value: Any) -> list[BundledEntry]:
-    items: list[BundledEntry] = []
-    for item in _list_bundle(value, MAX_DELIVERY_ENTRIES):
-        if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
-            raise ParcelError("parcel.bad-bundle", "an entry comes as [entry] or [entry, payload]")
-        items.append((item[0], item[1] if len(item) == 2 else None))
-    return items
+    return [read_entry_pair(item, "parcel.bad-bundle") for item in _list_bundle(value, MAX_DELIVERY_ENTRIES)]
 
 
 def _list_bundle(value: Any, most: int = MAX_INSTANCES) -> list[Any]:

@@ -33,7 +33,7 @@ class FurtherKey:
 
 @dataclass(frozen=True, slots=True)
 class IdentityDocument:
-    """The message in which an identity states its name, node and keys; the newest valid one counts."""
+    """The document of an identity; the newest valid one counts."""
 
     fqdn: str
     endpoint: str
@@ -44,7 +44,7 @@ class IdentityDocument:
 
 @dataclass(frozen=True, slots=True)
 class KeyOf:
-    """The message in which a further key names its identity."""
+    """A further key names the identity that it belongs to."""
 
     identity: IdentityId
 
@@ -56,12 +56,12 @@ _ADOPTION = b"inkgrove adopt identity v1\0"
 
 
 def adoption_claim(identity: IdentityId, fqdn: str, endpoint: str, entry: bytes, challenge: str) -> bytes:
-    """What the first key of an identity signs to have it hosted: by whom, under which name, with which entry of log 0.
+    """The bytes that the first key of an identity signs to be hosted by a node, under a name, with an entry of log 0.
 
     docs/protocol.md section 7.8.
     """
-    said = (identity.hex(), fqdn, endpoint, sha256(entry).hexdigest(), challenge)
-    return _ADOPTION + "\n".join(said).encode()
+    claimed = (identity.hex(), fqdn, endpoint, sha256(entry).hexdigest(), challenge)
+    return _ADOPTION + "\n".join(claimed).encode()
 
 
 _IDENTITY_NEEDS = frozenset({"kind", "fqdn", "endpoint"})
@@ -108,7 +108,7 @@ def read_key_of(message: Map) -> KeyOf:
 
 
 def write_identity_message(message: IdentityMessage) -> dict[str, Value]:
-    """The map that is encoded; keys that are not set are left out."""
+    """Return the map that is encoded; keys that are not set are left out."""
     if isinstance(message, KeyOf):
         return {"kind": "key-of", "identity": bytes(message.identity)}
     value: dict[str, Value] = {"kind": "identity", "fqdn": message.fqdn, "endpoint": message.endpoint}

@@ -49,14 +49,14 @@ def read_identity_id(value: object, key: str) -> IdentityId:
 
 
 def read_schema_id(value: object) -> SchemaId:
-    """`[author, log id]`."""
+    """Read `[author, log id]`."""
     if type(value) is not list or len(value) != 2:
         raise make_bad_value("schema", "[author, log id]")
     return SchemaId(read_public_key(value[0], "schema author"), read_integer(value[1], "schema log id", 1))
 
 
 def read_schema_version(value: object) -> SchemaVersion:
-    """`[author, log id, version]`."""
+    """Read `[author, log id, version]`."""
     if type(value) is not list or len(value) != 3:
         raise make_bad_value("schema", "[author, log id, version]")
     author, log_id, version = value
@@ -75,12 +75,12 @@ def _read_schema_version(author: object, log_id: object, version: object) -> Sch
 
 
 def read_instance_id(value: object, key: str) -> Hash:
-    """A well-formed instance id; one that is no full hash matches nothing."""
+    """Read an instance id; one that is no full hash matches nothing."""
     return Hash(read_bytes_or_hex(value, key, 1, MAX_INSTANCE_ID_BYTES))
 
 
 def read_instance_ref(value: object) -> InstanceRef:
-    """An instance id, or the sequence number of a create in the same log."""
+    """Read an instance id, or the sequence number of a create in the same log."""
     return read_integer(value, "instance", 1) if type(value) is int else read_instance_id(value, "instance")
 
 

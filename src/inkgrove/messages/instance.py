@@ -148,7 +148,7 @@ def _read_access(value: object) -> Access:
 
 
 def write_instance_message(message: InstanceMessage) -> dict[str, Value]:
-    """The map that is encoded; keys that are not set are left out."""
+    """Return the map that is encoded; keys that are not set are left out."""
     value: dict[str, Value] = {"kind": type(message).__name__.lower()}
     if message.schema is not None:
         value["schema"] = write_schema(message.schema)

@@ -1,4 +1,7 @@
-"""A message of any kind, from a payload and to one (docs/protocol.md section 3)."""
+"""A message of any kind, from a payload and to one, with salt or without (docs/protocol.md section 3).
+
+The salt keeps a small message from being guessed by its hash and size.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,14 +47,14 @@ _READERS: Final[dict[str, Callable[[Map], Message]]] = {
 
 
 def decode_message(payload: bytes) -> Message:
-    """The message that a payload holds, or the reason why it is malformed."""
+    """Return the message that a payload holds; raises a `CborError` or `MessageError` if it is malformed."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return message_from_value(cbor.decode(payload))
 
 
 def message_from_value(value: Value) -> Message:
-    """A message from a decoded map, as CBOR or YAML holds it."""
+    """Return the message that a decoded map stands for, from CBOR or YAML; raises a `MessageError`."""
     if type(value) is not dict:
         raise MessageError("message.not-a-map", "a message is a map")
     kind = value.get("kind")
@@ -64,7 +67,7 @@ def message_from_value(value: Value) -> Message:
 
 
 def message_to_value(message: Message) -> dict[str, Value]:
-    """The map that stands for a message in CBOR."""
+    """Return the map that stands for a message in CBOR."""
     if isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
         return write_schema_message(message)
     if isinstance(message, IdentityDocument | KeyOf):
@@ -73,27 +76,26 @@ def message_to_value(message: Message) -> dict[str, Value]:
 
 
 def encode_message(message: Message) -> bytes:
-    """The payload of a message; too large a message is refused here as it would be by every reader."""
+    """Return the payload of a message; raises what every reader would, such as `message.too-large`."""
     payload = cbor.encode(message_to_value(message))
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return payload
 
 
-# Salt: keeps a small message from being guessed by its hash and size (docs/protocol.md section 3).
-
+# Salt
 
 _EMPTY_SALT = b"\x64salt\x40"
 """The key and an empty byte string, as they are encoded."""
 
 
 def with_salt(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> InstanceMessage:
-    """The message with at least 16 random bytes of salt, as many as make its payload a multiple of 128 bytes."""
+    """Return the message with at least 16 random bytes of salt, as many as make its payload a multiple of 128 bytes."""
     return replace(message, salt=random_bytes(_salt_size(len(_with_empty_salt(message)))))
 
 
 def encode_salted(message: InstanceMessage, random_bytes: Callable[[int], bytes]) -> bytes:
-    """The payload of the message with such a salt."""
+    """Return the payload of the message with such a salt, encoding it once."""
     bare = _with_empty_salt(message)
     salt = random_bytes(_salt_size(len(bare)))
     # Keys are in order of length: before the salt stands `kind` alone, so the first match is the right one.

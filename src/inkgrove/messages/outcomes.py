@@ -1,4 +1,4 @@
-"""What became of a message, in words that every part of Inkgrove shares (docs/protocol.md section 6).
+"""The outcomes of messages and their codes, shared by every part of Inkgrove (docs/protocol.md section 6).
 
 A message that is malformed is quarantined under the code of the error (`cbor.*`, `message.*`), one in the invalid
 part of a log under `log.forked` or `log.invalid-since`; all other codes are listed here.
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Outcome(Enum):
-    """The result for a message whose payload is held: applied, pending, quarantined or obsolete."""
+    """The outcome of a message whose payload is held."""
 
     APPLIED = "applied"
     PENDING = "pending"

@@ -1,7 +1,7 @@
 """The proof of an instance: its entries with payloads, and the payload-free entries that lead from them to entry 1.
 
-docs/protocol.md sections 2, 6 and 8. A proof is checked with nothing else at hand. Its bytes have exactly one form, as
-CBOR and as JSON, so that no bit of it can be changed unnoticed.
+docs/protocol.md sections 2, 6 and 8. Nothing else is needed to check a proof. Its bytes have exactly one form, as CBOR
+and as JSON, so that no bit of it can be changed unnoticed.
 """
 
 import json
@@ -21,6 +21,7 @@ from inkgrove.core.verify import VerifiedEntry, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message
+from inkgrove.messages.value_readers import EntryPair, write_entry_pairs
 
 PROOF_FORMAT: Final = "inkgrove proof 1"
 PROOF_MEDIA_TYPE: Final = "application/vnd.inkgrove.proof+cbor"
@@ -29,15 +30,15 @@ _KEYS: Final = frozenset({"form", "instance", "entries"})
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Entries that prove one instance: those of its log in order, those of the instance with payloads."""
+    """Entries of one log in their order, those of the instance with payloads."""
 
     instance: Hash
-    entries: Sequence[tuple[bytes, bytes | None]]
+    entries: Sequence[EntryPair]
 
 
 @dataclass(frozen=True, slots=True)
 class ProvedMessage:
-    """A message that its author is proven to have signed, with the sequence number of its entry."""
+    """A message that its author is proven to have signed, at this sequence number of the log."""
 
     seq_num: int
     hash: Hash
@@ -57,21 +58,21 @@ class ProvedInstance:
 
 
 def encode_proof(proof: Proof) -> bytes:
-    """The proof as CBOR."""
-    entries = [[entry] if payload is None else [entry, payload] for entry, payload in proof.entries]
+    """Encode the proof as CBOR."""
+    entries = write_entry_pairs(proof.entries)
     return cbor.encode({"form": PROOF_FORMAT, "instance": bytes(proof.instance), "entries": entries})
 
 
 def render_proof(proof: Proof) -> bytes:
-    """The proof as JSON text, bytes in hex; as `json.dumps` does with an indent of 1, without a second copy."""
+    """Render the proof as JSON, bytes in hex; as `json.dumps` does with an indent of 1, without a second copy."""
     text = BytesIO()
     text.write(
         f'{{\n "form": {json.dumps(PROOF_FORMAT)},\n "instance": "{proof.instance.hex()}",\n "entries": ['.encode()
     )
     for number, item in enumerate(proof.entries):
         text.write(b",\n  [" if number else b"\n  [")
-        for place, part in enumerate(part for part in item if part is not None):
-            text.write(b',\n   "' if place else b'\n   "')
+        for index, part in enumerate(part for part in item if part is not None):
+            text.write(b',\n   "' if index else b'\n   "')
             text.write(hexlify(part))
             text.write(b'"')
         text.write(b"\n  ]")
@@ -80,7 +81,7 @@ def render_proof(proof: Proof) -> bytes:
 
 
 def read_proof(data: bytes) -> Proof:
-    """A proof from either form; anything but the one way to write it is refused."""
+    """Read a proof from CBOR or JSON; raises `proof.bad-form` for anything but the one way to write it."""
     is_json = data[:1] == b"{"
     try:
         value: Any = json.loads(data) if is_json else cbor.decode(data)
@@ -111,11 +112,11 @@ def _read_bytes(value: object, *, is_json: bool) -> bytes:
 
 
 def verify_proof(proof: Proof) -> ProvedInstance:
-    """Check signatures, links, the path to entry 1 and payloads; raises the reason why the proof does not hold."""
+    """Check signatures, links, the path to entry 1 and payloads; returns what is proved, or raises why it is not."""
     held = [HeldEntry(verify_signed(decode_entry(entry)), payload) for entry, payload in proof.entries]
-    places = [(item.signed.entry.author, item.signed.entry.log_id) for item in held]
+    logs = [(item.signed.entry.author, item.signed.entry.log_id) for item in held]
     seq_nums = [item.signed.entry.seq_num for item in held]
-    if len(set(places)) != 1:
+    if len(set(logs)) != 1:
         raise ProofError("proof.incomplete", "the entries of a proof are of exactly one log")
     if sorted(set(seq_nums)) != seq_nums:
         raise ProofError("proof.bad-form", "the entries of a proof come in their order, each once")
@@ -125,7 +126,7 @@ def verify_proof(proof: Proof) -> ProvedInstance:
     messages = _read_messages(proof.instance, held)
     if not set(seq_nums) <= set(union_of_pools([item.seq_num for item in messages])):
         raise ProofError("proof.of-other", "the proof holds entries that prove nothing about the instance")
-    author, log_id = places[0]
+    author, log_id = logs[0]
     return ProvedInstance(proof.instance, author, log_id, messages, seq_nums[-1])
 
 

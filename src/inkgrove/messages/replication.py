@@ -1,7 +1,7 @@
-"""What nodes ask each other and answer when they replicate: heights of logs, then the entries that one lacks.
+"""The questions and answers of replication: heights of logs, then the entries that a node lacks.
 
-docs/protocol.md section 8. Both go as CBOR, bounded in number and size. Only the form is checked here; entries prove
-themselves.
+docs/protocol.md section 8. All are CBOR, bounded in number and size. Only the form is checked here, with
+`parcel.bad-replication` as the error; entries prove themselves.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
+from inkgrove.messages.value_readers import EntryPair, read_entry_pair, write_entry_pairs
 
 REPLICATION_FORMAT: Final = "inkgrove replication 1"
 REPLICATION_MEDIA_TYPE: Final = "application/vnd.inkgrove.replication+cbor"
@@ -27,12 +28,12 @@ _MAX_ENTRY_BYTES: Final = 400
 """No entry is as long: three hashes, a key, a signature and a few numbers."""
 
 SeqNumRange = tuple[int, int]
-ReplicatedEntry = tuple[bytes, bytes | None]
+ReplicatedEntry = EntryPair
 
 
 @dataclass(frozen=True, slots=True)
 class AskHeights:
-    """The request for logs that changed after a position; `after` is where the next page begins."""
+    """The question which logs have changed since a position; `after` is where the next page begins."""
 
     since: str | None = None
     after: int = 0
@@ -40,13 +41,13 @@ class AskHeights:
 
 @dataclass(frozen=True, slots=True)
 class LogHeight:
-    """One log of a `Heights` response, with how far the other node holds it."""
+    """A log of which a node offers something."""
 
     author: PublicKey
     log_id: int
     height: int
     offered: int
-    """How many payloads there are to have, about: for progress and to choose the way."""
+    """About how many payloads are offered: for progress, and to choose between batches and an archive."""
     proof: tuple[bytes, bytes] | None = None
     """Two entries that prove that the log is forked."""
 
@@ -57,19 +58,19 @@ class Heights:
 
     logs: Sequence[LogHeight]
     position: str
-    """What to ask from the next time, once all pages have been dealt with."""
+    """The `since` of the next time, once all pages have been dealt with."""
     next: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The ranges of one log that a node asks another for."""
+    """What a node lacks of a log."""
 
     author: PublicKey
     log_id: int
     ranges: Sequence[SeqNumRange]
     after: int = 0
-    """What is up to here has been sent already."""
+    """Entries up to this sequence number have been sent already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +79,19 @@ class Entries:
 
     entries: Sequence[ReplicatedEntry]
     next: tuple[int, int] | None
-    """The want, by its number, and the place in its log behind which there is more."""
+    """The number of the want, and the sequence number in its log after which there is more."""
 
 
 # Questions
 
 
 def encode_ask_heights(question: AskHeights) -> bytes:
-    """The body of a request for heights."""
+    """Encode a request for heights."""
     return cbor.encode({"form": REPLICATION_FORMAT, "since": question.since, "after": question.after})
 
 
 def decode_ask_heights(body: bytes) -> AskHeights:
-    """A request for heights."""
+    """Decode a request for heights."""
     value = _decode(body, {"form", "since", "after"})
     since = value["since"]
     if since is not None and (type(since) is not str or len(since) > MAX_POSITION):
@@ -99,7 +100,7 @@ def decode_ask_heights(body: bytes) -> AskHeights:
 
 
 def encode_wants(wants: Sequence[Want]) -> bytes:
-    """The body of a request for entries."""
+    """Encode a request for entries."""
     asked: list[cbor.Value] = [
         [bytes(want.author), want.log_id, [list(item) for item in want.ranges], want.after] for want in wants
     ]
@@ -107,7 +108,7 @@ def encode_wants(wants: Sequence[Want]) -> bytes:
 
 
 def decode_wants(body: bytes) -> list[Want]:
-    """A request for entries."""
+    """Decode a request for entries."""
     items = _list(_decode(body, {"form", "wants"})["wants"], MAX_LOGS, "wants")
     wants = [_read_want(item) for item in items]
     if sum(len(want.ranges) for want in wants) > MAX_RANGES:
@@ -131,7 +132,7 @@ def _read_want(value: Any) -> Want:
 
 
 def encode_heights(answer: Heights) -> bytes:
-    """The answer to a request for heights."""
+    """Encode the answer to a request for heights."""
     logs: list[cbor.Value] = [
         [bytes(log.author), log.log_id, log.height, log.offered, list(log.proof or ())] for log in answer.logs
     ]
@@ -139,7 +140,7 @@ def encode_heights(answer: Heights) -> bytes:
 
 
 def decode_heights(body: bytes) -> Heights:
-    """The answer to a request for heights."""
+    """Decode the answer to a request for heights."""
     value = _decode(body, {"form", "logs", "position", "next"})
     logs = []
     # Beside each log there may be log 0 of its author.
@@ -157,21 +158,19 @@ def decode_heights(body: bytes) -> Heights:
 
 
 def encode_entries(answer: Entries) -> bytes:
-    """The answer to a request for entries; large, and so not read again to see whether it can be."""
-    entries = [[entry] if payload is None else [entry, payload] for entry, payload in answer.entries]
+    """Encode the answer to a request for entries; it is large, and so not decoded again to check it."""
     following = list(answer.next) if answer.next is not None else None
-    return cbor.encode_unchecked({"form": REPLICATION_FORMAT, "entries": entries, "next": following})
+    return cbor.encode_unchecked(
+        {"form": REPLICATION_FORMAT, "entries": write_entry_pairs(answer.entries), "next": following}
+    )
 
 
 def decode_entries(body: bytes) -> Entries:
-    """The answer to a request for entries."""
+    """Decode the answer to a request for entries."""
     value = _decode(body, {"form", "entries", "next"})
-    entries: list[ReplicatedEntry] = []
     # Beside each entry there may be those of its pool.
-    for item in _list(value["entries"], 100 * MAX_REPLICATION_ENTRIES, "entries"):
-        if type(item) is not list or not 1 <= len(item) <= 2 or any(type(part) is not bytes for part in item):
-            raise ParcelError("parcel.bad-replication", "an entry comes as [entry] or [entry, payload]")
-        entries.append((item[0], item[1] if len(item) == 2 else None))
+    items = _list(value["entries"], 100 * MAX_REPLICATION_ENTRIES, "entries")
+    entries = [read_entry_pair(item, "parcel.bad-replication") for item in items]
     if value["next"] is None:
         return Entries(entries, None)
     number, seq_num = _tuple(value["next"], 2)

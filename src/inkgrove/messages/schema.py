@@ -32,7 +32,7 @@ Action = Literal["create", "update", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaMeta:
-    """The message that sets a schema's name and other metadata."""
+    """Sets or replaces the description of a schema."""
 
     name: str
     description: str | None = None
@@ -44,7 +44,7 @@ class SchemaMeta:
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """What a migration does to one field; `UNSET` is what it does not speak of."""
+    """What a migration does to one field; `UNSET` stands for keys that it leaves out."""
 
     name: str
     action: Action
@@ -146,7 +146,7 @@ def read_schema_revert(message: Map) -> SchemaRevert:
 
 
 def write_schema_message(message: SchemaMessage) -> dict[str, Value]:
-    """The map that is encoded; keys that are not set are left out."""
+    """Return the map that is encoded; keys that are not set are left out."""
     if isinstance(message, SchemaRevert):
         return {"kind": "schema-revert", "target": message.target}
     if isinstance(message, SchemaMigration):

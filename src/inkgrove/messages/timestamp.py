@@ -32,7 +32,7 @@ class Timestamp:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """A date and time with an offset: RFC 3339, and `+HHMM` too."""
+    """Parse a date and time with an offset: RFC 3339, and `+HHMM` too; raises `BadTimestamp`."""
     if _FORM.fullmatch(text) is None:
         raise BadTimestamp(f"{text[:60]!r} is not of the form YYYY-MM-DDTHH:MM:SS[.ffffff] with Z or an offset")
     try:
@@ -44,10 +44,10 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def timestamp_from_seconds(seconds: int | float) -> Timestamp:
-    """A moment from seconds since 1970 (CBOR tag 1); fractions round half-even to microseconds."""
+    """Return the moment of seconds since 1970 (CBOR tag 1), rounded half-even to microseconds."""
     return Timestamp(round(Fraction(seconds) * 1_000_000))
 
 
 def render_timestamp(value: Timestamp) -> str:
-    """`YYYY-MM-DDTHH:MM:SSZ`, with exactly six fraction digits if there are any."""
+    """Render as `YYYY-MM-DDTHH:MM:SSZ`, with exactly six fraction digits if there are any."""
     return f"{(_PLAIN_EPOCH + timedelta(0, 0, value.microseconds)).isoformat()}Z"

@@ -1,12 +1,12 @@
-"""How decoded CBOR maps become messages: each function takes one value of a known form, or says what is wrong."""
+"""Readers for the parts of decoded CBOR: each returns one value of a known form, or raises an error with a code."""
 
 import re
 from binascii import unhexlify
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from inkgrove.core.errors import BadTimestamp, BadValue, MessageError
+from inkgrove.core.errors import BadTimestamp, BadValue, MessageError, ParcelError
 from inkgrove.core.limits import MAX_NAME_CHARACTERS, MAX_STORED_INTEGER
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
@@ -18,7 +18,6 @@ _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{MAX_NAME_CHARACTERS - 1}}}", re.A
 _HOST = re.compile(
     r"(?=.{3,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?=[0-9-]*[a-z])[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
 )
-
 
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,253}(/[!-~]{0,500})?", re.ASCII)
 
@@ -36,7 +35,7 @@ UNSET = Unset.UNSET
 
 
 def check_keys(message: Map, required: frozenset[str], allowed: frozenset[str]) -> None:
-    """Every key belongs to the kind, and none that it needs is missing."""
+    """Raise `message.unknown-key` or `message.missing-key` unless a map has the required keys and only allowed ones."""
     keys = message.keys()
     if keys <= allowed and keys >= required:
         return
@@ -47,7 +46,7 @@ def check_keys(message: Map, required: frozenset[str], allowed: frozenset[str]) 
 
 
 def make_bad_value(key: str, expected: str) -> BadValue:
-    """The error for a key that should hold something else."""
+    """Return the error for a key that should hold something else."""
     return BadValue(f"{key!r} must be {expected}", key=key)
 
 
@@ -95,7 +94,7 @@ def read_integer(value: object, key: str, least: int) -> int:
 
 
 def read_bytes_or_hex(value: object, key: str, least: int, most: int) -> bytes:
-    """A byte string, or its hex as text."""
+    """Read a byte string, or its hex as text."""
     if type(value) is str:
         try:
             value = unhexlify(value)
@@ -110,7 +109,7 @@ def read_bytes_or_hex(value: object, key: str, least: int, most: int) -> bytes:
 
 
 def read_timestamp(value: object, key: str) -> Timestamp:
-    """A timestamp, or its text."""
+    """Read a timestamp, or its text."""
     if type(value) is Timestamp:
         return value
     if type(value) is not str:
@@ -138,7 +137,7 @@ def read_map(value: object, key: str) -> Map:
 
 
 def read_field_list(value: object) -> Mapping[str, Value]:
-    """`fields`: a list of one-key maps as it is written, or a plain map as it is read too."""
+    """Read `fields`: a list of one-key maps, as it is written, or a plain map."""
     if type(value) is dict:
         return value
     if type(value) is not list:
@@ -155,5 +154,21 @@ def read_field_list(value: object) -> Mapping[str, Value]:
 
 
 def write_fields(fields: Mapping[str, Value]) -> list[dict[str, Value]]:
-    """`fields` as the specification shows it: a list of one-key maps."""
+    """Return `fields` as the specification shows it: a list of one-key maps."""
     return [{name: content} for name, content in fields.items()]
+
+
+EntryPair = tuple[bytes, bytes | None]
+"""An entry on its way between nodes, with its payload or without."""
+
+
+def read_entry_pair(value: object, code: str) -> EntryPair:
+    """Read `[entry]` or `[entry, payload]`; raises a `ParcelError` with the code."""
+    if type(value) is not list or not 1 <= len(value) <= 2 or any(type(part) is not bytes for part in value):
+        raise ParcelError(code, "an entry comes as [entry] or [entry, payload]")
+    return value[0], value[1] if len(value) == 2 else None
+
+
+def write_entry_pairs(items: Iterable[EntryPair]) -> list[Value]:
+    """Return each item as `[entry]` or `[entry, payload]`."""
+    return [[entry] if payload is None else [entry, payload] for entry, payload in items]

@@ -165,7 +165,7 @@ _Dumper.add_representer(
 
 
 def parse_messages(text: str) -> list[Message]:
-    """Every message of a YAML text, one at least; documents are separated by `---`."""
+    """Return every message of a YAML text, one for each document; raises a `YamlError` if there is none."""
     values = parse_values(text)
     if not values:
         raise YamlError("yaml.syntax", "there is no message in the text")
@@ -173,7 +173,7 @@ def parse_messages(text: str) -> list[Message]:
 
 
 def parse_values(text: str) -> list[Value]:
-    """Every document of a YAML text as a plain value."""
+    """Return every document of a YAML text as a plain value; raises a `YamlError`."""
     if len(text) > 2 * MAX_PAYLOAD_BYTES:
         raise YamlError("yaml.syntax", f"a file of messages has at most {2 * MAX_PAYLOAD_BYTES} characters")
     try:
@@ -204,7 +204,7 @@ def _refuse_aliases_and_depth(text: str) -> None:
 
 
 def render_messages(messages: Iterable[Message]) -> str:
-    """Messages as YAML documents, in the order and with the keys of the specification."""
+    """Render messages as YAML documents, in the order and with the keys of the specification."""
     return "---\n".join(
         yaml.dump(
             _in_readable_form(message_to_value(message)),
@@ -218,7 +218,7 @@ def render_messages(messages: Iterable[Message]) -> str:
 
 
 def _in_readable_form(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Ids as quoted hex: readers take them so, and people know them so. Field contents stay exact."""
+    """Write ids as quoted hex, which readers accept and people can read. Field contents stay exact."""
     result = {key: value if key in ("fields", "salt") else _hex_ids(value) for key, value in message.items()}
     if message["kind"] == "schema-migration":
         result["fields"] = [

@@ -1,6 +1,7 @@
-"""The checks of one instance message: against the version it names, and of the create it is about.
+"""The checks of one message: its log and form, the version it names, and the create it is about.
 
-docs/protocol.md section 5; the order is that of the outcomes in section 6.
+docs/protocol.md section 2 (forks, payloads), section 3 (malformed messages), section 5, section 7 (log 0); the order is
+that of the outcomes in section 6.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from inkgrove.reference.values import ReferenceAllowance, Unfit, fit, matches
 
 
 def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
-    """The values of every field of the new row at the newest version, or why there is no row."""
+    """Return the values of every field of the new row at the newest version, or why there is no row."""
     version = read_version(create.schema, schema)
     if isinstance(version, Verdict):
         return version
@@ -47,7 +48,7 @@ def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
 
 
 def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
-    """What is left at the newest version of the values that an update writes, or why it writes nothing."""
+    """Return what is left at the newest version of the values that an update writes, or why it writes nothing."""
     version = read_version(update.schema, schema)
     if isinstance(version, Verdict):
         return version
@@ -61,7 +62,7 @@ def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
 def _check_fields(
     fields: Mapping[str, Value], version: ReferenceVersion, allowance: ReferenceAllowance
 ) -> Values | Verdict:
-    """The values in the form their types have for them, or the first fault in the order of the message."""
+    """Return the values in the form their types have for them, or the first fault in the order of the message."""
     values: Values = {}
     for name, value in fields.items():
         named = [field for field in version.fields if field.name == name]
@@ -86,7 +87,7 @@ def _check_fields(
 
 
 def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -> HeldMessage | Verdict:
-    """The create that an update or delete is about, itself whatever it may be, or why there is none."""
+    """Return the create that an update or delete is about, whatever its own outcome is, or why there is none."""
     assert isinstance(held.content, Update | Delete)
     instance = held.content.instance
     name = quote_instance(instance)
@@ -118,7 +119,7 @@ def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -
 
 
 def judge_by_create(create: HeldMessage, of_create: Verdict | None) -> Verdict | None:
-    """What an update or delete shares with its create, unless that is applied (None)."""
+    """Return the verdict that an update or delete shares with its create; None if that is applied."""
     if of_create is None:
         return None
     code = {
@@ -127,11 +128,6 @@ def judge_by_create(create: HeldMessage, of_create: Verdict | None) -> Verdict |
         Outcome.OBSOLETE: OutcomeCode.CREATE_OBSOLETE,
     }[of_create.outcome]
     return make_verdict(code, f"The create, entry {create.seq_num}, is {of_create.outcome.value}: {of_create.reason}")
-
-
-# Whether a message may stand where it stands: in a valid part, well-formed, in a log for its kind.
-#
-# docs/protocol.md section 2 (forks, payloads), section 3 (malformed messages), section 7 (log 0).
 
 
 def has_outcome(held: HeldMessage, log: Log) -> bool:
@@ -149,15 +145,15 @@ def has_outcome(held: HeldMessage, log: Log) -> bool:
 
 
 def judge_placement(held: HeldMessage, log: Log) -> Verdict | None:
-    """What is wrong with the place or the form of a message; None for an instance message where it belongs."""
+    """Return what is wrong with the log or the form of a message; None for an instance message where it belongs."""
     if log.is_invalid_at(held.seq_num):
         return _judge_invalid(held, log)
     content = held.content
     if isinstance(content, InkgroveError):
         return Verdict(Outcome.QUARANTINED, content.code, f"The message is malformed: {content.message}.")
     if isinstance(content, SchemaMeta | SchemaMigration | SchemaRevert):
-        place = "log 0 is for identity messages" if log.log_id == 0 else "entry 1 of this log is not a schema-meta"
-        return make_verdict(OutcomeCode.WRONG_LOG, f"It is a schema message, but {place}.")
+        problem = "log 0 is for identity messages" if log.log_id == 0 else "entry 1 of this log is not a schema-meta"
+        return make_verdict(OutcomeCode.WRONG_LOG, f"It is a schema message, but {problem}.")
     if isinstance(content, IdentityDocument | KeyOf):
         return make_verdict(
             OutcomeCode.WRONG_LOG, f"It is an identity message in log {log.log_id}; those belong into log 0."

@@ -1,4 +1,4 @@
-"""The messages of one log: what becomes of each, and the instances they make before any cascade.
+"""The messages of one log: the verdict on each, and the instances they make before any cascade.
 
 docs/protocol.md section 6: the first match decides the outcome; within an instance the later entry wins, field by
 field; after a delete nothing is applied.
@@ -36,7 +36,7 @@ class ReferenceInstance:
 
 @dataclass(frozen=True, slots=True)
 class JudgedLog:
-    """The verdicts and instances of one log."""
+    """The verdicts on the messages of one log, and its instances."""
 
     verdicts: dict[Hash, Verdict]
     """By the hash of the message's entry."""

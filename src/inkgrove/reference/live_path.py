@@ -1,4 +1,4 @@
-"""The version a view is built at, the live path to it, and the way of a message's values along it.
+"""The version a view is built at, the live path to it, and how the values of a message migrate along it.
 
 docs/protocol.md section 4 (`schema-revert`, actions), section 5 (versions before the first field), section 6 rule 1.
 """
@@ -29,7 +29,7 @@ class LiveSchema:
 
 
 def live_schema(known: KnownSchema, registered: Collection[SchemaId]) -> LiveSchema:
-    """The schema at its newest version whose relation schemas are all registered."""
+    """Return the schema at its newest version whose relation schemas are all registered."""
     buildable = [version for version in known.versions if not _unregistered(version, registered)]
     if not buildable:
         return LiveSchema(known, [], [])
@@ -45,7 +45,7 @@ def _unregistered(version: ReferenceVersion, registered: Collection[SchemaId]) -
 
 
 def read_version(named: SchemaVersion, schema: LiveSchema) -> ReferenceVersion | Verdict:
-    """The version that a create or update is read at, or what becomes of it for want of one."""
+    """Return the version that a create or update is read at, or the verdict on it if there is none."""
     known, path, number = schema.known, schema.path, named.version
     name = f"version {number} of schema {quote_schema(named.schema_id)}"
     if number > len(known.versions):

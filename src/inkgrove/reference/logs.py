@@ -1,6 +1,7 @@
-"""Held entries sorted into logs: what is verified, what stands in the invalid part, what each payload says.
+"""Held entries sorted into logs: which are verified, which are in the invalid part, which message each payload holds.
 
-docs/protocol.md section 2. The result is the same in whatever order the entries come and however often.
+docs/protocol.md sections 2 and 7. The order in which the entries come, and how often, does not matter. What revoked
+keys have signed after the last entry that counts is left out.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ LogKey = tuple[PublicKey, int]
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """One held entry with what its payload says."""
+    """One entry and the message that its payload holds."""
 
     author: PublicKey
     log_id: int
@@ -129,7 +130,7 @@ def verified_by_hash(logs: dict[LogKey, Log]) -> dict[Hash, HeldMessage]:
 
 
 def find_named(instance: InstanceRef, log: Log, by_hash: dict[Hash, HeldMessage]) -> HeldMessage | None:
-    """The verified entry that a message of `log` calls its instance, whatever that entry is."""
+    """Return the verified entry that a message of `log` calls its instance, whatever that entry is."""
     return log.valid.get(instance) if isinstance(instance, int) else by_hash.get(instance)
 
 
@@ -165,11 +166,8 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
     return find_log_schema(log)
 
 
-# What revoked keys have signed behind the last entry that counts is left out (docs/protocol.md section 7).
-
-
 def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
-    """The logs as far as their keys count; what stands in an invalid part stays there."""
+    """Return the logs without entries of revoked keys that do not count; invalid parts stay as they are."""
     ends: dict[PublicKey, dict[int, int]] = {}
     for (author, log_id), log in logs.items():
         if log_id == 0:

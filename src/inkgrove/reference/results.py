@@ -1,4 +1,4 @@
-"""What the fold gives: views with their rows and outcomes (docs/protocol.md section 6)."""
+"""The results of the fold: views with their rows and outcomes (docs/protocol.md section 6)."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutcome:
-    """The verdict on one message, with its entry."""
+    """The outcome of one message."""
 
     author: PublicKey
     log_id: int
@@ -59,12 +59,9 @@ class ReferenceView:
     """Verified entries whose payload is not held."""
 
 
-# A verdict on a message: its outcome, its code and a reason for people (docs/protocol.md section 6).
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome, code and reason of one message."""
+    """The outcome of a message, with its code and a reason for people."""
 
     outcome: Outcome
     code: str
@@ -72,17 +69,17 @@ class Verdict:
 
 
 def make_verdict(code: OutcomeCode, reason: str) -> Verdict:
-    """A verdict under one of the codes that are listed."""
+    """Return a verdict under one of the listed codes."""
     return Verdict(code.outcome, code.code, reason)
 
 
 def quote_schema(schema: SchemaId) -> str:
-    """A schema short enough for a sentence."""
+    """Render a schema short enough for a sentence."""
     return f"{schema.author.hex()[:8]}…/{schema.log_id}"
 
 
 def quote_instance(instance: InstanceRef) -> str:
-    """What a message calls its instance, short enough for a sentence."""
+    """Render what a message calls its instance, short enough for a sentence."""
     if isinstance(instance, int):
         return f"entry {instance} of this log"
     return instance.hex() if len(instance) <= 8 else f"{instance.hex()[:16]}…"

@@ -56,10 +56,10 @@ class ReferenceVersion:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """The known versions of a schema, and why they end."""
+    """The known versions of a schema."""
 
     versions: list[ReferenceVersion]
-    """Version n stands at place n - 1."""
+    """Version n has the index n - 1."""
     invalid_from: int | None
     """From this entry on the schema's log is invalid."""
     fault: str | None
@@ -74,11 +74,11 @@ class KnownSchema:
 
 
 class _DoesNotFit(Exception):
-    """A schema message that is not valid in its place; never leaves this module."""
+    """A schema message that is not valid after those before it; never leaves this module."""
 
 
 def know_schema(log: Log | None) -> KnownSchema:
-    """The versions 1 to k of the schema that a log defines, as far as they are known."""
+    """Return the known versions, 1 to k, of the schema that a log defines."""
     versions: list[ReferenceVersion] = []
     if log is None:
         return KnownSchema(versions, None, None)
@@ -131,14 +131,14 @@ def _migrate_fields(
             fields.append(field)
             defaults[field.id] = _read_default(field, change, allowance)
             continue
-        places = [place for place, field in enumerate(fields) if field.name == change.name]
-        if not places:
+        found = [index for index, field in enumerate(fields) if field.name == change.name]
+        if not found:
             raise _DoesNotFit(f"is to {change.action} the field {change.name!r}, which does not exist")
         if change.action == "remove":
-            del fields[places[0]]
+            del fields[found[0]]
         else:
-            field = _update_field(fields[places[0]], change)
-            fields[places[0]] = field
+            field = _update_field(fields[found[0]], change)
+            fields[found[0]] = field
             defaults[field.id] = _read_default(field, change, allowance)
     if len(fields) > MAX_FIELDS:
         raise _DoesNotFit(f"leaves {len(fields)} fields; a schema has at most {MAX_FIELDS}")

@@ -44,7 +44,7 @@ _WHITE_SPACE = frozenset(
 
 
 class Unfit(Enum):
-    """The marker for a value that does not fit a type."""
+    """The result for a value that does not fit a type."""
 
     UNFIT = "unfit"
 
@@ -53,7 +53,7 @@ UNFIT: Final = Unfit.UNFIT
 
 
 def fit(value: Value, field_type: str) -> Value | Unfit:
-    """The value in the one form that the type has for it; null fits every type."""
+    """Return the value in the one form that the type has for it, or `UNFIT`; null fits every type."""
     if value is None:
         return None
     if not field_type.endswith("[]"):
@@ -152,7 +152,7 @@ def _is_taken(validation: str, memory: int) -> bool:
 
 @dataclass(slots=True)
 class ReferenceAllowance:
-    """How much text the values of one message may still be matched against patterns."""
+    """How much the values of one message may still cost to match."""
 
     left: int = MAX_MATCHING
 
@@ -189,7 +189,7 @@ def _re2_options(memory: int) -> re2.Options:
 
 
 def convert(value: Value, old_type: str, new_type: str) -> Value | Unfit:
-    """A value of one type as a value of another."""
+    """Return a value of one type as a value of another, or `UNFIT`."""
     if value is None or old_type == new_type:
         return value
     old_scalar, new_scalar = old_type.removesuffix("[]"), new_type.removesuffix("[]")

@@ -1,6 +1,7 @@
 """From held entries to views: a pure function of the set of entries and the registered schemas.
 
-docs/protocol.md section 6. Each module beside this one keeps a part of the rules; here they are put together.
+docs/protocol.md section 6. The other modules have parts of the rules; here they are put together, with the cascade
+(rule 4): rows that go because what they point to was deleted.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,16 +28,13 @@ from inkgrove.reference.logs import (
 from inkgrove.reference.results import ReferenceOutcome, ReferenceRow, ReferenceView, Verdict
 from inkgrove.reference.schemas import ReferenceField, know_schema
 
-# Cascade: rows that go because what they point to was deleted (docs/protocol.md section 6 rule 4).
-
-
 Target = tuple[SchemaId, Hash]
 
 
 def apply_cascade(
     instances: list[ReferenceInstance], schemas: Mapping[SchemaId, LiveSchema]
 ) -> list[tuple[SchemaId, ReferenceRow]]:
-    """The rows that stay when every deletion has taken what depends on it, with their schemas."""
+    """Return the rows that stay when every deletion has taken what depends on it, with their schemas."""
     deleted = {(instance.schema, instance.row.instance) for instance in instances if instance.is_deleted}
     while True:
         falling = {
@@ -77,7 +75,7 @@ def _is_deleted(value: Value, field: ReferenceField, deleted: set[Target]) -> bo
 
 
 def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | None = None) -> list[ReferenceView]:
-    """The view of each registered schema in the order of their ids, then that of what belongs to no schema.
+    """Return the view of each registered schema in the order of their ids, then that of what belongs to no schema.
 
     None registers every schema that a held schema log defines, or that a well-formed instance message or a relation
     field names: nothing waits for an administrator.
@@ -106,13 +104,13 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
             version=schema.path[-1].number if schema.path else None,
             waits_for=schema.waits_for,
             stopped=schema.known.stopped,
-            rows=sorted((row for owner, row in rows if owner == name), key=_place_of_row),
-            outcomes=sorted((outcome for owner, outcome in outcomes if owner == name), key=_place_of_outcome),
+            rows=sorted((row for owner, row in rows if owner == name), key=_order_of_row),
+            outcomes=sorted((outcome for owner, outcome in outcomes if owner == name), key=_order_of_outcome),
             absent=absent.count(name),
         )
         for name, schema in schemas.items()
     ]
-    without_schema = sorted((outcome for owner, outcome in outcomes if owner is None), key=_place_of_outcome)
+    without_schema = sorted((outcome for owner, outcome in outcomes if owner is None), key=_order_of_outcome)
     if without_schema or None in absent:
         views.append(ReferenceView(None, None, [], None, [], without_schema, absent.count(None)))
     return views
@@ -147,9 +145,9 @@ def _outcome(message: HeldMessage, verdict: Verdict) -> ReferenceOutcome:
     )
 
 
-def _place_of_row(row: ReferenceRow) -> tuple[bytes, int, int]:
+def _order_of_row(row: ReferenceRow) -> tuple[bytes, int, int]:
     return row.author, row.log_id, row.seq_num
 
 
-def _place_of_outcome(outcome: ReferenceOutcome) -> tuple[bytes, int, int, bytes]:
+def _order_of_outcome(outcome: ReferenceOutcome) -> tuple[bytes, int, int, bytes]:
     return outcome.author, outcome.log_id, outcome.seq_num, outcome.hash

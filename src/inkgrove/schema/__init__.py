@@ -1,4 +1,8 @@
-"""What messages mean: field types, schemas at a version, migrations, the fold of one instance."""
+"""What messages mean (docs/protocol.md sections 4 to 6): field types, schemas, migrations, and the fold into rows.
+
+Messages of schema logs come in and a `Schema` goes out; messages of a log come in and rows with outcomes go out. All of
+it is computed without I/O. `inkgrove.reference` implements the same sections a second time and shares nothing with it.
+"""
 
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import FoldedRow, InstanceChange, InstanceFold, Ruling, fold_further

@@ -1,6 +1,6 @@
-"""What a view is built to: a schema at the newest version that can be materialised (docs/protocol.md section 6).
+"""The definition of a view: a schema at the newest version that can be materialised (docs/protocol.md section 6).
 
-It knows for every version a message may name how to read it, or why it cannot.
+For every version that a message may name it has the migration to the view's version, or the outcome without one.
 """
 
 from collections.abc import Container
@@ -17,10 +17,10 @@ class ViewDefinition:
 
     def __init__(self, schema: Schema, registered: Container[SchemaId]) -> None:
         self.schema = schema
-        self.version = max((v.number for v in schema.versions if not _lacking(v, registered)), default=0)
+        self.version = max((v.number for v in schema.versions if not _find_unregistered(v, registered)), default=0)
         """The view's version; 0 while nothing of the schema is known."""
         newest = schema.versions[-1] if schema.versions else None
-        self.waits_for = sorted(_lacking(newest, registered)) if newest else []
+        self.waits_for = sorted(_find_unregistered(newest, registered)) if newest else []
         self.live_path = schema.live_path(self.version) if self.version else ()
         self._on_live_path = frozenset(self.live_path)
         self._migrations: dict[int, Migration | OutcomeCode] = {}
@@ -31,12 +31,12 @@ class ViewDefinition:
         return self.schema.version(self.version).fields if self.version else ()
 
     @cached_property
-    def first_with_fields(self) -> int | None:
+    def first_version_with_fields(self) -> int | None:
         """The first version on the live path that has fields."""
         return next((number for number in self.live_path if self.schema.version(number).fields), None)
 
     @cached_property
-    def last_without_fields(self) -> int:
+    def last_version_without_fields(self) -> int:
         """The last migration on the live path that removed the last field, and so ended all rows before it."""
         return max(
             (n for n in self.live_path if self.schema.version(n).removed and not self.schema.version(n).fields),
@@ -44,7 +44,7 @@ class ViewDefinition:
         )
 
     def migration(self, version: int) -> Migration | OutcomeCode:
-        """How a message that names `version` comes to the view's version, or what becomes of it instead."""
+        """Return how messages that name `version` are migrated to the view's version, or why they are not."""
         found = self._migrations.get(version)
         if found is None:
             found = self._migrations[version] = self._find_migration(version)
@@ -60,14 +60,14 @@ class ViewDefinition:
             return OutcomeCode.VERSION_UNKNOWN
         if version not in self._on_live_path:
             return OutcomeCode.OFF_LIVE_PATH
-        if self.first_with_fields is None:
+        if self.first_version_with_fields is None:
             return OutcomeCode.NO_FIELDS_YET
-        return compile_migration(self.schema, max(version, self.first_with_fields), self.live_path)
+        return compile_migration(self.schema, max(version, self.first_version_with_fields), self.live_path)
 
     def is_ended(self, version: int) -> bool:
         """Whether rows created at `version` were ended by the removal of the last field."""
-        return max(version, self.first_with_fields or 0) < self.last_without_fields
+        return max(version, self.first_version_with_fields or 0) < self.last_version_without_fields
 
 
-def _lacking(version: Version, registered: Container[SchemaId]) -> set[SchemaId]:
+def _find_unregistered(version: Version, registered: Container[SchemaId]) -> set[SchemaId]:
     return {item.schema for item in version.fields if item.schema is not None and item.schema not in registered}

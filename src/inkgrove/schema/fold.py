@@ -22,7 +22,7 @@ Definitions = Callable[[SchemaId], ViewDefinition | None]
 
 
 class Ruling(NamedTuple):
-    """Outcome, code and reason of one message."""
+    """The outcome of one message."""
 
     outcome: Outcome
     code: str
@@ -30,7 +30,7 @@ class Ruling(NamedTuple):
 
 
 class InstanceChange(NamedTuple):
-    """An update or delete of an instance, with the sequence number and hash of its entry."""
+    """An update or delete of an instance, with its sequence number and entry hash."""
 
     seq_num: int
     hash: Hash
@@ -41,14 +41,14 @@ class InstanceChange(NamedTuple):
 
 @dataclass(slots=True)
 class FoldedRow:
-    """The row of an instance after all its messages."""
+    """An instance after all its messages."""
 
     seq_num: int
     instance: Hash
     values: list[Any]
     """In the order of the view's columns."""
     field_seq_nums: list[int]
-    """The entry behind each value; that of the create where a default or null stands."""
+    """The sequence number of the message that wrote each value; that of the create for a default or null."""
     last_seq_num: int
     last_hash: Hash
     access: Access | None = None
@@ -68,7 +68,7 @@ class InstanceFold:
 
 
 def make_ruling(code: OutcomeCode, reason: str | None = None) -> Ruling:
-    """A ruling by a listed code."""
+    """Return the ruling for a listed code."""
     return Ruling(code.outcome, code.code, reason or code.meaning)
 
 
@@ -88,7 +88,7 @@ def fold_instance(
     definitions: Definitions,
     rulings: dict[Hash, tuple[SchemaId | None, Ruling]],
 ) -> InstanceFold:
-    """Fold a create and the changes of its instance, which come in the order of their log; adds to `rulings`."""
+    """Fold a create and the changes of its instance, given in the order of their log; adds to `rulings`."""
     schema_id = create.schema.schema_id
     result = InstanceFold(instance, schema_id)
     definition = definitions(schema_id)
@@ -116,7 +116,7 @@ def fold_instance(
 
 
 def fold_further(before: InstanceFold, changes: Iterable[InstanceChange], definitions: Definitions) -> InstanceFold:
-    """The fold of an instance that lives, with changes that came since; `before` stays as it is."""
+    """Return the fold of an instance that has a row with changes that came since; `before` is not changed."""
     row = before.row
     assert row is not None
     own = replace(row, values=[*row.values], field_seq_nums=[*row.field_seq_nums])
@@ -165,7 +165,7 @@ def _apply(
 
 
 def read_update_values(message: Update, definition: ViewDefinition) -> dict[int, Any] | Ruling:
-    """What an update writes, by column, as far as its own version and the live path decide; or its outcome."""
+    """Return what an update writes, by column, or its outcome if its version or a value is not in order."""
     migration: Migration | OutcomeCode = definition.migration(message.schema.version)
     if isinstance(migration, OutcomeCode):
         return make_ruling(migration, f"{migration.meaning} (version {message.schema.version})")

@@ -1,6 +1,7 @@
-"""What a migration does to data that is already there: only adds, or may lose some (docs/protocol.md section 4).
+"""What a migration does to existing data, and how two versions differ (docs/protocol.md section 4).
 
-With messages at hand it counts the values that would fall back to the default.
+A migration only adds, keeps everything or may lose something; given messages, the values are counted that would fall
+back to the default.
 """
 
 from collections.abc import Iterable
@@ -43,7 +44,7 @@ class LintReport:
     version: int
     findings: list[LintFinding] = field(default_factory=list)
     messages: int = 0
-    """How many messages were looked at; others of the given ones do not reach the version before."""
+    """How many messages were counted; the others do not reach the version before."""
 
     @property
     def only_adds(self) -> bool:
@@ -54,7 +55,7 @@ class LintReport:
 def lint_migration(
     schema: Schema, migration: SchemaMigration, messages: Iterable[Create | Update] = ()
 ) -> tuple[LintReport, Schema]:
-    """The report on a migration, and the schema with it; raises if the migration is invalid."""
+    """Return the report on a migration, and the schema with it; raises a `SchemaError` if the migration is invalid."""
     after = append_version(schema, migration)
     report = describe_version(after)
     _count(report, schema, after, messages)
@@ -62,7 +63,7 @@ def lint_migration(
 
 
 def describe_version(schema: Schema) -> LintReport:
-    """What the newest version of a schema does to the data of those before it."""
+    """Report what the newest version of a schema does to the data of those before it."""
     version = schema.versions[-1]
     report = LintReport(version.number)
     report.findings += [LintFinding(added.name, "adds", f"a new {added.type}") for added, _ in version.created]
@@ -80,7 +81,7 @@ def describe_version(schema: Schema) -> LintReport:
 
 
 def relations_of(schema: Schema) -> dict[str, SchemaId]:
-    """The schemas that the relations of the newest version point to, by field."""
+    """Return the schemas that the relations of the newest version point to, by field."""
     return {item.name: item.schema for item in schema.versions[-1].fields if item.schema is not None}
 
 
@@ -140,8 +141,7 @@ def _count(report: LintReport, before: Schema, after: Schema, messages: Iterable
                 finding.fallbacks += carry_value(update.before, update.after, value) is MISFIT
 
 
-# What lies between two versions of a schema, whatever way leads from one to the other.
-
+# Differences between versions
 
 Kind = Literal["added", "removed", "changed"]
 
@@ -156,7 +156,7 @@ class Difference(NamedTuple):
 
 
 def differences(schema: Schema, first: int, second: int) -> list[Difference]:
-    """The fields that differ between two known versions; a field created anew is another one."""
+    """List the fields that differ between two known versions; a field that was created again is another one."""
     before = {field.id: field for field in schema.version(first).fields}
     after = {field.id: field for field in schema.version(second).fields}
     found = [Difference("removed", field.name, field, None) for key, field in before.items() if key not in after]

@@ -1,4 +1,4 @@
-"""The fold of one log: which messages belong to which instance, and what becomes of those that belong to none.
+"""The fold of one log: which messages belong to which instance, and the outcomes of those that belong to none.
 
 docs/protocol.md sections 5 and 6. A log is read once, in its order; every instance of it is folded on its own.
 """
@@ -44,17 +44,17 @@ class LogFold:
     rulings: dict[Hash, tuple[SchemaId | None, Ruling]] = field(default_factory=dict)
     """Those of every message of the log, by entry hash, with the schema whose view they belong to."""
     schema_id: SchemaId | None = None
-    """The schema that the log's first speaking message names: that of messages which name none themselves."""
+    """The first schema that a message of the log names: that of messages which name none themselves."""
     absent: int = 0
 
 
 class LogContext(NamedTuple):
-    """What the fold of a part of a log must know of the rest of it."""
+    """What the fold of a part of a log needs to know of the rest."""
 
     first: Message | InkgroveError | None
     """The message of entry 1, or why it is malformed; None if its payload is not held."""
     schema_id: SchemaId | None
-    """The schema that the log's first speaking message names."""
+    """The first schema that a message of the log names."""
 
 
 def fold_log(
@@ -62,16 +62,17 @@ def fold_log(
     messages: Iterable[LogMessage],
     definitions: Definitions,
     is_held_elsewhere: Callable[[Hash], bool],
-    facts: LogContext | None = None,
+    context: LogContext | None = None,
 ) -> LogFold:
     """Fold the messages of one log, given in order; a schema's own log has nothing to fold.
 
-    With `facts` the messages may be those of a few instances only, each with the entry that its messages name.
+    With a `context` the messages may be those of a few instances only, each with the entry that its messages name.
+    `is_held_elsewhere` says whether another log holds an entry with a hash.
     """
     folder = _LogFolder(log_id, definitions, is_held_elsewhere)
     for item in messages:
         folder.read(item)
-    return folder.finish(facts)
+    return folder.finish(context)
 
 
 class _LogFolder:
@@ -135,14 +136,14 @@ class _LogFolder:
         if isinstance(message, Delete):
             self.waiting.append((item, message))
 
-    def finish(self, facts: LogContext | None) -> LogFold:
-        """Everything is read: find the instance of each change, fold, and gather the rulings."""
+    def finish(self, context: LogContext | None) -> LogFold:
+        """Find the instance of each change, fold, and gather the rulings, after everything was read."""
         first, first_message = self.valid[0] if self.valid and self.valid[0][0].seq_num == 1 else (None, None)
         is_first_held = first is not None and first.payload is not None
-        if facts is not None:
-            is_first_held = facts.first is not None
-            first_message = facts.first if not isinstance(facts.first, InkgroveError) else None
-            self.fold.schema_id = facts.schema_id
+        if context is not None:
+            is_first_held = context.first is not None
+            first_message = context.first if not isinstance(context.first, InkgroveError) else None
+            self.fold.schema_id = context.schema_id
         if self.log_id != 0 and isinstance(first_message, SchemaMeta):
             return LogFold()
         if self.waiting:
@@ -150,7 +151,7 @@ class _LogFolder:
                 self.hashes[item.seq_num] = item.hash
                 self.seq_nums[item.hash] = item.seq_num
         for item, message in self.waiting:
-            self._place(item, message)
+            self._assign(item, message)
         for item in self.strays:
             if self.log_id == 0 or is_first_held:
                 self.others[item.hash] = None, make_ruling(OutcomeCode.WRONG_LOG)
@@ -166,7 +167,7 @@ class _LogFolder:
         self.fold.absent = len(self.absent) if self.log_id != 0 else 0
         return self.fold
 
-    def _place(self, item: LogMessage, message: Update | Delete) -> None:
+    def _assign(self, item: LogMessage, message: Update | Delete) -> None:
         """Give a change to its instance, or rule on it if it has none."""
         target = self._find(message.instance)
         if target is not None and target in self.creates and self.creates[target][0] < item.seq_num:

@@ -30,7 +30,7 @@ class Migration:
         self._readers = readers
 
     def read_create(self, fields: Mapping[str, Any]) -> list[Any]:
-        """The whole content of a row, in the order of `columns`; raises an `InstanceError`."""
+        """Return the whole content of a row, in the order of `columns`; raises an `InstanceError`."""
         row = self._template.copy()
         for column, value in self._read(fields):
             if column != NOT_LEFT:
@@ -38,7 +38,7 @@ class Migration:
         return row
 
     def read_update(self, fields: Mapping[str, Any]) -> dict[int, Any]:
-        """The values to write, by column; raises an `InstanceError`."""
+        """Return the values to write, by column; raises an `InstanceError`."""
         written = dict(self._read(fields))
         written.pop(NOT_LEFT, None)
         return written
@@ -91,7 +91,7 @@ class _FieldReader:
 
 
 def compile_migration(schema: Schema, version: int, live_path: Sequence[int]) -> Migration:
-    """The migration of messages of `version`, which lies on the live path, to the path's end."""
+    """Compile the migration of messages of `version`, which lies on the live path, to the path's end."""
     target = schema.version(live_path[-1]).fields
     columns = {field.id: column for column, field in enumerate(target)}
     template: dict[FieldId, Any] = {}

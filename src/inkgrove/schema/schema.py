@@ -16,14 +16,12 @@ from inkgrove.messages.value_readers import Unset
 from inkgrove.schema.types import CHECKS, MISFIT, RELATION_TYPES, VALIDATED_TYPES, find_conversion
 from inkgrove.schema.validation import Allowance, check_patterns, make_validator
 
-# One field of a schema at a version (docs/protocol.md section 4).
-
 
 class FieldId(NamedTuple):
-    """The identity of a field across renames: the version that created it and its ordinal there."""
+    """A field, whatever its name and type become: the version that created it, and which change there."""
 
     version: int
-    place: int
+    ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ def check_value(field: Field, value: Any, allowance: Allowance | None = None) ->
 
 
 def carry_value(before: Field, after: Field, value: Any) -> Any:
-    """A value carried over a change of its field, or `MISFIT` where the default must stand in. Null stays null.
+    """Return a value carried over a change of its field, or `MISFIT` where the default replaces it; null stays null.
 
-    It is matched with an allowance of its own, as a default is that is carried on.
+    It is matched with an allowance of its own, as defaults are.
     """
     if value is None:
         return None
@@ -77,7 +75,7 @@ def carry_value(before: Field, after: Field, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FieldUpdate:
-    """A field before and after a migration, with the default for values that do not convert."""
+    """A field before and after a migration, and the default for values that do not convert or match."""
 
     before: Field
     after: Field
@@ -109,7 +107,7 @@ class Schema:
     """The version that is invalid and ends the known ones."""
     stopped_by: InkgroveError | None = field(default=None, compare=False)
     invalid_from: int | None = None
-    """Where the schema's log is forked or a payload's size was a lie."""
+    """Where the schema's log is forked, or an entry lies about the size of its payload."""
 
     def version(self, number: int) -> Version:
         """The known version of that number."""
@@ -130,9 +128,9 @@ class Schema:
 def fold_schema(
     schema_id: SchemaId, payloads: Mapping[int, bytes], invalid_from: int | None = None, first: Sequence[Version] = ()
 ) -> Schema:
-    """The schema that a log holds: `payloads` are those held of its verified entries, by sequence number.
+    """Fold the schema of a log; `payloads` are those held of its verified entries, by sequence number.
 
-    `first`: what its first payloads were folded to before, which is not done again.
+    `first`: the versions that its first payloads were folded to before, which is not done again.
     """
     metas = (version.message for version in reversed(first) if isinstance(version.message, SchemaMeta))
     schema = Schema(schema_id, tuple(first), next(metas, None), invalid_from=invalid_from)
@@ -147,7 +145,7 @@ def fold_schema(
 
 
 def append_version(schema: Schema, message: object) -> Schema:
-    """The schema with one more version, or the reason why the message cannot be it."""
+    """Return the schema with one more version; raises a `SchemaError` if the message cannot be that."""
     number = len(schema.versions) + 1
     if not isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
         raise SchemaError("schema.not-a-schema-message", f"entry {number} of a schema's log holds no schema message")
@@ -171,14 +169,14 @@ def append_version(schema: Schema, message: object) -> Schema:
 
 
 def patterns_of(message: object) -> list[str]:
-    """The patterns that a message brings: all of them, if it is a migration that is valid, are those of one version."""
+    """List the patterns of a migration, which if it is valid are those of one version; none for other messages."""
     if not isinstance(message, SchemaMigration):
         return []
     return [change.validation for change in message.changes if isinstance(change.validation, str)]
 
 
 def _migrate(before: Version, message: SchemaMigration) -> Version:
-    # How many there are is asked first, and then for patterns: no field is made, and no pattern compiled, in vain.
+    # The number of fields is checked first and patterns last: no field is made, and no pattern compiled, in vain.
     actions = [change.action for change in message.changes]
     left = len(before.fields) + actions.count("create") - actions.count("remove")
     if left > MAX_FIELDS:
@@ -186,11 +184,11 @@ def _migrate(before: Version, message: SchemaMigration) -> Version:
     number = before.number + 1
     fields = {item.name: item for item in before.fields}
     created, updated, removed = [], [], []
-    for place, change in enumerate(message.changes):
+    for ordinal, change in enumerate(message.changes):
         if change.action == "create":
             if any(name.lower() == change.name.lower() for name in fields):
                 raise SchemaError("schema.field-exists", f"the field {change.name!r} exists already", field=change.name)
-            fields[change.name] = _make_field(Field(FieldId(number, place), change.name, ""), change)
+            fields[change.name] = _make_field(Field(FieldId(number, ordinal), change.name, ""), change)
             created.append((fields[change.name], change))
             continue
         existing = fields.get(change.name)

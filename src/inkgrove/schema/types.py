@@ -1,7 +1,8 @@
-"""Field types: which values fit, and in which form they are kept (docs/protocol.md section 4, types and values).
+"""Field types: which values fit, in which form they are kept, and how they convert (docs/protocol.md section 4).
 
 A check returns the value in its kept form (an integer given for a float becomes one, -0.0 becomes 0.0, hex becomes
-bytes) or `MISFIT`.
+bytes) or `MISFIT`. A conversion returns a value of another type; for a pair of types that is not in the table, or a
+value that does not convert, `MISFIT`.
 """
 
 import re
@@ -17,7 +18,7 @@ from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_times
 
 
 class Misfit(Enum):
-    """The marker that a check or conversion returns for a value that does not pass."""
+    """The result of a check or conversion for a value that does not fit."""
 
     MISFIT = "misfit"
 
@@ -121,7 +122,7 @@ CHECKS: Final[dict[str, Check]] = {
     **_SCALARS,
     **{f"{name}[]": _array_of(check) for name, check in _SCALARS.items()},
 }
-"""The check of each type, arrays included. Null is not asked about: it fits everywhere."""
+"""The check of each type, arrays included. Null is not checked: it fits everywhere."""
 
 RELATION_TYPES: Final = frozenset({"relation", "relation[]"})
 VALIDATED_TYPES: Final = frozenset({"varchar", "text", "varchar[]", "text[]"})
@@ -137,10 +138,7 @@ def element_of(type_name: str) -> str:
     return type_name.removesuffix("[]")
 
 
-# The conversion table: what becomes of a value when its field changes type (docs/protocol.md section 4, conversion).
-#
-# Every value on its own; a pair of types that is not in the table, or a value that does not convert, is a `MISFIT`.
-
+# Conversions
 
 _INTEGER_TEXT = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _MOST_INTEGER_CHARACTERS = 20  # keeps the length of what int() reads in bounds
@@ -172,7 +170,7 @@ CONVERSIONS: Final[dict[tuple[str, str], Check]] = {
 
 
 def find_conversion(before: str, after: str) -> Check:
-    """The function that carries a value, which is not null, from one type to another."""
+    """Return the function that converts a value, which is not null, from one type to another."""
     if before == after:
         return _keep
     if is_array(before) and is_array(after):

@@ -1,9 +1,9 @@
 """Patterns: matched against the whole value by RE2, in linear time, whoever wrote them (docs/protocol.md section 4.7).
 
 Never Python's `re` and never Spark's `rlike`: those backtrack, and read patterns differently. Each pattern has a
-bounded memory, which decides whether it is one, and so have all patterns of a version. How much is matched for one
-message is bounded too (`Allowance`). What is kept compiled has a bounded memory: whoever holds a predicate of this
-module holds no automaton.
+bounded memory, which decides whether it is valid, and so have all patterns of a version. How much is matched for one
+message is bounded too (`Allowance`). Compiled patterns are cached in bounded memory; the predicates that this module
+returns hold none of them, so they can be kept and pickled.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -29,18 +29,15 @@ from inkgrove.core.limits import (
 )
 from inkgrove.schema.types import is_array
 
-# Things that can be made again, kept while there is room: their bytes are bounded, not their number.
-
-
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
 class BoundedCache(Generic[_Key, _Value]):
-    """Values that `make` computed, kept while all together have at most so many bytes; safe for threads.
+    """A cache of values that `make` can make again, bounded by their bytes and not their number; for any thread.
 
-    When there is no room for a new one, others go that are chosen at random. If the one that was not used for longest
-    went, then whoever uses a few more in turns than there is room for would never find one; so most are still found.
+    When there is no room for a new one, others are dropped at random. If the least recently used were dropped, a caller
+    who uses a few more in turns than there is room for would never find one; so most are still found.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class BoundedCache(Generic[_Key, _Value]):
         self._most_bytes = most_bytes
         self._random = random or Random()  # noqa: S311  (nothing is secret here)
         self._values: dict[_Key, _Value] = {}
-        self._places: list[tuple[_Key, int]] = []
+        self._sizes: list[tuple[_Key, int]] = []
         """The keys with the bytes of their values, in no order."""
         self._bytes = 0
         self._lock = Lock()
@@ -61,11 +58,11 @@ class BoundedCache(Generic[_Key, _Value]):
 
     @property
     def bytes(self) -> int:
-        """What everything that is kept takes at most."""
+        """The bytes that all cached values take at most."""
         return self._bytes
 
     def find(self, key: _Key) -> _Value:
-        """The value of a key, made now if it is not kept; what `make` raises is raised again each time."""
+        """Return the value of a key, made now if it is not cached; raises what `make` raises, each time."""
         found = self._values.get(key)
         if found is not None:
             return found
@@ -75,26 +72,26 @@ class BoundedCache(Generic[_Key, _Value]):
                 while self._bytes + size > self._most_bytes:
                     self._drop_one()
                 self._values[key] = value
-                self._places.append((key, size))
+                self._sizes.append((key, size))
                 self._bytes += size
         return value
 
     def _drop_one(self) -> None:
-        places = self._places
-        chosen = self._random.randrange(len(places))
-        places[chosen], places[-1] = places[-1], places[chosen]
-        key, size = places.pop()
+        sizes = self._sizes
+        chosen = self._random.randrange(len(sizes))
+        sizes[chosen], sizes[-1] = sizes[-1], sizes[chosen]
+        key, size = sizes.pop()
         del self._values[key]
         self._bytes -= size
 
 
 _MIB: Final = 1024 * 1024
 _KEPT_BYTES: Final = 64 * _MIB
-"""Of patterns that are kept compiled: about 2,000 small ones, or 250 of the largest."""
+"""For compiled patterns: about 2,000 small ones, or 250 of the largest."""
 _KEPT_SET_BYTES: Final = 16 * _MIB
-"""Of sets of patterns."""
+"""For sets of patterns."""
 _KEPT_VERDICT_BYTES: Final = 8 * _MIB
-"""Of what is known about patterns."""
+"""For verdicts on patterns."""
 _SMALL_SET_BYTES: Final = 16 * 1024
 """What the set gets that is made of a small pattern; one of several patterns is tried with so much first."""
 _OBJECT_BYTES: Final = 2 * 1024
@@ -134,8 +131,8 @@ class _Verdict:
 def check_patterns(patterns: Iterable[str]) -> None:
     """Raise unless the fields of one version may have these patterns; equal ones are compiled once.
 
-    What is too much is refused as soon as it shows: at most `MAX_LARGE_PATTERNS` + 1 large ones are compiled. The
-    verdicts are kept, also that a pattern is none: who asks again soon, of these patterns or some, compiles nothing.
+    At most `MAX_LARGE_PATTERNS` + 1 large ones are compiled before they are refused. The verdicts are cached, also that
+    a pattern is invalid. Raises `TooManyPatterns` or `BadPattern`.
     """
     different = dict.fromkeys(patterns)
     if len(different) > MAX_PATTERNS:
@@ -165,7 +162,7 @@ def _count_classes(pattern: str) -> int:
     return pattern.count("\\p") + pattern.count("\\P")
 
 
-def _judge(pattern: str) -> tuple[_Verdict, int]:
+def _make_verdict(pattern: str) -> tuple[_Verdict, int]:
     try:
         verdict = _Verdict(_matchers.find(pattern).is_large)  # it is likely to be matched soon
     except BadPattern as err:
@@ -175,7 +172,7 @@ def _judge(pattern: str) -> tuple[_Verdict, int]:
 
 
 def _compile(pattern: str) -> tuple[Any, bool]:
-    """The compiled pattern and whether it is large, or `BadPattern`; a small one gets no more memory than it needs."""
+    """Return the compiled pattern and whether it is large; raises `BadPattern`. A small one gets less memory."""
     try:
         return _compile_within(pattern, SMALL_PATTERN_MEMORY_BYTES), False
     except re2.error as err:
@@ -216,12 +213,12 @@ class Allowance:
     def __init__(self) -> None:
         self._left = MAX_MATCHING
         self._guessed: list[tuple[int, tuple[str, ...]]] = []
-        """Sizes of texts and patterns that were taken to be large: whether they are is asked if it matters."""
+        """Sizes of texts with patterns that were assumed to be large; whether they are is checked if it matters."""
 
     def take(self, cost: int) -> bool:
         """Take so much, and return True; if that is not left, take nothing and return False."""
         if cost > self._left:
-            self._settle()
+            self._correct_guesses()
         if cost > self._left:
             return False
         self._left -= cost
@@ -231,7 +228,7 @@ class Allowance:
         """Return whether enough is left to match a text of this size against all of these patterns."""
         most = size * LARGE_PATTERN_WEIGHT * len(patterns)
         if most > self._left:
-            self._settle()
+            self._correct_guesses()
         return most <= self._left or size * _weigh_all(patterns) <= self._left
 
     def take_covered(self, size: int, patterns: tuple[str, ...]) -> None:
@@ -239,7 +236,7 @@ class Allowance:
         self._left -= size * LARGE_PATTERN_WEIGHT * len(patterns)
         self._guessed.append((size, patterns))
 
-    def _settle(self) -> None:
+    def _correct_guesses(self) -> None:
         for size, patterns in self._guessed:
             self._left += size * (LARGE_PATTERN_WEIGHT * len(patterns) - _weigh_all(patterns))
         self._guessed.clear()
@@ -278,7 +275,7 @@ def make_quick_validator(patterns: Sequence[str], type_name: str) -> Matches:
         allowance, size = allowance or Allowance(), _size(value)
         if not allowance.covers(size, wanted):
             return False
-        passes = _kept_sieve(wanted)
+        passes = _find_set(wanted)
         is_matched = all(map(passes, value)) if has_elements else passes(value)
         if is_matched:
             allowance.take_covered(size, wanted)
@@ -306,14 +303,14 @@ def _weigh(pattern: str, *, is_large: bool) -> int:
     return 1 if is_light else SMALL_PATTERN_WEIGHT
 
 
-# By these names predicates find what the process has that they were sent to: what is kept is never sent along.
+# Predicates find the caches of their own process by these functions: caches are never pickled with them.
 
 
 def _matcher(pattern: str) -> "_Matcher":
     return _matchers.find(pattern)
 
 
-def _kept_sieve(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+def _find_set(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     return _sets.find(patterns)
 
 
@@ -349,7 +346,7 @@ def _make_matcher(pattern: str) -> tuple[_Matcher, int]:
     return made, memory + made.set_memory + _OBJECT_BYTES + _CLASS_BYTES * _count_classes(pattern)
 
 
-def _make_sieve(patterns: tuple[str, ...]) -> tuple[Callable[[str], bool], int]:
+def _make_set(patterns: tuple[str, ...]) -> tuple[Callable[[str], bool], int]:
     around = _OBJECT_BYTES + 4 * sum(map(len, patterns))
     for memory in (_SMALL_SET_BYTES, PATTERN_MEMORY_BYTES):
         passes = _set_of(patterns, memory)
@@ -359,7 +356,7 @@ def _make_sieve(patterns: tuple[str, ...]) -> tuple[Callable[[str], bool], int]:
 
 
 def _set_of(patterns: tuple[str, ...], memory: int) -> Callable[[str], bool] | None:
-    """A quick predicate as `sieve` has it, if the memory is enough for one.
+    """Return a quick predicate as `make_quick_validator` has it, or None if the memory is too small for it.
 
     RE2's set matches any number of patterns in one pass, and ten times as fast as a match object is built. It may miss
     a match when its automaton outgrows its memory: so its no must be asked again.
@@ -379,6 +376,6 @@ def _never(_text: str) -> bool:
     return False
 
 
-_verdicts: Final[BoundedCache[str, _Verdict]] = BoundedCache(_judge, _KEPT_VERDICT_BYTES)
+_verdicts: Final[BoundedCache[str, _Verdict]] = BoundedCache(_make_verdict, _KEPT_VERDICT_BYTES)
 _matchers: Final[BoundedCache[str, _Matcher]] = BoundedCache(_make_matcher, _KEPT_BYTES)
-_sets: Final[BoundedCache[tuple[str, ...], Callable[[str], bool]]] = BoundedCache(_make_sieve, _KEPT_SET_BYTES)
+_sets: Final[BoundedCache[tuple[str, ...], Callable[[str], bool]]] = BoundedCache(_make_set, _KEPT_SET_BYTES)

@@ -50,9 +50,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(re2, "compile", compile_counted)
     monkeypatch.setattr(re2, "Set", CountedSet)
     for name, make, most_bytes in (
-        ("_verdicts", validation._judge, validation._KEPT_VERDICT_BYTES),
+        ("_verdicts", validation._make_verdict, validation._KEPT_VERDICT_BYTES),
         ("_matchers", validation._make_matcher, validation._KEPT_BYTES),
-        ("_sets", validation._make_sieve, validation._KEPT_SET_BYTES),
+        ("_sets", validation._make_set, validation._KEPT_SET_BYTES),
     ):
         monkeypatch.setattr(validation, name, BoundedCache(make, most_bytes, Random(7)))
     return counted

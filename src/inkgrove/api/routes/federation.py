@@ -73,12 +73,12 @@ def federation_of(request: Request) -> Federation:
 
 async def admit(request: Request, body: bytes) -> RemoteIdentity:
     """The identity in whose name another node sends a request; raises unless that is proved."""
-    return await federation_of(request).senders.admit(_as_received(request, body), get_address(request))
+    return await federation_of(request).senders.authenticate(_as_received(request, body), get_address(request))
 
 
 async def _admit_owner(request: Request, body: bytes) -> LogOwner:
     """The author, or the node that serves them, who asks for their own entries; raises unless that is proved."""
-    return await federation_of(request).senders.admit_owner(_as_received(request, body), get_address(request))
+    return await federation_of(request).senders.authenticate_owner(_as_received(request, body), get_address(request))
 
 
 def _as_received(request: Request, body: bytes) -> SignedRequest:
@@ -92,9 +92,9 @@ def _as_received(request: Request, body: bytes) -> SignedRequest:
 async def make_within_quota(request: Request, peer: bytes, work: Callable[..., Response], *arguments: Any) -> Response:
     """Make a large answer and charge its size to the quota of a peer; raises `QuotaUsedUp` before any work."""
     quotas = federation_of(request).answer_quotas
-    quotas.use(peer, 0)
+    quotas.charge(peer, 0)
     answer = await make_large(request, work, *arguments)
-    quotas.spend(peer, len(answer.body))
+    quotas.charge_answer(peer, len(answer.body))
     return answer
 
 
@@ -203,9 +203,9 @@ async def send_blob(
     """Send a part of a blob to the node of an identity that may read it: that sees an instance here that lends it."""
     sender = await admit(request, b"")
     quotas = federation_of(request).answer_quotas
-    quotas.use(sender.node_key, 0)
+    quotas.charge(sender.node_key, 0)
     part, size = await run_in_threadpool(_part, get_node(request), sender.id, hash, first)
-    quotas.spend(sender.node_key, len(part))
+    quotas.charge_answer(sender.node_key, len(part))
     return Response(part, headers={"X-Blob-Size": str(size)}, media_type="application/octet-stream")
 
 

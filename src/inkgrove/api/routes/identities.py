@@ -280,7 +280,7 @@ async def make_challenge(
         if node.settings.registration != "open":
             (await run_in_threadpool(sessions.authenticate, node, token)).require_administrator()
         with _finding(body.lives_at):
-            place, document = await federation_of(request).discovery.find_end(key, body.lives_at)
+            place, document = await federation_of(request).discovery.find_log_end(key, body.lives_at)
         payload = b64encode(encode_message(document)).decode()
         answer |= {"next": render_next_entry(place), "document": payload}
     return answer
@@ -334,9 +334,9 @@ async def _adopt(
     discovery = federation_of(request).discovery
     if body.lives_at is not None:
         with _finding(body.lives_at):
-            await discovery.take_from(entry.author, body.lives_at)
+            await discovery.store_from(entry.author, body.lives_at)
     else:
-        await discovery.look_again(entry.author)
+        await discovery.refresh(entry.author)
     leads_here = await _leads_here(request, node, body.fqdn, identity_of(entry.author))
     adopt = partial(identities.adopt_proved, node, body.password, signed, entry, document, leads_here=leads_here)
     return _render(await PASSWORDS.run(address, adopt))

@@ -255,4 +255,4 @@ def named_instance(text: str) -> Hash:
 
 
 def _taken(receipts: Sequence[DeliveryReceipt]) -> list[str]:
-    return [receipt.instance.hex() for receipt in receipts if receipt.fate is DeliveryDecision.ACCEPTED]
+    return [receipt.instance.hex() for receipt in receipts if receipt.decision is DeliveryDecision.ACCEPTED]

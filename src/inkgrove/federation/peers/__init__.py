@@ -1,4 +1,9 @@
-"""."""
+"""Other nodes: finding them, proving who they are, sending them requests, admitting theirs (docs/protocol.md 7.1, 8.9).
+
+`well_known` is the document that proves an identity, `discovery` finds and remembers identities, `transport` carries
+requests within limits, `signed_requests` signs and checks them, `senders` authenticates those that arrive, and `limits`
+bounds what others may send or make this node do. Names and bytes come in; proved identities and answers go out.
+"""
 
 from inkgrove.federation.peers.discovery import Discovery
 from inkgrove.federation.peers.limits import LookupQuota, Quotas, SenderQuotas, run_rounds
@@ -10,7 +15,6 @@ from inkgrove.federation.peers.signed_requests import (
     check_times,
     make_signed_request,
     read_signature,
-    send_signed_request,
     sign_request,
 )
 from inkgrove.federation.peers.transport import (
@@ -78,7 +82,6 @@ __all__ = [
     "render_well_known",
     "run_rounds",
     "run_with_transport",
-    "send_signed_request",
     "serves_authority",
     "sign_request",
     "well_known_of",

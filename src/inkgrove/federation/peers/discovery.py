@@ -69,7 +69,7 @@ _FAILURE_SECONDS: Final = 30
 """How long a name that failed is not tried again."""
 _FAILURES_KEPT: Final = 10_000
 _ASIDE_SECONDS: Final = 30
-"""How long what was found for a stranger is not asked for again, though nothing of it is kept yet."""
+"""How long what was found for a stranger is not asked for again, though it is not stored yet."""
 _PAGE: Final = 4096
 """The largest document that says which node answers at a name."""
 _MOST_WAITING: Final = 256
@@ -84,7 +84,7 @@ class RunBlocking(Protocol):
     """Runs what waits for the database; a simulation runs it in place."""
 
     async def __call__(self, work: Callable[[], _Result], /) -> _Result:
-        """What the work returns."""
+        """Run `work` and return its result."""
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:
@@ -94,7 +94,7 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a node said of an identity, proved as far as it goes."""
+    """An identity as its node serves it, proved but not stored yet."""
 
     offered: WellKnown
     proved: ProvedIdentity
@@ -102,7 +102,7 @@ class _Found:
     expires: int
 
     @property
-    def known(self) -> RemoteIdentity:
+    def remote(self) -> RemoteIdentity:
         log, document = self.proved.log, self.proved.document
         return RemoteIdentity(
             log.id,
@@ -117,10 +117,10 @@ class _Found:
 
 
 class _Lookups:
-    """Look-ups that wait for nothing but each other: those under way, and the names that failed."""
+    """Look-ups that share slots: those under way, and the names that failed."""
 
     def __init__(self, transport: Transport) -> None:
-        self.lanes = RequestSlots(transport)
+        self.slots = RequestSlots(transport)
         self.under_way: dict[str, asyncio.Task[RemoteIdentity]] = {}
         self.failures: dict[str, tuple[int, FederationError]] = {}
 
@@ -128,8 +128,8 @@ class _Lookups:
 class Discovery:
     """Finds identities by name or id; belongs to one event loop.
 
-    Whoever sends requests can make this node look up any name. What is looked up for strangers, with a quota, therefore
-    shares nothing with the rest, also not the threads of the transport that resolves its names: `strangers`.
+    Anybody who sends requests can make this node look up any name. Look-ups for strangers therefore have a quota and
+    share nothing with the rest; `strangers` is a transport of their own, with threads of its own that resolve names.
     """
 
     def __init__(
@@ -145,25 +145,25 @@ class Discovery:
         self._ours = _Lookups(transport)
         self._strangers = _Lookups(strangers or transport)
         self._aside: dict[str, _Found] = {}
-        """Found for strangers who are new here; as many as their quota lets in."""
+        """Strangers who are new here, by name; as many as their quota lets in."""
         self._domains: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._names = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
-        """What is asked for names that somebody wants to take here, or says that they live at."""
+        """For names that somebody wants to take here, or says that they live at."""
         self._confirming: dict[str, asyncio.Task[bool]] = {}
-        """Names that people have here and that are being asked for, whether they still lead here."""
+        """Names of people here for which it is being asked whether they still lead here."""
         self._led_away: dict[str, int] = {}
-        """Those that did not, each with until when it is not asked for again."""
+        """Those that did not, each with when it may be asked for again."""
         self._answered = 0
         """How many questions have been answered."""
 
     async def find(
         self, fqdn: str, *, fetched_since: int | None = None, quota: LookupQuota | None = None
     ) -> RemoteIdentity:
-        """The identity at an FQDN, from memory while that has not expired; a `FederationError` if none is proved.
+        """Return the identity at an FQDN, from memory while that has not expired; raises a `FederationError`.
 
-        `fetched_since` (microseconds) asks again if it was last asked before that. `quota`: what a look-up counts for,
-        unless it is of somebody with an accepted relation to an identity of this node. Nothing of a stranger who is new
-        here is kept before `keep` is called: the request that names them may be anybody's.
+        `fetched_since` (microseconds) asks again if it was last asked before that. `quota` is charged for a look-up,
+        unless it is of somebody with an accepted relation to an identity of this node. A stranger who is new here is
+        not stored before `remember` is called: the request that names them may be anybody's.
         """
         fqdn = parse_fqdn(fqdn)
         answered = self._answered
@@ -179,13 +179,13 @@ class Discovery:
         now = self._node.clock()
         fresh = max(fetched_since or 0, now - _ASIDE_SECONDS * _SECOND)
         if found is not None and fresh <= found.fetched <= now:
-            return found.known
+            return found.remote
         if quota is not None and await self._run_blocking(lambda: self._is_related(fqdn)):
             quota = None
         return await self._fetch_once(fqdn, quota)
 
-    async def keep(self, known: RemoteIdentity) -> RemoteIdentity:
-        """Keep what was found for a stranger: the request that named them turned out to be theirs."""
+    async def remember(self, known: RemoteIdentity) -> RemoteIdentity:
+        """Store what was found for a stranger, whose request turned out to be theirs; raises `WrongIdentity`."""
         found = self._aside.get(known.fqdn)
         if found is None:
             return known
@@ -196,7 +196,10 @@ class Discovery:
         return kept
 
     async def find_by_id(self, identity: IdentityId) -> RemoteIdentity:
-        """An identity whose name was once known, asked for again there, or where it has moved, if that has expired."""
+        """Return an identity whose name was once known, asked for again there, or where it has moved, if expired.
+
+        Raises `NoIdentityThere` if no name is known, or another `FederationError`.
+        """
         fqdn = await self._run_blocking(lambda: self._name_of(identity))
         if fqdn is None:
             raise NoIdentityThere(f"no name of the identity {identity} is known", id=identity)
@@ -208,8 +211,8 @@ class Discovery:
             raise WrongIdentity(f"{fqdn} is not the name of {identity} any more", fqdn=fqdn, id=identity)
         return known
 
-    async def look_again(self, first_key: PublicKey) -> None:
-        """Ask anew where an identity lives, if anything of it is held: it may have a newer document than that."""
+    async def refresh(self, first_key: PublicKey) -> None:
+        """Ask an identity's node for its newest document, if anything of it is held; failures are passed over."""
 
         def work(connection: Connection) -> str | None:
             known = find_remote_identity(connection, identity_of(first_key))
@@ -221,10 +224,10 @@ class Discovery:
             with suppress(InkgroveError):  # where nobody answers, what is held is all that is known
                 await self.find(fqdn, fetched_since=self._node.clock(), quota=self._names)
 
-    async def find_end(self, first_key: PublicKey, lives_at: str) -> tuple[NextEntry, IdentityDocument]:
-        """Where log 0 of an identity goes on, and its newest document, asked for where it is said to live.
+    async def find_log_end(self, first_key: PublicKey, lives_at: str) -> tuple[NextEntry, IdentityDocument]:
+        """Return the next entry of an identity's log 0 and its newest document, asked for where it is said to live.
 
-        Nothing of it is kept if it is new here: whoever asks has proved nothing yet.
+        An identity that is new here is not stored: the caller has proved nothing yet.
         """
         known = await self._find_at(first_key, lives_at, fetched_since=self._node.clock())
         found = self._aside.get(known.fqdn)
@@ -237,9 +240,9 @@ class Discovery:
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
-    async def take_from(self, first_key: PublicKey, lives_at: str) -> None:
-        """Keep what the node where an identity lives says of it: whoever asks holds its first key."""
-        await self.keep(await self._find_at(first_key, lives_at))
+    async def store_from(self, first_key: PublicKey, lives_at: str) -> None:
+        """Store an identity as the node where it lives serves it; for a caller who has its first key."""
+        await self.remember(await self._find_at(first_key, lives_at))
 
     async def _find_at(
         self, first_key: PublicKey, lives_at: str, *, fetched_since: int | None = None
@@ -250,22 +253,20 @@ class Discovery:
         return known
 
     def _is_own(self, fqdn: str) -> bool:
-        return (
-            self._node.database.read(lambda connection: find_own_name_holder(connection, self._node, fqdn)) is not None
-        )
+        return self._node.database.read(lambda c: find_own_name_holder(c, self._node, fqdn)) is not None
 
     async def leads_here(self, fqdn: str) -> bool:
-        """Whether whoever asks for a name over the network is led to this node; asked for names that people want."""
+        """Whether a name leads to this node, asked over the network; raises `QuotaUsedUp`."""
         fqdn = parse_fqdn(fqdn)
-        self._names.use(fqdn)
-        return await self._asks_lead_here(self._strangers, domain_of(fqdn), fqdn)
+        self._names.charge(fqdn)
+        return await self._leads_here(self._strangers, domain_of(fqdn), fqdn)
 
-    async def _asks_lead_here(self, lookups: _Lookups, lane: str, fqdn: str) -> bool:
+    async def _leads_here(self, lookups: _Lookups, slot_name: str, fqdn: str) -> bool:
         request = PeerRequest(
             "GET", f"https://{fqdn}{WELL_KNOWN_NODE_PATH}", (("Accept", "application/json"),), max_answer_bytes=_PAGE
         )
         try:
-            async with lookups.lanes.enter(lane) as transport:
+            async with lookups.slots.acquire(slot_name) as transport:
                 answer = await transport.send(request)
         except FederationError:
             return False
@@ -274,13 +275,13 @@ class Discovery:
         return answer.status == 200 and leads_to(answer.body, fqdn, endpoint, own_key)
 
     async def _find_confirmed(self, fqdn: str) -> RemoteIdentity | None:
-        """Who is hosted here under a name that is not ours to give, if the world still leads here under it.
+        """The identity that is hosted here under a name of another domain, if that still leads here.
 
-        That counts for nobody's quota: there are no more such names than people, each is asked for once at a time, and
-        not again soon after an answer that led elsewhere.
+        No quota is charged: there are no more such names than people, each is asked for once at a time, and not again
+        soon after an answer that led elsewhere.
         """
         is_led_away = 0 < self._led_away.get(fqdn, 0) - self._node.clock() <= _FAILURE_SECONDS * _SECOND
-        if is_led_away or not await self._run_blocking(lambda: self._is_unsure(fqdn)):
+        if is_led_away or not await self._run_blocking(lambda: self._is_unconfirmed(fqdn)):
             return None
         task = self._confirming.get(fqdn)
         if task is None:
@@ -289,11 +290,11 @@ class Discovery:
         return await self._run_blocking(lambda: self._look_up(fqdn)) if await asyncio.shield(task) else None
 
     async def _confirm(self, fqdn: str) -> bool:
-        """Ask whether a name that somebody has here leads here, and note it if it does."""
+        """Ask whether a name of somebody here leads here, and record it if it does."""
         node = self._node
-        if not await self._run_blocking(lambda: self._is_unsure(fqdn)):
-            return True  # it was asked for while whoever wants to know came here
-        if not await self._asks_lead_here(self._ours, fqdn, fqdn):
+        if not await self._run_blocking(lambda: self._is_unconfirmed(fqdn)):
+            return True  # another task has confirmed it
+        if not await self._leads_here(self._ours, fqdn, fqdn):
             self._led_away[fqdn] = node.clock() + _FAILURE_SECONDS * _SECOND
             return False
         self._led_away.pop(fqdn, None)
@@ -301,11 +302,8 @@ class Discovery:
         self._answered += 1
         return True
 
-    def _is_unsure(self, fqdn: str) -> bool:
-        return (
-            self._node.database.read(lambda connection: find_unconfirmed_holder(connection, self._node, fqdn))
-            is not None
-        )
+    def _is_unconfirmed(self, fqdn: str) -> bool:
+        return self._node.database.read(lambda c: find_unconfirmed_holder(c, self._node, fqdn)) is not None
 
     # Memory
 
@@ -359,7 +357,7 @@ class Discovery:
     # Asking
 
     async def _fetch_once(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
-        """Ask the node at a name, once for all who want to know at that time, and not again soon after a failure."""
+        """Ask the node at a name, once for all callers at that time, and not again soon after a failure."""
         lookups = self._ours if quota is None else self._strangers
         until, failure = lookups.failures.get(fqdn, (0, None))
         if failure is not None and 0 < until - self._node.clock() <= _FAILURE_SECONDS * _SECOND:
@@ -368,7 +366,7 @@ class Discovery:
         if task is None:
             self._check_room(lookups, fqdn)
             if quota is not None:
-                quota.use(fqdn)
+                quota.charge(fqdn)
             task = asyncio.create_task(self._fetch(fqdn, quota))
             lookups.under_way[fqdn] = task
             task.add_done_callback(lambda done: self._finish(lookups, fqdn, done))
@@ -393,7 +391,7 @@ class Discovery:
 
     async def _fetch(self, fqdn: str, quota: LookupQuota | None) -> RemoteIdentity:
         if quota is None:
-            async with self._ours.lanes.enter(fqdn) as transport:
+            async with self._ours.slots.acquire(fqdn) as transport:
                 answer = await transport.send(_request(fqdn, MAX_WELL_KNOWN_BYTES))
         else:
             answer = await self._ask_for_stranger(fqdn, quota)
@@ -401,17 +399,17 @@ class Discovery:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
-        taken = await self._run_blocking(lambda: self._take_in(fqdn, answer.body, is_stranger=quota is not None))
+        taken = await self._run_blocking(lambda: self._store(fqdn, answer.body, is_stranger=quota is not None))
         if isinstance(taken, RemoteIdentity):
             return taken
         old = taken.fetched - 2 * _ASIDE_SECONDS * _SECOND
         self._aside = {name: found for name, found in self._aside.items() if found.fetched >= old} | {fqdn: taken}
-        return taken.known
+        return taken.remote
 
     async def _ask_for_stranger(self, fqdn: str, quota: LookupQuota) -> PeerResponse:
         """Names under one domain are asked one after the other, each for no more than what the others left."""
         domain = domain_of(fqdn)
-        async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.lanes.enter(domain) as transport:
+        async with self._domains.setdefault(domain, asyncio.Lock()), self._strangers.slots.acquire(domain) as transport:
             most = min(MAX_WELL_KNOWN_BYTES, quota.left(fqdn))
             try:
                 answer = await transport.send(_request(fqdn, most))
@@ -421,7 +419,7 @@ class Discovery:
             quota.add(fqdn, len(answer.body))
             return answer
 
-    def _take_in(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
+    def _store(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
         offered = parse_well_known(body)
         log = read_identity_log(offered)
         is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
@@ -430,7 +428,7 @@ class Discovery:
         except ForkedIdentity:
             # Signed contradictions are kept: they are the proof.
             if not (is_stranger and is_new):
-                self._node.database.write(lambda connection: _take_in_forked(connection, log))
+                self._node.database.write(lambda connection: _store_forked(connection, log))
             raise
         now = self._node.clock()
         found = _Found(offered, proved, now, now + self._node.settings.discovery_seconds * _SECOND)
@@ -450,7 +448,7 @@ def _request(fqdn: str, most: int) -> PeerRequest:
 
 
 def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdentity | FederationError:
-    """Put what was proved beside what is held and believe the newest of both; an error is for after the commit."""
+    """Store what was proved and return the newest of it and what is held; an error to be raised after the commit."""
     proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
     _ingest(connection, (*proved.log.entries, *proved.key_entries))
@@ -462,7 +460,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     document_seq, document = read_newest_document(connection, author)
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
-    known = replace(found.known, endpoint=document.endpoint, document_seq=document_seq)
+    known = replace(found.remote, endpoint=document.endpoint, document_seq=document_seq)
     own_key = newest_node_key(connection)
     if own_key is not None and known.node_key == own_key[0]:  # the world leads to this very node
         forget_remote_identity(connection, identity)
@@ -475,7 +473,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     return known
 
 
-def _take_in_forked(connection: Connection, log: SignedLog) -> None:
+def _store_forked(connection: Connection, log: SignedLog) -> None:
     _ingest(connection, log.entries)
     forget_remote_identity(connection, log.id)
 

@@ -1,6 +1,7 @@
-"""How much others may send in a minute, or make this node fetch; counted in each process for itself.
+"""Limits on what goes on between nodes (docs/protocol.md section 8.9); each process has its own.
 
-docs/protocol.md section 8.9.
+Quotas bound how much others may send in a minute, or make this node fetch. `RequestSlots` bounds how many requests are
+under way, so that slow nodes delay each other and nobody else. `run_rounds` starts whatever is due, side by side.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ _ADDRESSES: Final = 4
 
 
 class Quotas:
-    """Bytes by node, or by whatever else they are counted for, in windows of a minute."""
+    """Bytes by node, or by another key, in windows of a minute."""
 
     def __init__(self, bytes_per_minute: int, clock: Callable[[], int]) -> None:
         self._most = bytes_per_minute
@@ -34,8 +35,8 @@ class Quotas:
         self._window = 0
         self._used: dict[Hashable, int] = {}
 
-    def use(self, who: Hashable, size: int) -> None:
-        """Count a request; raises if too much was counted for them in this minute."""
+    def charge(self, who: Hashable, size: int) -> None:
+        """Count a request; raises `QuotaUsedUp` if too much was counted in this minute."""
         used = self._used_by(who)
         # What is larger than the whole quota goes through if it is the first.
         if used and used + size > self._most:
@@ -43,11 +44,11 @@ class Quotas:
         self._note(who, used + max(size, _FLOOR))
 
     def left(self, who: Hashable) -> int:
-        """How much of this minute's is left for them."""
+        """How much is left in this minute."""
         return max(0, self._most - self._used_by(who))
 
     def refusal(self) -> QuotaUsedUp:
-        """What is raised when nothing is left: it says when there will be."""
+        """Return the error for when nothing is left; it says when there will be."""
         wait = (_MINUTE - self._clock() % _MINUTE) // 1_000_000 + 1
         return QuotaUsedUp("that is enough for this minute", retry_after=wait)
 
@@ -65,11 +66,11 @@ class Quotas:
         self._used[who] = used
 
     def add(self, who: Hashable, size: int) -> None:
-        """Count what a request was found to cost besides: the next one is refused if that was too much."""
+        """Count what a request cost besides; the next one is refused if that was too much."""
         self._note(who, self._used.get(who, 0) + max(0, size - _FLOOR))
 
-    def spend(self, who: Hashable, size: int) -> None:
-        """The same for what they would get: raises if others of their requests have left nothing meanwhile."""
+    def charge_answer(self, who: Hashable, size: int) -> None:
+        """Count the answer to a request; raises `QuotaUsedUp` if others of their requests have left nothing."""
         is_left = self.left(who) > 0
         self.add(who, size)
         if not is_left:
@@ -77,7 +78,7 @@ class Quotas:
 
 
 class SenderQuotas:
-    """How much is taken in a minute by the key of a node and, since keys cost nothing, by its domain and its address.
+    """Quotas by the key of a sending node and, since keys cost nothing, by its domain and its address.
 
     An address may be that of a proxy before this node or theirs, and so has four times as much.
     """
@@ -87,18 +88,18 @@ class SenderQuotas:
         self._domains = Quotas(bytes_per_minute, clock)
         self._addresses = Quotas(_ADDRESSES * bytes_per_minute, clock)
 
-    def use_address(self, address: str, size: int) -> None:
+    def charge_address(self, address: str, size: int) -> None:
         """Count a request before anything is known about it."""
         if address:
-            self._addresses.use(network_of(address), size)
+            self._addresses.charge(network_of(address), size)
 
-    def use(self, key: Hashable, fqdn: str, size: int) -> None:
-        """Count a request whose sender is proved, before it is looked into."""
-        self._domains.use(domain_of(fqdn), size)
-        self._keys.use(key, size)
+    def charge(self, key: Hashable, fqdn: str, size: int) -> None:
+        """Count a request whose sender is proved, before its content is read."""
+        self._domains.charge(domain_of(fqdn), size)
+        self._keys.charge(key, size)
 
-    def use_work(self, key: Hashable, fqdn: str, address: str, size: int) -> None:
-        """Count what a request will cost besides, before that is done; raises if less is left."""
+    def charge_work(self, key: Hashable, fqdn: str, address: str, size: int) -> None:
+        """Count what a request will cost besides, before that is done; raises `QuotaUsedUp` if less is left."""
         counted: tuple[tuple[Quotas, Hashable], ...] = ((self._keys, key), (self._domains, domain_of(fqdn)))
         if address:
             counted += ((self._addresses, network_of(address)),)
@@ -109,19 +110,19 @@ class SenderQuotas:
 
 
 class LookupQuota:
-    """How much strangers can make this node fetch and keep: whoever sends a request names an identity to be looked up.
+    """How much strangers can make this node fetch: each request names an identity, which is looked up.
 
-    Names cost nothing to whoever has a domain, so those under one domain share a part of the whole.
+    The owner of a domain has any number of names, so those under one domain share a part of the whole.
     """
 
     def __init__(self, bytes_per_minute: int, clock: Callable[[], int]) -> None:
         self._all = Quotas(bytes_per_minute, clock)
         self._domains = Quotas(bytes_per_minute // _PARTS, clock)
 
-    def use(self, fqdn: str) -> None:
-        """Count a look-up; raises if there were too many."""
-        self._domains.use(domain_of(fqdn), _FLOOR)
-        self._all.use(None, _FLOOR)
+    def charge(self, fqdn: str) -> None:
+        """Count a look-up; raises `QuotaUsedUp` if there were too many."""
+        self._domains.charge(domain_of(fqdn), _FLOOR)
+        self._all.charge(None, _FLOOR)
 
     def left(self, fqdn: str) -> int:
         """How large the answer to a look-up that was counted may be."""
@@ -134,22 +135,22 @@ class LookupQuota:
 
 
 def domain_of(fqdn: str) -> str:
-    """Whoever has a name has all those below: the last two labels."""
+    """The last two labels of a name: the owner of a domain has all names below it."""
     return ".".join(fqdn.split(".")[-2:])
 
 
-# How many requests are under way at the same time, so that slow nodes hold up each other and nobody else.
-#
-# Whoever took long the last time waits for one of a few places of their own. Whoever is not known to be slow has one
-# of
-# many, and not for longer than a quick answer takes: then it is free for the next.
+# Slots for requests
 
 
 _QUICK_SECONDS: Final = 2.0
 
 
 class RequestSlots:
-    """Places for requests over a transport; belongs to one event loop."""
+    """Slots for requests over a transport; belongs to one event loop.
+
+    A node that took long the last time waits for one of a few slots for slow ones. All others have one of many, and
+    not for longer than a quick answer takes: then it is free for the next.
+    """
 
     def __init__(self, transport: Transport, *, quick: int = 32, slow: int = 8) -> None:
         self._transport = transport
@@ -158,16 +159,16 @@ class RequestSlots:
         self._slow: dict[str, None] = {}
 
     @asynccontextmanager
-    async def enter(self, node: str) -> AsyncIterator[Transport]:
-        """Wait for a place; the transport is for requests to that node, one after the other."""
+    async def acquire(self, node: str) -> AsyncIterator[Transport]:
+        """Wait for a slot; yields the transport for requests to that node, one after the other."""
         is_slow = node in self._slow
-        lane = self._few if is_slow else self._quick
-        await lane.acquire()
-        place = _Place(self._transport, lane, lambda seconds: self._note(node, seconds), is_kept=is_slow)
+        semaphore = self._few if is_slow else self._quick
+        await semaphore.acquire()
+        slot = _Slot(self._transport, semaphore, lambda seconds: self._note(node, seconds), is_kept=is_slow)
         try:
-            yield place
+            yield slot
         finally:
-            place.leave()
+            slot.leave()
 
     def _note(self, node: str, seconds: float) -> None:
         self._slow.pop(node, None)
@@ -177,20 +178,20 @@ class RequestSlots:
             self._slow[node] = None
 
 
-class _Place:
-    """A transport that counts how long the node at its other end takes."""
+class _Slot:
+    """A transport that measures how long the other node takes."""
 
     def __init__(
-        self, transport: Transport, lane: asyncio.Semaphore, note: Callable[[float], None], *, is_kept: bool
+        self, transport: Transport, semaphore: asyncio.Semaphore, note: Callable[[float], None], *, is_kept: bool
     ) -> None:
         self._transport = transport
-        self._lane = lane
+        self._semaphore = semaphore
         self._note = note
         self._is_kept = is_kept
         self._has_left = False
 
     async def send(self, request: PeerRequest) -> PeerResponse:
-        """The answer; while it takes long, somebody else has the place."""
+        """Send a request; while the answer takes long, somebody else has the slot."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         timer = None if self._is_kept else loop.call_later(_QUICK_SECONDS, self.leave)
@@ -204,10 +205,10 @@ class _Place:
     def leave(self) -> None:
         if not self._has_left:
             self._has_left = True
-            self._lane.release()
+            self._semaphore.release()
 
 
-# Work between nodes in rounds: whatever is due begins at once, side by side, and nothing waits for the slowest.
+# Rounds
 
 
 _LONGEST_WAIT: Final = 60.0
@@ -220,9 +221,9 @@ async def run_rounds(
     wake: asyncio.Event,
     idle_seconds: float,
     on_error: Callable[[InkgroveError], None],
-    breath_seconds: float = 0.0,
+    pause_seconds: float = 0.0,
 ) -> None:
-    """Begin what is found, then look again when woken or after a while; until the task is cancelled.
+    """Start the work that is found, then look again when woken or after a while; until the task is cancelled.
 
     Nothing else ends it: a round that fails is begun again, after twice as long each time up to a minute.
     """
@@ -251,8 +252,8 @@ async def run_rounds(
                 wait = min(_LONGEST_WAIT, 2 * wait)
                 continue
             wait = idle_seconds
-            if breath_seconds:
-                await asyncio.sleep(breath_seconds)
+            if pause_seconds:
+                await asyncio.sleep(pause_seconds)
             with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the wake-up.
                 async with asyncio.timeout(idle_seconds):

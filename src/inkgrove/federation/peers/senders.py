@@ -1,6 +1,6 @@
-"""Who sends a request: the node behind a signature, fresh and not replayed (docs/protocol.md section 8.9).
+"""Authenticates the requests of other nodes: signed, fresh and not replayed (docs/protocol.md section 8.9).
 
-The key comes from discovery, never from the message at hand: a request can only name somebody, who is then looked up.
+The key comes from discovery, never from the request: that only names somebody, who is then looked up.
 """
 
 from collections.abc import Awaitable
@@ -34,7 +34,7 @@ from inkgrove.store.node.identities import is_left, keys_of, list_identities
 
 @dataclass(frozen=True, slots=True)
 class LogOwner:
-    """Who asks: an identity, and the keys whose logs they may have back."""
+    """An identity that asks for its own logs, and the keys whose logs it may have."""
 
     identity: IdentityId
     authors: frozenset[PublicKey]
@@ -44,11 +44,11 @@ _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
 
 _NO_WORD: Final = (PeerUnreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
-"""What says nothing about an identity: a proxy before its node may answer so for a moment."""
+"""Errors that prove nothing about an identity: a proxy before its node may answer so for a moment."""
 
 
 class RequestAuthenticator:
-    """Admits the requests of other nodes."""
+    """Authenticates the requests of other nodes, within quotas."""
 
     def __init__(self, node: Node, discovery: Discovery, *, run_blocking: RunBlocking = in_thread) -> None:
         self._node = node
@@ -57,18 +57,15 @@ class RequestAuthenticator:
         self._quota = LookupQuota(node.settings.stranger_bytes_per_minute, node.clock)
         self._sent = SenderQuotas(node.settings.peer_bytes_per_minute, node.clock)
 
-    async def admit(self, request: PeerRequest, address: str = "") -> RemoteIdentity:
-        """The identity in whose name another node sends this request; a `FederationError` if that is not proved.
+    async def authenticate(self, request: PeerRequest, address: str = "") -> RemoteIdentity:
+        """Return the identity in whose name another node sends this request; raises a `FederationError`.
 
-        A request is admitted once: the second time it is a replay. One of a node that has sent enough writes nothing.
+        A request is accepted once: the second time it is a replay. One of a node over its quota writes nothing.
         `address` is where it comes from, if that is known.
         """
-        self._sent.use_address(address, len(request.body))
+        self._sent.charge_address(address, len(request.body))
         found = read_signature(request)
-        check_times(found, self._node.clock())
-        authority = parse_url(request.url).authority
-        if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
-            raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
+        await self._check_fresh_and_for_us(request, found)
         sender = await self._find(found.sender)
         try:
             check_signature(request, found, sender.node_key)
@@ -79,51 +76,54 @@ class RequestAuthenticator:
                 raise
             sender = renewed
             check_signature(request, found, sender.node_key)
-        self._sent.use(sender.node_key, found.sender, len(request.body))
-        sender = await self._proving(found.sender, self._discovery.keep(sender))
-        if not await self._run_blocking(lambda: self._is_first(found)):
-            raise FederationError(
-                "federation.replayed-request", "this very request has been received before", sender=found.sender
-            )
+        self._sent.charge(sender.node_key, found.sender, len(request.body))
+        sender = await self._proving(found.sender, self._discovery.remember(sender))
+        await self._use_nonce(found)
         return sender
 
-    async def admit_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
-        """Whose logs may be given back to the sender of this request: who signs with the author's own key, or the node
-        that serves the identity. A `FederationError` if neither is proved.
+    async def authenticate_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
+        """Return whose logs the sender of this request may have; raises a `FederationError`.
+
+        It is signed by an author's own key, or by the node of an identity.
         """
         found = read_signature(request, may_be_author=True)
         author = found.author
         if author is None:
-            sender = await self.admit(request, address)
+            sender = await self.authenticate(request, address)
             keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, sender.id)))
             return LogOwner(sender.id, frozenset({sender.key, *keys}))
-        self._sent.use_address(address, len(request.body))
-        check_times(found, self._node.clock())
-        authority = parse_url(request.url).authority
-        if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
-            raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
+        self._sent.charge_address(address, len(request.body))
+        await self._check_fresh_and_for_us(request, found)
         check_signature(request, found, author)
-        self._sent.use(author, found.sender, len(request.body))
+        self._sent.charge(author, found.sender, len(request.body))
         owner = LogOwner(identity_of(author), frozenset({author}))
         # Keys cost nothing: nothing is written for those of which nothing is here.
         is_held = await self._run_blocking(
             lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))
         )
-        if is_held and not await self._run_blocking(lambda: self._is_first(found)):
-            raise FederationError(
-                "federation.replayed-request", "this very request has been received before", sender=found.sender
-            )
+        if is_held:
+            await self._use_nonce(found)
         return owner
 
     def charge(self, sender: RemoteIdentity, address: str, size: int) -> None:
-        """Count work for a sender as if it were so many bytes, before it is done; raises `QuotaUsedUp`."""
-        self._sent.use_work(sender.node_key, sender.fqdn, address, size)
+        """Charge a sender for work, counted as bytes, before it is done; raises `QuotaUsedUp`."""
+        self._sent.charge_work(sender.node_key, sender.fqdn, address, size)
 
-    def _is_first(self, found: SignatureInput) -> bool:
-        now, expires = self._node.clock(), found.remembered_until
-        return self._node.database.write(
-            lambda connection: use_nonce(connection, found.sender, found.nonce, now=now, expires=expires)
+    async def _check_fresh_and_for_us(self, request: PeerRequest, found: SignatureInput) -> None:
+        check_times(found, self._node.clock())
+        authority = parse_url(request.url).authority
+        if not await self._run_blocking(lambda: serves_authority(self._node, authority)):
+            raise FederationError("federation.misdirected-request", f"{authority[:260]} is not served here")
+
+    async def _use_nonce(self, found: SignatureInput) -> None:
+        now, expires, database = self._node.clock(), found.remembered_until, self._node.database
+        is_first = await self._run_blocking(
+            lambda: database.write(lambda c: use_nonce(c, found.sender, found.nonce, now=now, expires=expires))
         )
+        if not is_first:
+            raise FederationError(
+                "federation.replayed-request", "this very request has been received before", sender=found.sender
+            )
 
     async def _find(self, fqdn: str, *, fetched_since: int | None = None) -> RemoteIdentity:
         find = self._discovery.find(fqdn, fetched_since=fetched_since, quota=self._quota)
@@ -150,7 +150,7 @@ class RequestAuthenticator:
 def received_request(
     method: str, host: str, raw_path: bytes, query: bytes, headers: Headers, body: bytes
 ) -> PeerRequest:
-    """A request as it arrived: host as the Host header has it, path and query as they were sent.
+    """Make the request that arrived: host as the Host header has it, path and query as they were sent.
 
     The scheme is no part of what is signed, since a proxy may have taken off the encryption; it always reads https.
     """
@@ -159,8 +159,10 @@ def received_request(
 
 
 def choose_sender_name(node: Node) -> str:
-    """The identity in whose name this node asks for what is public: an administrator, else whoever comes first."""
+    """Return the name of the identity for which this node asks for what is public; raises `federation.no-sender`.
 
+    It is an administrator, else the first hosted identity.
+    """
     listed = node.settings.administrators
 
     def work(connection: Connection) -> str | None:

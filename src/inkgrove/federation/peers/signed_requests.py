@@ -1,7 +1,7 @@
 """Signatures of requests between nodes: RFC 9421 with Ed25519, over method, host, path, query and body.
 
-docs/protocol.md section 8.9. The sender signs with the key of its node and names an identity there as `keyid`; which
-key that is, the receiver finds out by itself (`senders`). The body counts by its digest (RFC 9530).
+docs/protocol.md section 8.9. The sender signs with the key of its node and names an identity there as `keyid`; the
+receiver looks up that node's key by itself (`senders`). The body is covered by its digest (RFC 9530).
 """
 
 import re
@@ -23,7 +23,7 @@ from http_message_signatures.exceptions import HTTPMessageSignaturesException
 from inkgrove.core.errors import BadSignature, InkgroveError
 from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
 from inkgrove.federation.errors import BadRequestSignature, FederationError
-from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
+from inkgrove.federation.peers.transport import PeerRequest
 from inkgrove.messages.value_readers import read_host
 from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.store.federation.peers import RemoteIdentity
@@ -34,7 +34,7 @@ COMPONENTS: Final = ("@method", "@authority", "@path", "@query", "content-digest
 LIFETIME_SECONDS: Final = 120
 """How long a signature of ours lasts."""
 MAX_LIFETIME_SECONDS: Final = 300
-"""How long a signature may last at most: so long its nonce is remembered."""
+"""How long a signature may last at most; its nonce is remembered as long."""
 MAX_SKEW_SECONDS: Final = 60
 """How far the clocks of two nodes may be apart."""
 
@@ -45,7 +45,7 @@ _AUTHOR: Final = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class SignatureInput:
-    """What a signature says about itself; nothing of it is believed before the signature is checked."""
+    """The parameters of a signature; not to be believed before the signature is checked."""
 
     sender: str
     """The FQDN of an identity on the sending node, or the author's key in hex where that may sign."""
@@ -61,12 +61,12 @@ class SignatureInput:
 
     @property
     def remembered_until(self) -> int:
-        """From when on (microseconds) the age alone refuses it."""
+        """When (microseconds) it is refused for its age alone, so that its nonce can be forgotten."""
         return (self.expires + MAX_SKEW_SECONDS) * _SECOND + _SECOND
 
 
 def sign_request(request: PeerRequest, key: SecretKey, *, sender: str, now: int, nonce: str) -> PeerRequest:
-    """The request with its digest and signature; `sender` is the FQDN of an identity on this node."""
+    """Return the request with its digest and signature; `sender` is the FQDN of an identity on this node."""
     message = _Message(request.method, request.url, _Headers(list(request.headers)))
     signer = HTTPMessageSigner(signature_algorithm=StrictEd25519, key_resolver=_OneKey(sender, secret=key))
     created = now // _SECOND
@@ -88,9 +88,10 @@ def sign_request(request: PeerRequest, key: SecretKey, *, sender: str, now: int,
 
 
 def read_signature(request: PeerRequest, *, may_be_author: bool = False) -> SignatureInput:
-    """The one signature for this protocol that a request carries; those of others are passed over.
+    """Return the parameters of the one signature for this protocol that a request carries; others are passed over.
 
-    `may_be_author`: its `keyid` may be a key in hex, in place of the FQDN of an identity.
+    `may_be_author`: its `keyid` may be a key in hex, in place of the FQDN of an identity. Raises
+    `federation.signature-missing` or `federation.signature-incomplete`.
     """
     given = request.header("signature-input")
     if given is None or request.header("signature") is None:
@@ -141,7 +142,7 @@ def _read_parameters(found: dict[str, Any], *, may_be_author: bool) -> Signature
 
 
 def check_times(found: SignatureInput, now: int) -> None:
-    """Raise unless the signature is fresh by this node's clock (microseconds)."""
+    """Raise `federation.stale-request` or `federation.future-request` unless the signature is fresh at `now`."""
     seconds = now // _SECOND
     if found.created > seconds + MAX_SKEW_SECONDS:
         raise FederationError(
@@ -156,7 +157,7 @@ def check_times(found: SignatureInput, now: int) -> None:
 
 
 def check_signature(request: PeerRequest, found: SignatureInput, key: PublicKey) -> None:
-    """Raise unless the signature holds for the key that belongs to its sender, and the digest for the body."""
+    """Raise `BadRequestSignature` unless the signature holds for the key, `federation.bad-digest` for another body."""
     verifier = _Verifier(signature_algorithm=StrictEd25519, key_resolver=_OneKey(found.sender, public=key))
     message = _Message(request.method, request.url, _Headers(list(request.headers)))
     try:
@@ -215,7 +216,7 @@ class _Verifier(HTTPMessageVerifier):
     """Leaves the times to `check_times`, which goes by the node's clock."""
 
     def validate_created_and_expires(self, sig_input: Any, max_age: Any = None) -> None:
-        """Nothing: done before."""
+        """Check nothing: done before."""
 
 
 class _Headers:
@@ -249,9 +250,6 @@ class _Message:
     headers: _Headers = field(default_factory=lambda: _Headers([]))
 
 
-# Calls of other nodes: to the endpoint of an identity, signed by this node (docs/protocol.md section 8.9).
-
-
 def make_signed_request(
     node: Node,
     to: RemoteIdentity,
@@ -262,24 +260,11 @@ def make_signed_request(
     body: bytes = b"",
     content_type: str | None = None,
 ) -> PeerRequest:
-    """A request for the node of an identity, in the name of one of ours (its FQDN); good for one sending."""
+    """Make a signed request to the node of an identity, in the name of one of ours (its FQDN).
+
+    It is good for one sending: each has a nonce of its own, so that a retry is not refused as a replay.
+    """
     headers = (("Content-Type", content_type),) if content_type is not None else ()
     request = PeerRequest(method, to.endpoint.rstrip("/") + path, headers, body)
     nonce = node.random_bytes(16).hex()
     return sign_request(request, load_node_key(node), sender=sender, now=node.clock(), nonce=nonce)
-
-
-async def send_signed_request(
-    node: Node,
-    transport: Transport,
-    to: RemoteIdentity,
-    method: str,
-    path: str,
-    *,
-    sender: str,
-    body: bytes = b"",
-    content_type: str | None = None,
-) -> PeerResponse:
-    """Sign and send; the signature is made anew for each attempt, so an attempt again is no replay."""
-    request = make_signed_request(node, to, method, path, sender=sender, body=body, content_type=content_type)
-    return await transport.send(request)

@@ -1,8 +1,9 @@
-"""Requests to other nodes (docs/protocol.md section 8.9).
+"""Requests to other nodes, and which addresses they may go to (docs/protocol.md section 8.9).
 
 Only https, only to allowed addresses, within limits of size and time. A name is resolved once for a connection, and the
-connection goes to the very address that was checked. Redirects are not followed; cookies, proxies and compressed
-answers do not exist here.
+connection goes to the very address that was checked: else anybody could have this node ask its own network for
+something, by publishing a name that leads there. Redirects are not followed; there are no cookies, proxies and
+compressed answers.
 """
 
 import asyncio
@@ -35,12 +36,7 @@ from inkgrove.federation.errors import (
 from inkgrove.messages.value_readers import read_host
 from inkgrove.node.settings import NodeSettings
 
-# Which addresses this node connects to when it follows a name that somebody else chose (docs/protocol.md section
-# 8.9).
-#
-# Without this rule anybody could have the node ask its own network for something, by publishing a name that leads
-# there.
-
+# Addresses
 
 Address = IPv4Address | IPv6Address
 
@@ -94,7 +90,7 @@ _NOWHERE_V6: Final = tuple(
         ),
     )
 )
-"""No place of another node: forbidden whatever the setting says, as the registries of IANA and the clouds have it."""
+"""Never a node: forbidden whatever the setting says, as the registries of IANA and the clouds have it."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
@@ -117,7 +113,7 @@ class Resolver(Protocol):
     """Finds the addresses of a name."""
 
     async def resolve(self, host: str) -> list[Address]:
-        """Every address of the name, in the order in which to try them; raises `Unreachable` if there is none."""
+        """Return every address of the name, in the order in which to try them; raises `PeerUnreachable`."""
 
 
 class SystemResolver:
@@ -127,7 +123,7 @@ class SystemResolver:
         self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="resolve")
 
     async def resolve(self, host: str) -> list[Address]:
-        """Every address of the name, IPv4 and IPv6."""
+        """Return every address of the name, IPv4 and IPv6; raises `PeerUnreachable`."""
         lookup = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, lookup)
@@ -137,7 +133,7 @@ class SystemResolver:
 
 
 def keep_allowed(host: str, addresses: Iterable[Address], *, allow_private: bool) -> list[Address]:
-    """Those of a name's addresses that may be connected to; raises if there is none."""
+    """Return those of a name's addresses that may be connected to; raises `ForbiddenAddress` if there is none."""
     found = list(addresses)
     allowed = [address for address in found if is_allowed(address, allow_private=allow_private)]
     if not allowed:
@@ -148,18 +144,21 @@ def keep_allowed(host: str, addresses: Iterable[Address], *, allow_private: bool
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A port of this very machine that stands for a name."""
+    """A port of this machine that requests to a name go to."""
 
     address: Address
     port: int
 
 
 def parse_resolve(items: Iterable[str]) -> Mapping[str, Target]:
-    """The setting `resolve`: `NAME=HOST:PORT` each, where NAME may be `*.haiku.ink` for every name below."""
+    """Parse the setting `resolve`: `NAME=HOST:PORT` each, where NAME may be `*.haiku.ink` for every name below.
+
+    Raises `federation.bad-resolve`.
+    """
     targets: dict[str, Target] = {}
     for item in items:
-        name, _, place = item.partition("=")
-        host, _, port = place.rpartition(":")
+        name, _, location = item.partition("=")
+        host, _, port = location.rpartition(":")
         try:
             read_host(name.removeprefix("*."), "resolve")
             address = ip_address(host.removeprefix("[").removesuffix("]"))
@@ -178,13 +177,15 @@ def parse_resolve(items: Iterable[str]) -> Mapping[str, Target]:
 
 
 def find_target(targets: Mapping[str, Target], host: str) -> Target | None:
-    """What stands for a name: an item of its own, else the closest `*.` above it."""
+    """Find the target for a name: its own item, else the closest `*.` above it."""
     if host in targets:
         return targets[host]
     labels = host.split(".")
     above = (f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels)))
     return next((targets[name] for name in above if name in targets), None)
 
+
+# Requests and responses
 
 Headers = tuple[tuple[str, str], ...]
 _Result = TypeVar("_Result")
@@ -216,7 +217,7 @@ class Url:
 
 
 def parse_url(text: str) -> Url:
-    """The address of something on another node, strictly."""
+    """Parse the URL of something on another node, strictly; raises `federation.bad-url`."""
     match = _URL.fullmatch(text)
     if match is None:
         raise FederationError("federation.bad-url", f"{text[:200]!r} is no address of a node")
@@ -233,7 +234,7 @@ def parse_url(text: str) -> Url:
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """What is asked of another node, or what another node asks."""
+    """A request to another node, or from one."""
 
     method: str
     url: str
@@ -253,7 +254,7 @@ class PeerRequest:
 
 @dataclass(frozen=True, slots=True)
 class PeerResponse:
-    """What another node answered, whole."""
+    """The whole answer of another node."""
 
     status: int
     headers: Headers
@@ -261,9 +262,9 @@ class PeerResponse:
 
     @property
     def retry_after(self) -> int | None:
-        """How many seconds the other node asks to wait, if it does; nobody makes this one wait for ever."""
-        said = self.header("retry-after") or ""
-        seconds = int(said) if _SECONDS.fullmatch(said) else _seconds_until(said, self.header("date"))
+        """How many seconds the other node asks to wait, if it does, up to an hour."""
+        value = self.header("retry-after") or ""
+        seconds = int(value) if _SECONDS.fullmatch(value) else _seconds_until(value, self.header("date"))
         return None if seconds is None else min(max(seconds, 0), MOST_RETRY_SECONDS)
 
     def header(self, name: str) -> str | None:
@@ -271,10 +272,10 @@ class PeerResponse:
         return _header(self.headers, name)
 
 
-def _seconds_until(said: str, answered: str | None) -> int | None:
-    """How long it is to a date of HTTP, by the clock of whoever names it."""
+def _seconds_until(date: str, answered: str | None) -> int | None:
+    """How long it is to an HTTP date, by the clock of the node that answered."""
     try:
-        until = parsedate_to_datetime(said[:100])
+        until = parsedate_to_datetime(date[:100])
         now = parsedate_to_datetime(answered[:100]) if answered is not None else datetime.now(UTC)
         return int((until - now).total_seconds())
     except (ValueError, TypeError, OverflowError):
@@ -290,7 +291,7 @@ class Transport(Protocol):
     """Carries requests to other nodes: over the network, or over one that a simulation makes up."""
 
     async def send(self, request: PeerRequest) -> PeerResponse:
-        """The answer, of whatever status but a redirect; raises a `FederationError`."""
+        """Send a request and return the answer, of any status but a redirect; raises a `FederationError`."""
 
 
 class HttpTransport:
@@ -333,11 +334,11 @@ class HttpTransport:
     async def send(self, request: PeerRequest) -> PeerResponse:
         """Send a request and read the whole answer, all of it within the time and size that the settings allow."""
         url = parse_url(request.url)
-        place = self._place_of(url)
+        location = self._find_location(url)
         most = min(self._settings.max_answer_bytes, request.max_answer_bytes or self._settings.max_answer_bytes)
         try:
             async with asyncio.timeout(self._settings.peer_timeout_seconds):
-                return await self._exchange(request, url, place, most)
+                return await self._exchange(request, url, location, most)
         except TimeoutError as err:
             seconds = self._settings.peer_timeout_seconds
             raise PeerTimeout(f"{url.authority} did not answer within {seconds} seconds", host=url.host) from err
@@ -346,8 +347,8 @@ class HttpTransport:
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as err:
             raise PeerUnreachable(f"{url.authority} cannot be reached: {err}", host=url.host) from err
 
-    def _place_of(self, url: Url) -> httpcore.URL:
-        """Where the request really goes."""
+    def _find_location(self, url: Url) -> httpcore.URL:
+        """The URL that is connected to; raises `federation.bad-url` unless it is encrypted or on this machine."""
         target = find_target(self._targets, url.host)
         if target is not None:
             # Development: this machine, not encrypted. The request itself still names the host it is meant for.
@@ -360,7 +361,7 @@ class HttpTransport:
             )
         return httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
 
-    async def _exchange(self, request: PeerRequest, url: Url, place: httpcore.URL, most: int) -> PeerResponse:
+    async def _exchange(self, request: PeerRequest, url: Url, location: httpcore.URL, most: int) -> PeerResponse:
         headers = [
             ("Host", url.authority),
             ("User-Agent", f"inkgrove/{__version__}"),
@@ -368,7 +369,7 @@ class HttpTransport:
             ("Content-Length", str(len(request.body))),
             *request.headers,
         ]
-        async with self._pool.stream(request.method, place, headers=headers, content=request.body) as response:
+        async with self._pool.stream(request.method, location, headers=headers, content=request.body) as response:
             answered = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
             if 300 <= response.status < 400:
                 raise Redirected(f"{url.authority} sends elsewhere (status {response.status})", host=url.host)
@@ -390,7 +391,7 @@ class HttpTransport:
 
 
 class _CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were checked, never to a name: between two lookups a name can change its mind."""
+    """Connects to addresses that were checked, never to a name, which may lead elsewhere in the next look-up."""
 
     def __init__(
         self,
@@ -456,7 +457,7 @@ class _Stream(httpcore.AsyncNetworkStream):
 
 
 def run_with_transport(settings: NodeSettings, work: Callable[[Transport], Awaitable[_Result]]) -> _Result:
-    """Do something over a transport and wait for it: for commands, which have no event loop."""
+    """Run `work` with a transport and wait for its result; for commands, which have no event loop."""
 
     async def run() -> _Result:
         async with HttpTransport(settings) as transport:

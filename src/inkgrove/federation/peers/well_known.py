@@ -1,8 +1,10 @@
-"""The document at `https://<fqdn>/.well-known/inkgrove`: who lives there, proved, and how to reach them.
+"""The document at `https://<fqdn>/.well-known/inkgrove`: which identity lives there, proved, and how to reach it.
 
-docs/protocol.md section 7.1. It carries what proves the identity's newest document to somebody who knows nothing yet:
-the entries of its certificate pool in log 0, with the payloads of the first entry and of the document, and entry 1 of
-log 0 of each further key. Nothing of it is believed before `proving` has looked at it.
+docs/protocol.md sections 7.1 and 7.2. It carries what proves the identity's newest document to a node that knows
+nothing yet: the entries of its certificate pool in log 0, with the payloads of the first entry and of the document, and
+entry 1 of log 0 of each further key. `well_known_of` makes it, `parse_well_known` reads it, `prove_identity` checks it:
+the id must be the thumbprint of the key that signed log 0, the entries must hold, and the newest document must name the
+FQDN that all this was found under.
 """
 
 import json
@@ -52,7 +54,7 @@ class ProofEntry:
 
 @dataclass(frozen=True, slots=True)
 class WellKnown:
-    """What a node says about an identity that it serves."""
+    """The document of an identity, as the node that serves it makes it."""
 
     fqdn: str
     id: IdentityId
@@ -67,12 +69,12 @@ class WellKnown:
 
 
 def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
-    """What a node signs to say that it serves an identity: nobody else can name its key as that of their node."""
+    """The bytes that a node signs to claim that it serves an identity: nobody else can name its key as their node's."""
     return f"inkgrove node {WELL_KNOWN_FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
 
 
 def host_claim_of(fqdn: str, endpoint: str) -> bytes:
-    """What a node signs to say that it answers at a name, whoever may live there."""
+    """The bytes that a node signs to claim that it answers at a name, whoever lives there."""
     return f"inkgrove host {WELL_KNOWN_FORMAT}\n{fqdn}\n{endpoint}\n".encode()
 
 
@@ -81,15 +83,15 @@ def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool
     try:
         content = json.loads(body, object_pairs_hook=_map_without_doubles)
         node = content["node"]
-        said = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
+        claimed = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
         verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
         return False
-    return said == (WELL_KNOWN_FORMAT, fqdn, endpoint, node_key.hex())
+    return claimed == (WELL_KNOWN_FORMAT, fqdn, endpoint, node_key.hex())
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:
-    """The document as JSON."""
+    """Render the document as JSON."""
     return {
         "inkgrove": WELL_KNOWN_FORMAT,
         "fqdn": document.fqdn,
@@ -101,7 +103,7 @@ def render_well_known(document: WellKnown) -> dict[str, Any]:
 
 
 def parse_well_known(body: bytes) -> WellKnown:
-    """The document from an answer; keys that are not known are passed over, so that later formats can say more."""
+    """Parse the document from an answer; raises `BadAnswer`. Unknown keys are ignored: later formats may have more."""
     try:
         content = json.loads(body, object_pairs_hook=_map_without_doubles)
         if content["inkgrove"] != WELL_KNOWN_FORMAT:
@@ -118,7 +120,8 @@ def parse_well_known(body: bytes) -> WellKnown:
     except BadAnswer:
         raise
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError) as err:
-        raise BadAnswer(f"the document of the node cannot be read: {err!r:.200}") from err
+        reason = err.message if isinstance(err, InkgroveError) else repr(err)
+        raise BadAnswer(f"the document of the node cannot be read: {reason:.200}") from err
 
 
 def _render_entry(item: ProofEntry) -> dict[str, str]:
@@ -154,11 +157,11 @@ def _map_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# What this node says about its own identities: the other side of discovery (docs/protocol.md section 7.1).
+# The documents of this node
 
 
 def host_document(node: Node, host: str) -> dict[str, Any]:
-    """Which node answers at a name: whoever wants the name here is shown to have led it to this node by that."""
+    """Make the document that says which node answers at a name; it shows that the name leads to this node."""
     fqdn = parse_fqdn(host)
     own_key, endpoint = load_node_key(node), node.settings.endpoint.format(fqdn=fqdn)
     proof = own_key.sign(host_claim_of(fqdn, endpoint))
@@ -170,14 +173,14 @@ def host_document(node: Node, host: str) -> dict[str, Any]:
 
 
 def well_known_of(node: Node, fqdn: str) -> WellKnown:
-    """The document of an identity that is hosted here, with what proves it.
+    """Make the document of an identity that is hosted here, with what proves it; raises `UnknownIdentity`.
 
     However long its log 0 is, only the entries that prove the document are read, and two payloads.
     """
     identity = show_identity(node, fqdn)
     document = identity.document
     if document.fqdn != fqdn.lower().rstrip("."):
-        # Its newest document came from elsewhere: this node does not stand by a name that it has not given.
+        # Its newest document came from elsewhere: this node does not vouch for a name that it has not given.
         raise UnknownIdentity(f"{fqdn[:253]} calls itself {document.fqdn} now, which it has not taken on this node")
     if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
         # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
@@ -221,7 +224,7 @@ def _payload(connection: Connection, author: PublicKey, seq_num: int) -> bytes |
 
 
 def _keys(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
-    """Entry 1 of each further key that says itself whose it is; what else a document may list is not shown."""
+    """Entry 1 of log 0 of each further key that names its identity; other keys of the document are left out."""
     counted = set(keys_of(connection, identity.id))
     found = (
         read_entries(connection, item.key, IDENTITY_LOG, 1, 1) for item in identity.document.keys if item.key in counted
@@ -234,17 +237,12 @@ def _keys(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry,
     )
 
 
-# Whether a document proves an identity: a pure check of what another node offers (docs/protocol.md sections 7.1,
-# 7.2).
-#
-# The id must be the thumbprint of the key that signed log 0, the entries must hold, and the newest document must name
-# the
-# FQDN that all this was found under.
+# The documents of other nodes, checked without I/O
 
 
 @dataclass(frozen=True, slots=True)
 class SignedLog:
-    """Entries of somebody's log 0, each signed; whether they hold together is another question."""
+    """Entries of somebody's log 0, each signed; their links are not checked yet."""
 
     id: IdentityId
     author: PublicKey
@@ -253,24 +251,24 @@ class SignedLog:
 
 @dataclass(frozen=True, slots=True)
 class ProvedIdentity:
-    """What a document proves, as far as it goes: this node may hold a newer one."""
+    """An identity that a document proves; this node may hold a newer document."""
 
     log: SignedLog
     document: IdentityDocument
     document_seq: int
     key_entries: tuple[HeldEntry, ...]
-    """Entry 1 of log 0 of each further key that both the document and the key itself speak for."""
+    """Entry 1 of log 0 of each further key that the document lists and that names the identity itself."""
 
 
 def read_identity_log(offered: WellKnown) -> SignedLog:
-    """The entries of log 0, signed by the key that the id is the thumbprint of."""
+    """Return the entries of log 0; raises a `FederationError` unless the key of the id has signed all of them."""
     entries = tuple(_signed(offered.log))
-    places = {(item.signed.entry.author, item.signed.entry.log_id) for item in entries}
-    if len(places) != 1:
+    logs = {(item.signed.entry.author, item.signed.entry.log_id) for item in entries}
+    if len(logs) != 1:
         raise FederationError(
             "federation.unproved-document", "the document comes with entries of no log, or of several"
         )
-    ((author, log_id),) = places
+    ((author, log_id),) = logs
     if log_id != IDENTITY_LOG:
         raise FederationError(
             "federation.unproved-document", f"the document comes with entries of log {log_id} instead of log 0"
@@ -281,7 +279,7 @@ def read_identity_log(offered: WellKnown) -> SignedLog:
 
 
 def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdentity:
-    """What the entries prove about the identity at an FQDN; raises if they do not, or if it is not the one there."""
+    """Return what the entries prove about the identity at an FQDN; raises a `FederationError` if they do not."""
     report = verify_log(log.entries, partial=True)
     if report.invalid_from is not None:
         raise ForkedIdentity(f"log 0 of {log.id} contradicts itself at entry {report.invalid_from}", id=log.id)
@@ -356,5 +354,5 @@ def _key_entries(offered: WellKnown, identity: IdentityId, document: IdentityDoc
 
 
 def is_key_of(payload: bytes | None, identity: IdentityId) -> bool:
-    """Whether a payload is a key's own word that it belongs to an identity."""
+    """Whether a payload is the message of a key that it belongs to an identity."""
     return payload is not None and _decode(payload) == KeyOf(identity)

@@ -1,4 +1,9 @@
-"""."""
+"""Replication: copying the offered logs of peers, whole or in parts (docs/protocol.md section 8).
+
+`sync` asks peers and the nodes of schema authors for what is lacking here, `client` puts the questions, `intake`
+verifies and stores the answers, `server` answers the questions of others, and `recovery` fetches our own entries back
+after a restore. Entries come in only verified; what goes out is what the public index offers.
+"""
 
 from inkgrove.federation.replication.client import fetch_entries, in_questions
 from inkgrove.federation.replication.intake import (

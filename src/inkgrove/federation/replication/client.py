@@ -1,7 +1,8 @@
-"""Asking another node for what it offers, without trusting that it ever comes to an end.
+"""The asking side of replication: what another node offers, page by page (docs/protocol.md section 8).
 
-docs/protocol.md section 8. Whatever it answers, a node is asked for a bounded time, an answer that says that there is
-more must bring what was asked for up to there, and answers that hold little are few: an honest node fills them.
+The other node is not trusted to come to an end. It is asked for a bounded time; an answer that says that there is more
+must bring what was asked for up to there; and only a bounded number of answers may hold little, since an honest node
+fills them.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ _FULL_ENTRIES: Final = 500
 _FULL_BYTES: Final = 1024 * 1024
 _FULL_PAGE: Final = 500
 _MOST_BEHIND: Final = 20_000
-"""So many entries of pools can stand behind the one where an answer was cut."""
+"""How many entries of pools can follow the one where an answer was cut."""
 _LOGS_AT_ONCE: Final = 110_000
 _PROOFS_AT_ONCE: Final = 10_000
 """How many logs and proofs are held in memory before they are dealt with."""
@@ -52,7 +53,7 @@ _Read = TypeVar("_Read")
 
 
 class PeerSource:
-    """Another node, asked in the name of an identity of ours, until its time is up; belongs to one event loop."""
+    """Another node, asked in the name of an identity of ours until its time is up; belongs to one event loop."""
 
     heights_path = HEIGHTS_PATH
     entries_path = ENTRIES_PATH
@@ -61,29 +62,29 @@ class PeerSource:
         self,
         node: Node,
         transport: Transport,
-        known: RemoteIdentity,
+        remote: RemoteIdentity,
         *,
         seconds: float,
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self._node = node
         self._transport = transport
-        self.known = known
+        self.remote = remote
         self._deadline = asyncio.get_running_loop().time() + seconds
         self._run_blocking = run_blocking
 
     async def heights(self, question: AskHeights) -> Heights:
-        """A page of the logs that have news."""
+        """Ask for a page of the logs that have changed; raises a `FederationError`."""
         return _read(decode_heights, await self._ask(self.heights_path, encode_ask_heights(question)))
 
     async def entries(self, wants: Sequence[Want]) -> Entries:
-        """As much of what is wanted as fits into an answer."""
+        """Ask for as much of what is wanted as fits into an answer; raises a `FederationError`."""
         return _read(decode_entries, await self._ask(self.entries_path, encode_wants(wants)))
 
     def _signed(self, path: str, body: bytes) -> PeerRequest:
         sender = choose_sender_name(self._node)
         return make_signed_request(
-            self._node, self.known, "POST", path, sender=sender, body=body, content_type=REPLICATION_MEDIA_TYPE
+            self._node, self.remote, "POST", path, sender=sender, body=body, content_type=REPLICATION_MEDIA_TYPE
         )
 
     async def _ask(self, path: str, body: bytes) -> bytes:
@@ -93,10 +94,10 @@ class PeerSource:
             async with asyncio.timeout_at(self._deadline):
                 answer = await self._transport.send(request)
         except TimeoutError as err:
-            raise PeerTimeout(f"the node of {self.known.fqdn} was not done in time; the rest is for later") from err
+            raise PeerTimeout(f"the node of {self.remote.fqdn} was not done in time; the rest is for later") from err
         if answer.status != 200:
             raise BadAnswer(
-                f"the node of {self.known.fqdn} answers with status {answer.status}",
+                f"the node of {self.remote.fqdn} answers with status {answer.status}",
                 status=answer.status,
                 retry_after=answer.retry_after,
             )
@@ -110,13 +111,14 @@ def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
         raise BadAnswer(f"the node's answer cannot be read: {err.message}", reason=err.code) from err
 
 
-class _Patience:
+class _ThinAnswers:
     """Counts the answers of a node that say that there is more and hold little."""
 
     def __init__(self) -> None:
         self._left = MOST_THIN
 
-    def bear(self, *, is_full: bool) -> None:
+    def count(self, *, is_full: bool) -> None:
+        """Count an answer; raises `EndlessAnswer` if too many were not full."""
         if not is_full:
             self._left -= 1
         if self._left < 0:
@@ -127,11 +129,11 @@ class _Patience:
 
 
 async def list_news(source: PeerSource, since: str | None) -> AsyncIterator[Heights]:
-    """Every log that has news, in lists of bounded length.
+    """Yield every log that has changed since a position, in lists of bounded length; raises a `FederationError`.
 
-    All of them have the position of the first page: what happens meanwhile is for the next time.
+    All lists have the position of the first page: what changes meanwhile is for the next time.
     """
-    patience = _Patience()
+    thin = _ThinAnswers()
     position: str | None = None
     logs: dict[LogKey, LogHeight] = {}
     proofs = after = 0
@@ -144,7 +146,7 @@ async def list_news(source: PeerSource, since: str | None) -> AsyncIterator[Heig
             break
         if page.next <= after:
             raise BadAnswer("the node goes on where it was before")
-        patience.bear(is_full=len(page.logs) >= _FULL_PAGE)
+        thin.count(is_full=len(page.logs) >= _FULL_PAGE)
         after = page.next
         if len(logs) >= _LOGS_AT_ONCE or proofs >= _PROOFS_AT_ONCE:
             yield Heights(list(logs.values()), position, after)
@@ -156,7 +158,7 @@ async def list_news(source: PeerSource, since: str | None) -> AsyncIterator[Heig
 
 
 def in_questions(wants: Sequence[Want]) -> list[list[Want]]:
-    """The wants in groups that fit into a question."""
+    """Split wants into groups, each of which fits into a question."""
     questions: list[list[Want]] = []
     ranges = MAX_RANGES + 1
     for want in wants:
@@ -171,8 +173,11 @@ def in_questions(wants: Sequence[Want]) -> list[list[Want]]:
 async def fetch_entries(
     source: PeerSource, wants: Sequence[Want], use: Callable[[Entries, set[LogKey]], Awaitable[None]]
 ) -> None:
-    """Ask for everything that is wanted, answer by answer."""
-    patience = _Patience()
+    """Ask for everything that is wanted; `use` gets each answer with the logs that were asked for.
+
+    Raises a `FederationError`; answers that came before were used.
+    """
+    thin = _ThinAnswers()
     for question in in_questions(wants):
         asked = {(want.author, want.log_id) for want in question}
         rest = question
@@ -180,7 +185,7 @@ async def fetch_entries(
             answer = await source.entries(rest)
             rest = _rest(rest, answer)
             if rest:
-                patience.bear(is_full=_is_full(answer))
+                thin.count(is_full=_is_full(answer))
             await use(answer, asked)
 
 
@@ -196,8 +201,8 @@ def _rest(wants: Sequence[Want], answer: Entries) -> list[Want]:
         done = {(item.author, item.log_id) for item in wants[:number]}
         has_brought = _brings(answer, lambda entry: (entry.author, entry.log_id) in done)
     elif want.after < after < want.ranges[-1][1]:
-        place = want.author, want.log_id, after
-        has_brought = _brings(answer, lambda entry: (entry.author, entry.log_id, entry.seq_num) == place)
+        last = want.author, want.log_id, after
+        has_brought = _brings(answer, lambda entry: (entry.author, entry.log_id, entry.seq_num) == last)
     else:
         raise BadAnswer("the node goes on where it was before, or behind what it was asked for")
     if not has_brought:
@@ -206,7 +211,7 @@ def _rest(wants: Sequence[Want], answer: Entries) -> list[Want]:
 
 
 def _brings(answer: Entries, is_asked: Callable[[Entry], bool]) -> bool:
-    """Whether the last entry that was asked for is there and signed; what proves it can stand behind it."""
+    """Whether the last entry that was asked for is there and signed; entries that prove it can follow it."""
     for encoded, _ in islice(reversed(answer.entries), _MOST_BEHIND):
         try:
             if is_asked(entry := decode_entry(encoded)):

@@ -1,12 +1,12 @@
-"""Takes in what other nodes offer: batch by batch, verified, in the order in which it came.
+"""Takes in entries that replication has fetched: batch by batch, verified, in the order in which they came.
 
-docs/protocol.md section 8. Fetching, verifying and writing go on at the same time. Everything that was written counts:
-whoever is interrupted asks for what is lacking then.
+docs/protocol.md section 8. Fetching, verifying and writing go on at the same time. What was written before an
+interruption counts, and the next sync asks for the rest. Very many entries are written to a Parquet archive instead,
+which an `ArchiveImporter` imports in a process of its own; whether they were asked for and whether their key counts is
+checked before they are written.
 """
 
 import asyncio
-import fcntl
-import os
 import shutil
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +27,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.signature_process import are_signed
 from inkgrove.store.db import Connection
 from inkgrove.store.federation.public_index import count_seq_nums, find_missing_ranges
+from inkgrove.store.locks import FileLock, try_file_lock
 from inkgrove.store.logs.decision import IngestStatus
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch
 from inkgrove.store.logs.preparation import Batch, LogKey, by_log, prepare_items
@@ -34,13 +35,13 @@ from inkgrove.store.logs.preparation import Batch, LogKey, by_log, prepare_items
 _VERIFIERS: Final = 2
 """How many batches are checked at the same time: one is read while the signatures of another are with their process."""
 _AHEAD: Final = 3
-"""How many batches are fetched before they can be written: what is held in memory is bounded."""
+"""How many batches are fetched before they can be written: the memory for them is bounded."""
 _RANGES_OF_LOG: Final = 1_000
 
 
 @dataclass(slots=True)
 class IntakeCounts:
-    """What became of the entries that a node sent."""
+    """Counts of the entries that a node sent."""
 
     received: int = 0
     stored: int = 0
@@ -49,13 +50,13 @@ class IntakeCounts:
     """Those that do not hold, by code."""
 
 
-# What is lacking
+# What is missing
 
 
 def find_missing(node: Node, logs: Collection[LogHeight]) -> list[Want]:
-    """What this node lacks of the logs that another one lists.
+    """Find what this node lacks of the logs that another one lists.
 
-    Identities come first: they say which keys count, and up to where.
+    Log 0 of identities comes first: it says which keys count, and up to where.
     """
 
     def work(connection: Connection) -> list[Want]:
@@ -70,12 +71,12 @@ def find_missing(node: Node, logs: Collection[LogHeight]) -> list[Want]:
 
 
 def count_missing(logs: Collection[LogHeight], wants: Collection[Want]) -> int:
-    """How many entries will come, about."""
+    """Estimate how many entries will come."""
     offered = {(log.author, log.log_id): log.offered for log in logs}
     return sum(min(count_seq_nums(want.ranges), offered[want.author, want.log_id]) for want in wants)
 
 
-# Taking in
+# Batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class CheckedBatch:
 
 
 def check_response(answer: Entries, asked: Collection[LogKey], are_signed: AreSigned = are_signed) -> CheckedBatch:
-    """The first half, all computing: bytes, signatures, payloads."""
+    """Check bytes, signatures and payloads, without the store; raises `BadAnswer` for logs that were not asked for."""
     prepared, rejected = prepare_items(answer.entries, are_signed)
     refused = Counter(item.error.code for item in rejected)
     batch = by_log(prepared)
@@ -98,7 +99,7 @@ def check_response(answer: Entries, asked: Collection[LogKey], are_signed: AreSi
 
 
 def ingest_checked(node: Node, checked: CheckedBatch, taken: IntakeCounts) -> None:
-    """The second half, one transaction: forks, links and what is held already."""
+    """Check forks, links and what is held already, and store, in one transaction; adds to the counts in `taken`."""
     node.disk.require()
     receipts, revoked = node.database.write(lambda connection: _ingest(connection, checked.batch))
     taken.received += checked.count
@@ -113,7 +114,7 @@ def ingest_checked(node: Node, checked: CheckedBatch, taken: IntakeCounts) -> No
 
 
 def _ingest(connection: Connection, batch: Batch) -> tuple[list[IngestReceipt], int]:
-    """Identities first: a batch can hold a revocation together with what that refuses."""
+    """Ingest log 0 of identities first: a batch can hold a revocation together with what that refuses."""
     receipts: list[IngestReceipt] = []
     revoked = 0
     for is_identity in (True, False):
@@ -134,7 +135,7 @@ def _ingest(connection: Connection, batch: Batch) -> tuple[list[IngestReceipt], 
 
 
 def last_counted(connection: Connection, key: LogKey) -> int:
-    """The last place of a log that counts: behind it is what a revoked key has signed."""
+    """Return the last sequence number of a log that counts; what a revoked key has signed after it does not."""
     try:
         check_author(connection, *key, MAX_STORED_INTEGER)
     except KeyRevoked as err:
@@ -155,7 +156,7 @@ class Intake:
         *,
         in_place: bool = False,
     ) -> None:
-        """`in_place`: without threads, for simulations."""
+        """`on_progress` gets how many entries have come; `in_place` works without threads, for simulations."""
         self._node = node
         self._taken = taken
         self._on_progress = on_progress
@@ -164,8 +165,8 @@ class Intake:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="replicate")
         self._under_way: deque[asyncio.Future[None]] = deque()
 
-    async def use(self, answer: Entries, asked: set[LogKey]) -> None:
-        """Take a batch; returns as soon as another one can be fetched."""
+    async def ingest(self, answer: Entries, asked: set[LogKey]) -> None:
+        """Take a batch; returns as soon as another one can be fetched. Raises what an earlier batch raised."""
         if self._in_place:
             ingest_checked(self._node, check_response(answer, asked), self._taken)
             return
@@ -192,18 +193,13 @@ class Intake:
         self._writer.shutdown()
 
 
-# Replication of very many entries: they are written to a Parquet archive, which an `ArchiveImporter` takes in.
-#
-# docs/protocol.md section 8. The process that serves requests only fetches and writes a file; the importer, which is
-# handed in, works in a process of its own. Whether entries were asked for and whether their key counts is checked
-# before
-# they are written. An interrupted import keeps what it has taken in, and the next sync fetches the rest.
+# Archives
 
 
 MOST_IN_ARCHIVE: Final = 500_000
 """How many entries are imported at a time."""
 MOST_AT_HAND: Final = 5_000
-"""How many entries are held in memory before they are written."""
+"""How many entries are kept in memory before they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,18 +242,18 @@ class BulkIntake:
         self._few = few
         self._at_hand: list[ReplicatedEntry] = []
         self._asked: set[LogKey] = set()
-        self._place: _LockedPlace | None = None
+        self._directory: _LockedDirectory | None = None
         self._writer: Any = None
         self._count = 0
 
-    async def use(self, answer: Entries, asked: set[LogKey]) -> None:
-        """Put a batch into the archive, without what was not asked for or does not count."""
+    async def ingest(self, answer: Entries, asked: set[LogKey]) -> None:
+        """Put a batch into the archive, without what does not count; raises `BadAnswer` if it was not asked for."""
         await asyncio.to_thread(self._sort, answer, asked)
         if self._count >= MOST_IN_ARCHIVE:
             await self.finish()
 
     def _sort(self, answer: Entries, asked: set[LogKey]) -> None:
-        """Identities have an effect here, so they are taken in at once, as in batches; the rest is for the archive."""
+        """Ingest log 0 of identities at once, since it decides what else counts; the rest is for the archive."""
         identities: list[ReplicatedEntry] = []
         logs: dict[LogKey, list[tuple[int, ReplicatedEntry]]] = defaultdict(list)
         for item in answer.entries:
@@ -303,30 +299,30 @@ class BulkIntake:
 
         schema = pa.schema([("entry", pa.binary()), ("payload", pa.binary())])
         if self._writer is None:
-            self._place = self._place or _LockedPlace(self._folder)
-            self._writer = pq.ParquetWriter(self._place.archive, schema)
+            self._directory = self._directory or _LockedDirectory(self._folder)
+            self._writer = pq.ParquetWriter(self._directory.archive, schema)
         encoded, payloads = zip(*self._at_hand, strict=True)
         self._writer.write_table(pa.table({"entry": list(encoded), "payload": list(payloads)}, schema))
         self._count += len(self._at_hand)
         self._at_hand = []
 
     async def finish(self) -> None:
-        """Import what has gathered; if it is little, whatever was promised, take it in here."""
+        """Import what has gathered; if it is little, ingest it here."""
         if self._at_hand:
-            await asyncio.to_thread(self._write if self._writer is not None else self._take_in_here)
-        if self._writer is None or self._place is None:
+            await asyncio.to_thread(self._write if self._writer is not None else self._ingest_here)
+        if self._writer is None or self._directory is None:
             return
         await asyncio.to_thread(self._writer.close)
         self._writer = None
         count, self._count = self._count, 0
         async with self._importing:
-            imported = await self._importer(self._node, self._place.archive)
-        self._place.archive.unlink()
+            imported = await self._importer(self._node, self._directory.archive)
+        self._directory.archive.unlink()
         self._taken.received += count
         self._taken.stored += imported.appended
         self._taken.refused.update(imported.rejected)
 
-    def _take_in_here(self) -> None:
+    def _ingest_here(self) -> None:
         items, self._at_hand = self._at_hand, []
         ingest_checked(self._node, check_response(Entries(items, None), self._asked), self._taken)
 
@@ -335,43 +331,29 @@ class BulkIntake:
         if self._writer is not None:
             await asyncio.to_thread(self._writer.close)
             self._writer = None
-        if self._place is not None:
-            await asyncio.to_thread(self._place.remove)
-            self._place = None
+        if self._directory is not None:
+            await asyncio.to_thread(self._directory.remove)
+            self._directory = None
 
 
-class _LockedPlace:
-    """A directory of one's own, locked as long as the process lives; those of dead ones are removed when one is made.
+class _LockedDirectory:
+    """A directory of one's own, locked while the process lives; those of dead processes are removed when it is made.
 
     The node and a command may sync with the same peer at once.
     """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as turn:
-            # Nobody takes a directory for a dead one's between its making and its lock.
-            fcntl.flock(turn, fcntl.LOCK_EX)
+        with FileLock(folder / ".lock"):  # else others could find the new directory before it is locked
             for other in folder.iterdir():
-                if other.is_dir() and (lock := _try_lock(other)) is not None:
-                    shutil.rmtree(other)
-                    os.close(lock)
+                if other.is_dir() and (lock := try_file_lock(other)) is not None:
+                    with lock:
+                        shutil.rmtree(other)
             self._directory = Path(mkdtemp(dir=folder))
-            lock = _try_lock(self._directory)
-        assert lock is not None
-        self._lock = lock
+            self._lock = FileLock(self._directory)
         self.archive: Path = self._directory / "archive.parquet"
 
     def remove(self) -> None:
         """Remove the directory with all that is in it."""
         shutil.rmtree(self._directory)
-        os.close(self._lock)
-
-
-def _try_lock(directory: Path) -> int | None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file
+        self._lock.close()

@@ -1,11 +1,10 @@
-"""Fetches from others what this node has signed and does not hold any more, and lets it sign again.
+"""Fetches back from other nodes what this node has signed and does not hold any more, and lets it sign again.
 
-docs/protocol.md section 8.12. While the database is behind (`node/runtime/signing_guard.py`), every node that may
-hold logs of our
-people is asked how far they go, and for what is lacking here. Nodes to which something was sent (*receivers*) must
-answer, and all that they told of must be held here then. Those that only know of us (*others*) are asked beside them,
-for a minute in all: strangers could otherwise keep this node from signing. Then entries are signed again, above all
-that anybody has seen. If somebody cannot be asked, the operator decides (`inkgrove resume`).
+docs/protocol.md section 8.12. While the database is behind (`node/runtime/signing_guard.py`), every node that may hold
+logs of our people is asked how far they go, and for what is lacking here. Nodes to which something was sent
+(*receivers*) must answer, and everything that they hold must be held here then. Those that only know of us (*others*)
+are asked beside them, for a minute in all: strangers could otherwise keep this node from signing. Then entries are
+signed again, after all that anybody has seen. If a receiver cannot be asked, the operator decides (`inkgrove resume`).
 """
 
 import asyncio
@@ -49,14 +48,14 @@ from inkgrove.store.logs.preparation import Batch, LogKey
 from inkgrove.store.node.identities import list_identities
 from inkgrove.store.node.relations import add_shares
 
-_PATIENCE_ROUNDS: Final = 3
-"""How often a node that only knows of us is tried."""
-_TELL_SECONDS: Final = 1.0
-"""How often it is noted who is still waited for."""
+_OPTIONAL_ROUNDS: Final = 3
+"""In how many rounds a node that only knows of us is asked."""
+_NOTE_SECONDS: Final = 1.0
+"""How often it is noted whose answers are lacking."""
 NO_NAME: Final = "no name is known for this id"
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
-_MOST_TOLD: Final = 200
+_MOST_NOTED: Final = 200
 
 log = structlog.get_logger("inkgrove.recovery")
 
@@ -67,29 +66,29 @@ class RecoveryLimits:
 
     receivers_at_once: int = 8
     receiver_seconds: float = 600.0
-    """For a node that must answer, in one round; the next round asks for what is lacking then."""
+    """For a receiver, in one round; the next round asks for what is lacking then."""
     others_at_once: int = 16
     other_seconds: float = 10.0
-    """For a node that only knows of us; it is not asked again when they are over."""
+    """For one of the others; it is not asked again when they are over."""
     others_seconds: float = 60.0
-    """For all of those together, in all rounds."""
+    """For all others together, in all rounds."""
     most_others: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Whom to ask."""
+    """The names whose nodes are asked."""
 
-    must: set[str]
-    """Names at nodes that must answer."""
-    may: set[str]
-    """Names at nodes that only know of us."""
-    nameless: set[IdentityId]
-    """Receivers whose nodes must answer too, and whose names nobody knows."""
+    required: set[str]
+    """Receivers: they must answer."""
+    optional: set[str]
+    """Others."""
+    unnamed_ids: set[IdentityId]
+    """Receivers that must answer too, and whose names are not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _AskLimits:
     """How the nodes of one kind are asked in one round: so many at once, each for so long, and none after `until`."""
 
     slots: asyncio.Semaphore
@@ -130,10 +129,10 @@ class _OwnSource(PeerSource):
         asker, node = self._asker, self._node
         if asker.secret is None:
             return make_signed_request(
-                node, self.known, "POST", path, sender=asker.fqdn, body=body, content_type=REPLICATION_MEDIA_TYPE
+                node, self.remote, "POST", path, sender=asker.fqdn, body=body, content_type=REPLICATION_MEDIA_TYPE
             )
         # By the key itself: the identity may have had another name since, under which nobody finds it here.
-        url = self.known.endpoint.rstrip("/") + path
+        url = self.remote.endpoint.rstrip("/") + path
         request = PeerRequest("POST", url, (("Content-Type", REPLICATION_MEDIA_TYPE),), body)
         nonce = node.random_bytes(16).hex()
         return sign_request(request, asker.secret, sender=asker.author.hex(), now=node.clock(), nonce=nonce)
@@ -141,34 +140,34 @@ class _OwnSource(PeerSource):
 
 @dataclass(slots=True)
 class _Progress:
-    """What has come of the questions so far."""
+    """What the questions have brought so far."""
 
     done: set[tuple[PublicKey, PublicKey]] = field(default_factory=set)
     """Nodes and authors, by their keys: what the node holds of the author is held here."""
     answered: set[PublicKey] = field(default_factory=set)
     """Nodes, by their keys, with which this is so for every author."""
-    settled: set[str] = field(default_factory=set)
+    finished_names: set[str] = field(default_factory=set)
     """Names whose nodes have answered, or where nobody is served any more."""
-    left: set[str] = field(default_factory=set)
+    unfinished_names: set[str] = field(default_factory=set)
     """Names whose nodes were not done in their time; others are not asked again then."""
-    troubles: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
     stored: int = 0
     others_until: float | None = None
     """When the time for others is over, on the clock of the event loop; None before they were asked."""
-    told: dict[str, str] | None = None
-    """What was last noted of who is waited for."""
+    last_noted: dict[str, str] | None = None
+    """What was last noted on whose answers are lacking."""
 
     def begin_again(self) -> None:
         """Ask everybody anew, for the authors that they have not been asked for."""
         self.answered.clear()
-        self.settled.clear()
-        self.left.clear()
+        self.finished_names.clear()
+        self.unfinished_names.clear()
         self.rounds, self.others_until = 0, None
 
 
 class Recovery:
-    """Runs until the database is not behind; belongs to one event loop."""
+    """The worker that fetches our own entries back while the database is behind; belongs to one event loop."""
 
     def __init__(
         self,
@@ -177,16 +176,16 @@ class Recovery:
         discovery: Discovery,
         *,
         run_blocking: RunBlocking = in_thread,
-        patience: RecoveryLimits = RecoveryLimits(),  # noqa: B008  (frozen)
+        limits: RecoveryLimits = RecoveryLimits(),  # noqa: B008  (frozen)
     ) -> None:
         self._node = node
         self._transport = transport
         self._discovery = discovery
         self._run_blocking = run_blocking
-        self._patience = patience
+        self._limits = limits
 
     async def run(self, look_again_seconds: float = 5.0) -> None:
-        """Look again and again whether the database is behind, and do what is to be done about it."""
+        """Check again and again whether the database is behind, and `catch_up` if it is; until cancelled."""
         while True:
             try:
                 await self._run_blocking(self._node.signing.observe)
@@ -196,7 +195,7 @@ class Recovery:
             await asyncio.sleep(look_again_seconds)
 
     async def catch_up(self) -> None:
-        """Ask everybody until all have answered who must; returns at once if the database is not behind."""
+        """Ask everybody until all receivers have answered; returns at once if the database is not behind."""
         behind = await self._run_blocking(self._node.signing.behind)
         if behind is None:
             return
@@ -208,11 +207,11 @@ class Recovery:
             await asyncio.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(progress.rounds - 1, 10)))
 
     async def step(self, progress: _Progress | None = None) -> bool:
-        """Ask everybody who has not answered, once; whether this node signs again.
+        """Ask everybody who has not answered, once; returns whether this node signs again.
 
-        It does when all receivers have answered, also those that came to light by what was fetched, and when others
-        have been asked as far as their time goes, or if the operator has decided meanwhile. Whom it waits for is noted
-        before anybody is asked, and while they are.
+        It does when all receivers have answered, also those that became known by what was fetched, and when others
+        have been asked as far as their time goes, or if the operator has decided meanwhile. Whose answers are lacking
+        is noted before anybody is asked, and while they are.
         """
         progress = progress or _Progress()
         names = await self._run_blocking(self._names)
@@ -224,35 +223,35 @@ class Recovery:
             return True
         names = await self._run_blocking(self._names)
         if await self._run_blocking(self._askers) != askers:
-            progress.begin_again()  # a key that came to light: everybody is asked for its logs too
+            progress.begin_again()  # a key that became known: everybody is asked for its logs too
             return False
-        is_heard = names.must and progress.answered and not _waits_for(names, progress)
-        if is_heard and not self._others_to_ask(names, progress):
+        is_answered = names.required and progress.answered and not _waits_for(names, progress)
+        if is_answered and not self._others_to_ask(names, progress):
             await self._run_blocking(self._node.signing.resume)
             await self._run_blocking(lambda: bind_administrators(self._node))
             log.warning("entries are signed again", nodes=len(progress.answered), fetched=progress.stored)
             return True
         await self._note_waiting(names, progress)
         if progress.rounds == 1:
-            is_any = names.must or names.nameless
+            is_any = names.required or names.unnamed_ids
             advice = "inkgrove resume says whom it waits for" if is_any else "nobody can be asked: see inkgrove resume"
             log.warning("nothing is signed yet", waits_for=len(_waits_for(names, progress)), advice=advice)
         return False
 
     async def _note_waiting(self, names: _Names, progress: _Progress) -> None:
         """Note for the operator whose answers are lacking, if that is not noted yet."""
-        waits_for = dict(list(_waits_for(names, progress).items())[:_MOST_TOLD])
-        if waits_for != progress.told:
+        waits_for = dict(list(_waits_for(names, progress).items())[:_MOST_NOTED])
+        if waits_for != progress.last_noted:
             await self._run_blocking(lambda: self._node.signing.note_waiting(waits_for))
-            progress.told = waits_for
+            progress.last_noted = waits_for
 
     def _names(self) -> _Names:
-        """Everybody who is to be asked, as far as is known now."""
-        receivers, may, own = self._node.database.read(
+        """Find everybody who is to be asked, as far as is known now."""
+        receivers, others, own = self._node.database.read(
             lambda c: (find_receivers(c), names_of_others(c), {item.fqdn for item in list_identities(c)})
         )
-        must = (receivers.names | self._node.receivers.names()) - own
-        return _Names(must, (may | self._node.readers.names()) - must - own, receivers.nameless)
+        required = (receivers.names | self._node.receivers.names()) - own
+        return _Names(required, (others | self._node.readers.names()) - required - own, receivers.nameless)
 
     def _askers(self) -> list[_Asker]:
         keys, names = self._node.database.read(
@@ -272,14 +271,14 @@ class Recovery:
     # Asking
 
     async def _ask_all(self, names: _Names, askers: list[_Asker], progress: _Progress) -> None:
-        """Ask receivers and others at the same time; neither wait for a slot of the other."""
-        turn = _Turn(asyncio.Semaphore(self._patience.receivers_at_once), self._patience.receiver_seconds)
+        """Ask receivers and others at the same time, each kind in slots of its own."""
+        limits = _AskLimits(asyncio.Semaphore(self._limits.receivers_at_once), self._limits.receiver_seconds)
         async with asyncio.TaskGroup() as group:
             asked = {group.create_task(self._ask_others(names, askers, progress))}
-            for name in sorted(names.must - progress.settled):
-                asked.add(group.create_task(self._ask(name, askers, progress, turn)))
+            for name in sorted(names.required - progress.finished_names):
+                asked.add(group.create_task(self._ask(name, askers, progress, limits)))
             while asked:
-                _, asked = await asyncio.wait(asked, timeout=_TELL_SECONDS)
+                _, asked = await asyncio.wait(asked, timeout=_NOTE_SECONDS)
                 await self._note_waiting(names, progress)
 
     async def _ask_others(self, names: _Names, askers: list[_Asker], progress: _Progress) -> None:
@@ -288,41 +287,41 @@ class Recovery:
         What has begun to be written then is still written: nobody is interrupted but while waiting for an answer.
         """
         if progress.others_until is None:
-            progress.others_until = asyncio.get_running_loop().time() + self._patience.others_seconds
-        slots = asyncio.Semaphore(self._patience.others_at_once)
-        turn = _Turn(slots, self._patience.other_seconds, progress.others_until)
+            progress.others_until = asyncio.get_running_loop().time() + self._limits.others_seconds
+        slots = asyncio.Semaphore(self._limits.others_at_once)
+        limits = _AskLimits(slots, self._limits.other_seconds, progress.others_until)
         async with asyncio.TaskGroup() as group:
             for name in self._others_to_ask(names, progress):
-                group.create_task(self._ask(name, askers, progress, turn))
+                group.create_task(self._ask(name, askers, progress, limits))
 
     def _others_to_ask(self, names: _Names, progress: _Progress) -> list[str]:
         """The others who are still to be asked: none when they were asked three times, or when their time is over."""
         until = progress.others_until
         is_over = until is not None and asyncio.get_running_loop().time() >= until
-        if is_over or progress.rounds >= _PATIENCE_ROUNDS:
+        if is_over or progress.rounds >= _OPTIONAL_ROUNDS:
             return []
-        return _mix(names.may - progress.settled - progress.left)[: self._patience.most_others]
+        return _mix(names.optional - progress.finished_names - progress.unfinished_names)[: self._limits.most_others]
 
-    async def _ask(self, name: str, askers: list[_Asker], progress: _Progress, turn: _Turn) -> None:
-        """Ask the node at a name for everything of every author; what comes of it is noted in `progress`."""
-        async with turn.slots:
+    async def _ask(self, name: str, askers: list[_Asker], progress: _Progress, limits: _AskLimits) -> None:
+        """Ask the node at a name for everything of every author; notes the result in `progress`."""
+        async with limits.slots:
             begun = asyncio.get_running_loop().time()
-            if begun >= turn.until:
+            if begun >= limits.until:
                 return
-            until = min(begun + turn.seconds, turn.until)
+            until = min(begun + limits.seconds, limits.until)
             try:
                 known = await self._find(name, until)
-                trouble = await self._take_all_back(known, askers, progress, until)
-                if trouble is None:
-                    progress.settled.add(name)
+                failure = await self._fetch_all(known, askers, progress, until)
+                if failure is None:
+                    progress.finished_names.add(name)
                 else:
-                    progress.troubles[name] = trouble[:300]
+                    progress.errors[name] = failure[:300]
             except (NoIdentityThere, WrongIdentity):
-                progress.settled.add(name)  # its host says that nobody of this name is there
+                progress.finished_names.add(name)  # its host says that nobody of this name is there
             except InkgroveError as error:
-                progress.troubles[name] = f"{error.code}: {error.message}"[:300]
+                progress.errors[name] = f"{error.code}: {error.message}"[:300]
             if asyncio.get_running_loop().time() >= until:
-                progress.left.add(name)
+                progress.unfinished_names.add(name)
 
     async def _find(self, name: str, until: float) -> RemoteIdentity:
         try:
@@ -334,58 +333,58 @@ class Recovery:
         except TimeoutError as err:
             raise PeerTimeout(f"the node of {name} was not found in time") from err
 
-    async def _take_all_back(
+    async def _fetch_all(
         self, known: RemoteIdentity, askers: list[_Asker], progress: _Progress, until: float
     ) -> str | None:
-        """Take everything of ours that a node holds and this one lacks; why something could not be taken, or None."""
+        """Fetch everything of ours that a node holds and this one lacks; why some could not be stored, or None."""
         if known.node_key in progress.answered:
             return None
-        trouble = None
+        failure = None
         for asker in askers:
             if (known.node_key, asker.author) not in progress.done:
-                found = await self._take_back(known, asker, progress, until)
+                found = await self._fetch(known, asker, progress, until)
                 if found is None:
                     progress.done.add((known.node_key, asker.author))
-                trouble = trouble or found
-        if trouble is None:
+                failure = failure or found
+        if failure is None:
             progress.answered.add(known.node_key)
-        return trouble
+        return failure
 
-    async def _take_back(self, known: RemoteIdentity, asker: _Asker, progress: _Progress, until: float) -> str | None:
-        """Take what a node holds of an author of ours and this one lacks; why some of it could not be taken, or None.
+    async def _fetch(self, known: RemoteIdentity, asker: _Asker, progress: _Progress, until: float) -> str | None:
+        """Fetch what a node holds of an author of ours and this one lacks; why some could not be stored, or None.
 
         Raises a `FederationError` if the node does not answer all that it is asked, also if it is not done in time.
         """
         seconds = until - asyncio.get_running_loop().time()
         source = _OwnSource(self._node, self._transport, known, asker, seconds=seconds, run_blocking=self._run_blocking)
         taken = IntakeCounts()
-        trouble = None
+        failure = None
 
         async def use(answer: Entries, asked: set[LogKey]) -> None:
-            await self._run_blocking(lambda: self._take_in(answer, asked, asker.identity, taken))
+            await self._run_blocking(lambda: self._ingest(answer, asked, asker.identity, taken))
 
         try:
             async for page in list_news(source, None):
                 own = [item for item in page.logs if item.author == asker.author]
                 wants = await self._run_blocking(lambda: find_missing(self._node, own))  # noqa: B023
                 await fetch_entries(source, wants, use)
-                lacking = await self._run_blocking(lambda: self._find_untaken(own))  # noqa: B023
+                lacking = await self._run_blocking(lambda: self._find_lacking(own))  # noqa: B023
                 if lacking is not None:
                     codes = f" ({', '.join(sorted(taken.refused))})" if taken.refused else ""
-                    place = f"entry {lacking.height} of log {lacking.log_id} of {lacking.author.hex()}"
-                    trouble = trouble or f"holds {place}, which could not be taken{codes}"
+                    entry = f"entry {lacking.height} of log {lacking.log_id} of {lacking.author.hex()}"
+                    failure = failure or f"holds {entry}, which could not be taken{codes}"
         finally:
             progress.stored += taken.stored
-        return trouble
+        return failure
 
-    def _find_untaken(self, told: Collection[LogHeight]) -> LogHeight | None:
+    def _find_lacking(self, logs: Collection[LogHeight]) -> LogHeight | None:
         """One of the logs that are longer elsewhere than here, if there is one that can still be signed here.
 
         A log that is forked, ended or of a revoked key takes no more entries: nothing can be signed twice.
         """
 
         def work(connection: Connection) -> LogHeight | None:
-            for item in told:
+            for item in logs:
                 held = find_log(connection, item.author, item.log_id)
                 height, standing = (held.height, held.standing) if held is not None else (0, VALID_LOG)
                 if height >= item.height or standing.refusal(item.height) is not None:
@@ -396,24 +395,28 @@ class Recovery:
 
         return self._node.database.read(work)
 
-    def _take_in(self, answer: Entries, asked: set[LogKey], identity: IdentityId, taken: IntakeCounts) -> None:
+    def _ingest(self, answer: Entries, asked: set[LogKey], identity: IdentityId, taken: IntakeCounts) -> None:
         checked = check_response(answer, asked)
         ingest_checked(self._node, checked, taken)
-        told = _addressed(checked.batch)
+        recipients = _list_recipients(checked.batch)
         now = self._node.clock()
 
         def work(connection: Connection) -> None:
-            add_shares(connection, [(instance, to) for instance, some in told.items() for to in sorted(some)], now)
-            queue_own(connection, told, {identity}, now)
+            add_shares(
+                connection, [(instance, to) for instance, some in recipients.items() for to in sorted(some)], now
+            )
+            queue_own(connection, recipients, {identity}, now)
 
-        if told:
+        if recipients:
             self._node.database.write(work)
 
 
 def _waits_for(names: _Names, progress: _Progress) -> dict[str, str]:
-    """Those who must answer and have not, by name or by id, each with why; without a reason if nobody knows yet."""
-    waits_for = {identity.hex(): NO_NAME for identity in sorted(names.nameless)}
-    return waits_for | {name: progress.troubles.get(name, "") for name in sorted(names.must - progress.settled)}
+    """The receivers that have not answered, by name or by id, each with why, or an empty text if that is not known."""
+    waits_for = {identity.hex(): NO_NAME for identity in sorted(names.unnamed_ids)}
+    return waits_for | {
+        name: progress.errors.get(name, "") for name in sorted(names.required - progress.finished_names)
+    }
 
 
 def _mix(names: Collection[str]) -> list[str]:
@@ -427,9 +430,9 @@ def _mix(names: Collection[str]) -> list[str]:
     return sorted(mixed, key=ranks.__getitem__)
 
 
-def _addressed(batch: Batch) -> dict[Hash, set[IdentityId]]:
-    """The instances that came back, each with whom its messages are addressed to."""
-    told: dict[Hash, set[IdentityId]] = {}
+def _list_recipients(batch: Batch) -> dict[Hash, set[IdentityId]]:
+    """The instances that came back, each with the recipients that its messages name."""
+    found: dict[Hash, set[IdentityId]] = {}
     for items in batch.values():
         for item in items:
             message = item.content.message if item.content is not None else None
@@ -440,5 +443,5 @@ def _addressed(batch: Batch) -> dict[Hash, set[IdentityId]]:
             else:
                 continue
             if isinstance(instance, Hash):
-                told.setdefault(instance, set()).update(message.access.to if message.access is not None else ())
-    return told
+                found.setdefault(instance, set()).update(message.access.to if message.access is not None else ())
+    return found

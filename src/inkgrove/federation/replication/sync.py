@@ -1,9 +1,9 @@
-"""Keeps this node in step with its peers, and asks for schemas that it has not seen.
+"""The worker that keeps this node in step with its peers, and asks for schemas that it has not seen.
 
-docs/protocol.md section 8. A peer is asked which logs have news since the last time; what is lacking of them is
-fetched. A schema or version that something held here names is asked for at the node of its author, at the nodes of
-those who use it and at the peers; until it comes, messages wait as `pending`. Versions that nothing names yet are asked
-for too, of schemas that are indexed here.
+docs/protocol.md section 8. A peer is asked which logs have changed since the last time; what is lacking of them is
+fetched. A schema version that something held here names is asked for at the node of its author, at the nodes of those
+who use it and at the peers; until it comes, messages are `pending`. The authors of registered schemas are also asked
+for versions that nothing names yet.
 """
 
 import asyncio
@@ -54,11 +54,11 @@ from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.node.identities import living_among
 
 BULK: Final = 100_000
-"""From how many lacking entries on they are imported as an archive, where there is an importer."""
+"""If more entries than this are lacking, they are imported as an archive, where there is an importer."""
 _SECOND: Final = 1_000_000
 _AT_ONCE: Final = 50
 _MOST_UNDER_WAY: Final = 250
-"""How many schemas are asked for, or wait for their turn, at the same time."""
+"""How many schemas are asked for, or wait to be, at the same time."""
 _SCHEMAS_AT_ONCE: Final = 32
 _PEERS_AT_ONCE: Final = 8
 """How many nodes are asked at the same time, for schemas and for all that they offer."""
@@ -69,7 +69,7 @@ _MOST_PASSED_OVER: Final = 10_000
 _MOST_ASKED: Final = 8
 """How many nodes are asked for one schema."""
 MOST_RENEWED: Final = 50
-"""How many schemas are asked for newer versions in one round; the others have their turn in the next ones."""
+"""How many schemas are asked for newer versions in one round; the others follow in the next ones."""
 _SCHEMA: Final = "schema"
 _FIRST_WAIT: Final = 5.0
 _LONGEST_WAIT: Final = 3600.0
@@ -79,7 +79,7 @@ log = structlog.get_logger("inkgrove.replication")
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What was taken from a peer."""
+    """Counts of what a sync with a peer brought."""
 
     peer: str
     logs: int
@@ -90,11 +90,11 @@ class SyncResult:
 
 
 OnProgress = Callable[[int, int], None]
-"""Hears how many entries have come of about how many."""
+"""Called with how many entries have come, and about how many will."""
 
 
 class GrowingIntake:
-    """Takes in batches, and puts the rest into an archive once they are many: whatever a node said there would be."""
+    """Ingests in batches and, once very many entries have come, by archives: whatever a node said there would be."""
 
     def __init__(self, batches: Intake, bulk: Callable[[], BulkIntake] | None, most: int) -> None:
         """`bulk` makes the archive's intake once more than `most` entries have come; without it, batches go on."""
@@ -104,15 +104,15 @@ class GrowingIntake:
         self._received = 0
         self.is_bulk = False
 
-    async def use(self, answer: Entries, asked: set[LogKey]) -> None:
+    async def ingest(self, answer: Entries, asked: set[LogKey]) -> None:
         """Take a batch."""
         self._received += len(answer.entries)
         if self._received > self._most:
-            await self.grow()
-        await self._intake.use(answer, asked)
+            await self.switch_to_bulk()
+        await self._intake.ingest(answer, asked)
 
-    async def grow(self) -> None:
-        """From now on everything goes into an archive."""
+    async def switch_to_bulk(self) -> None:
+        """Put everything that comes from now on into an archive."""
         if not self.is_bulk and self._bulk is not None:
             self.is_bulk = True
             await self._intake.finish()
@@ -120,16 +120,16 @@ class GrowingIntake:
             self._intake = self._bulk()
 
     async def finish(self) -> None:
-        """Wait until everything has been taken in."""
+        """Wait until everything has been stored."""
         await self._intake.finish()
 
     async def close(self) -> None:
-        """Throw away what was not taken in."""
+        """Throw away what was not stored."""
         await self._intake.close()
 
 
 class Replicator:
-    """Runs until it is stopped; `step` does one round, for simulations. Belongs to one event loop."""
+    """The worker: `run` goes on until it is cancelled, `step` does one round. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Replicator:
         importer: ArchiveImporter | None = None,
         bulk: int = BULK,
     ) -> None:
-        """Without an `importer` everything is taken in batches, however much it is."""
+        """Without an `importer` everything is ingested in batches, however much it is."""
         self._node = node
         self._transport = transport
         self._discovery = discovery
@@ -150,7 +150,7 @@ class Replicator:
         self._bulk = bulk
         self._peer_slots = asyncio.Semaphore(_PEERS_AT_ONCE)
         self._schema_slots = asyncio.Semaphore(_SCHEMAS_AT_ONCE)
-        self._turns: WeakValueDictionary[IdentityId | str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[IdentityId | str, asyncio.Lock] = WeakValueDictionary()
         self._importing = asyncio.Semaphore(1)
         self._busy: set[str] = set()
         self._passed_over: dict[IdentityId | str, int] = {}
@@ -158,15 +158,15 @@ class Replicator:
         self._wake = asyncio.Event()
         self._next_sync = 0
         self._renewed: SchemaId | None = None
-        """The last schema that had its turn."""
+        """The last schema that was asked for newer versions."""
 
     def wake(self) -> None:
-        """Something arrived: it may name a schema that is not here."""
+        """Look for work now: something arrived, which may name a schema that is not here."""
         self._wake.set()
 
     async def run(self, idle_seconds: float = 2.0) -> None:
-        """Replicate until the task is cancelled; each node is asked beside the others, so that none holds them up."""
-        await run_rounds(self._find_work, self._wake, idle_seconds, _tell_trouble)
+        """Replicate until the task is cancelled; nodes are asked side by side, so that none delays the others."""
+        await run_rounds(self._find_work, self._wake, idle_seconds, _log_error)
 
     async def step(self) -> None:
         """Do everything that is to be done now, and wait for it."""
@@ -176,12 +176,12 @@ class Replicator:
         """Schemas to be asked for and, if it is time, peers to be synced with and schemas to be renewed."""
         while await self._run_blocking(lambda: catch_up(self._node)):
             pass
-        work = {f"{_SCHEMA} {item.number}": partial(self._ask_for, item) for item in await self._find_wanted()}
+        work = {f"{_SCHEMA} {item.number}": partial(self._fetch_wanted, item) for item in await self._find_wanted()}
         period, now = self._node.settings.replication_seconds, self._node.clock()
         if period > 0 and now >= self._next_sync:
             self._next_sync = now + period * _SECOND
             peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
-            work |= {f"peer {peer.fqdn}": partial(self._sync_in_turn, peer.fqdn) for peer in peers}
+            work |= {f"peer {peer.fqdn}": partial(self._sync_in_slot, peer.fqdn) for peer in peers}
             renewals = await self._find_renewals()
             work |= {f"owner {owner.hex()}": partial(self._fetch_schemas, owner, of) for owner, of in renewals.items()}
         free = {name: item for name, item in work.items() if name not in self._busy}
@@ -198,7 +198,7 @@ class Replicator:
 
     # Peers
 
-    async def _sync_in_turn(self, fqdn: str) -> None:
+    async def _sync_in_slot(self, fqdn: str) -> None:
         async with self._peer_slots:
             try:
                 synced = await self.sync(fqdn)
@@ -209,7 +209,10 @@ class Replicator:
                     log.info("a peer was synced", peer=fqdn, stored=synced.stored)
 
     async def sync(self, fqdn: str, on_progress: OnProgress = lambda _done, _total: None) -> SyncResult:
-        """Take everything that a peer offers and that is lacking here."""
+        """Fetch everything that a peer offers and that is lacking here.
+
+        Raises `federation.unknown-peer`, or whatever error ends the sync; that is also noted on the list of peers.
+        """
         peers = await self._run_blocking(lambda: self._node.database.read(list_peers))
         peer = next((peer for peer in peers if peer.fqdn == fqdn), None)
         if peer is None:
@@ -237,8 +240,8 @@ class Replicator:
                 count = count_missing(news.logs, wants)
                 logs, lacking = logs + len(wants), lacking + count
                 if count > self._bulk:
-                    await intake.grow()
-                await self._take(source, wants, intake)
+                    await intake.switch_to_bulk()
+                await self._fetch(source, wants, intake)
                 await self._run_blocking(partial(self._keep_proofs, news.logs))
         finally:
             await intake.close()
@@ -251,14 +254,13 @@ class Replicator:
     def _source(self, known: RemoteIdentity, seconds: float) -> PeerSource:
         return PeerSource(self._node, self._transport, known, seconds=seconds, run_blocking=self._run_blocking)
 
-    async def _take(self, source: PeerSource, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
+    async def _fetch(self, source: PeerSource, wants: Sequence[Want], intake: "Intake | GrowingIntake") -> None:
         try:
-            await fetch_entries(source, wants, intake.use)
+            await fetch_entries(source, wants, intake.ingest)
         except FederationError:
             await intake.finish()  # what came before counts
             raise
-        else:
-            await intake.finish()
+        await intake.finish()
 
     def _intake(self, taken: IntakeCounts, on_progress: Callable[[int], None] = lambda _: None) -> Intake:
         return Intake(self._node, taken, on_progress, in_place=self._run_blocking is not in_thread)
@@ -268,7 +270,7 @@ class Replicator:
         return BulkIntake(self._node, taken, folder, importer, self._importing, few=few)
 
     def _keep_proofs(self, logs: Collection[LogHeight]) -> None:
-        """Fork proofs are taken from anybody, and verified like everything else."""
+        """Store the fork proofs of logs; anybody may bring them, and they are verified like everything else."""
         items = [(entry, None) for item in logs for entry in item.proof or ()]
         if items:
             prepared, _ = prepare_items(items)
@@ -282,7 +284,7 @@ class Replicator:
     # Schemas
 
     async def _find_wanted(self) -> list[WantedSchema]:
-        """Some of the schemas that are wanted and due, those that are being asked for not counted."""
+        """List some of the schemas that are wanted and due, besides those that are being asked for."""
         read = self._node.database.read
         now, under_way = self._node.clock(), sum(name.startswith(_SCHEMA) for name in self._busy)
         if under_way >= _MOST_UNDER_WAY or not await self._run_blocking(
@@ -292,8 +294,8 @@ class Replicator:
         most = _AT_ONCE + under_way
         return await self._run_blocking(lambda: self._node.database.write(lambda c: list_due_schemas(c, now, most)))
 
-    async def _ask_for(self, item: WantedSchema) -> None:
-        for identity in await self._run_blocking(lambda: self._node.database.read(lambda c: _whom_to_ask(c, item))):
+    async def _fetch_wanted(self, item: WantedSchema) -> None:
+        for identity in await self._run_blocking(lambda: self._node.database.read(lambda c: _list_to_ask(c, item))):
             if await self._ask_one(item, identity):
                 return
         for peer in await self._run_blocking(lambda: self._node.database.read(list_peers)):
@@ -304,26 +306,26 @@ class Replicator:
         await self._run_blocking(lambda: self._node.database.write(lambda c: postpone_schema(c, item, next_try)))
 
     async def _ask_one(self, item: WantedSchema, whom: IdentityId | str) -> bool:
-        """Whether the schema is held up to the wanted version after somebody was asked."""
+        """Ask somebody for a schema; returns whether it is held up to the wanted version now."""
         await self._fetch_schemas(whom, [item.schema])
         state = await self._run_blocking(lambda: self._node.store.log_state(*item.schema))
         return state is not None and state.held >= item.version
 
     async def _fetch_schemas(self, whom: IdentityId | str, schemas: Sequence[SchemaId]) -> None:
-        """Take what somebody's node has of schemas and this one lacks, if it answers."""
+        """Fetch what somebody's node has of schemas and this one lacks, if it answers."""
         find = self._discovery.find if isinstance(whom, str) else self._discovery.find_by_id
         # One question at a time for each, so that nobody takes up the slots of the others.
-        turn = self._turns.setdefault(whom, asyncio.Lock())
-        async with turn, self._schema_slots:
+        lock = self._locks.setdefault(whom, asyncio.Lock())
+        async with lock, self._schema_slots:
             if self._passed_over.get(whom, 0) > self._node.clock():
                 return
             try:
                 known = await find(whom)  # type: ignore[arg-type]
                 source = self._source(known, min(_SCHEMA_SECONDS, self._node.settings.peer_sync_seconds))
-                wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _lacking(c, schemas)))
+                wants = await self._run_blocking(lambda: self._node.database.read(lambda c: _find_missing(c, schemas)))
                 intake = self._intake(IntakeCounts())
                 try:
-                    await self._take(source, wants, intake)
+                    await self._fetch(source, wants, intake)
                 finally:
                     await intake.close()
             except FederationError as error:
@@ -332,7 +334,7 @@ class Replicator:
                 log.info("schemas were not had", first=str(schemas[0]), code=error.code, reason=error.message)
 
     def _pass_over(self, whom: IdentityId | str) -> None:
-        """Who lets others wait does so once, and not for every schema that they may have."""
+        """Ask whoever took too long for nothing more in a while: else every schema of theirs would wait for them."""
         if len(self._passed_over) >= _MOST_PASSED_OVER:
             self._passed_over.clear()
         self._passed_over[whom] = self._node.clock() + _PASSED_OVER_SECONDS * _SECOND
@@ -343,37 +345,37 @@ class Replicator:
         await asyncio.gather(*(self._fetch_schemas(owner, schemas) for owner, schemas in renewals.items()))
 
     async def _find_renewals(self) -> dict[IdentityId, list[SchemaId]]:
-        """The schemas whose turn it is, by whose they are."""
+        """Pick the schemas that are asked for newer versions now, by their owners."""
         foreign = await self._run_blocking(lambda: self._node.database.read(_foreign_schemas))
-        turn = pick_next_schemas(list(foreign), self._renewed, MOST_RENEWED)
-        if turn:
-            self._renewed = turn[-1]
+        picked = pick_next_schemas(list(foreign), self._renewed, MOST_RENEWED)
+        if picked:
+            self._renewed = picked[-1]
         by_owner: dict[IdentityId, list[SchemaId]] = defaultdict(list)
-        for schema in turn:
+        for schema in picked:
             by_owner[foreign[schema]].append(schema)
         return by_owner
 
 
-def _tell_trouble(error: InkgroveError) -> None:
+def _log_error(error: InkgroveError) -> None:
     log.warning("replication was interrupted", code=error.code, reason=error.message)
 
 
 def pick_next_schemas(schemas: Sequence[SchemaId], last: SchemaId | None, most: int) -> list[SchemaId]:
-    """Those of the schemas, in order, that come after the last one that had its turn; then from the beginning."""
+    """Return the schemas that follow the last one that was picked, in order; then from the beginning."""
     ordered = sorted(schemas)
     start = bisect_right(ordered, last) if last is not None else 0
     return (ordered[start:] + ordered[:start])[:most]
 
 
 def _foreign_schemas(connection: Connection) -> dict[SchemaId, IdentityId]:
-    """The schemas that are indexed here and written elsewhere, each with whose it is."""
+    """The schemas that are registered here and owned by somebody elsewhere, each with its owner."""
     owners = {schema: find_owner(connection, schema.author) for schema in read_registered(connection)}
     living = living_among(connection, set(owners.values()))
     return {schema: owner for schema, owner in owners.items() if owner not in living}
 
 
-def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want]:
-    """The next versions, known by name or not; no more than an answer holds, whoever is asked."""
+def _find_missing(connection: Connection, schemas: Collection[SchemaId]) -> list[Want]:
+    """The next versions of schemas, whether something names them or not; no more than an answer holds."""
     wants = []
     for schema in schemas:
         log = find_log(connection, *schema)
@@ -384,11 +386,8 @@ def _lacking(connection: Connection, schemas: Collection[SchemaId]) -> list[Want
     return wants
 
 
-def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:
-    """The author of a schema, who brought what names it, then some who use it.
-
-    Those who live here have nothing that is not here.
-    """
+def _list_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]:
+    """The owner of a schema, who brought what names it, then some who use it; none of them lives here."""
     users = [find_owner(connection, author) for author in authors_naming(connection, item.number, _MOST_ASKED)]
     brought = [item.via] if item.via is not None else []
     asked = dict.fromkeys([find_owner(connection, item.schema.author), *brought, *users])
@@ -397,7 +396,7 @@ def _whom_to_ask(connection: Connection, item: WantedSchema) -> list[IdentityId]
 
 
 def sync_with(node: Node, fqdn: str, on_progress: OnProgress, importer: ArchiveImporter | None = None) -> SyncResult:
-    """Sync with a peer and wait for it: for commands, which have no event loop."""
+    """Sync with a peer and wait for it, as `Replicator.sync`; for commands, which have no event loop."""
 
     async def work(transport: Transport) -> SyncResult:
         replicator = Replicator(node, transport, Discovery(node, transport), importer=importer)

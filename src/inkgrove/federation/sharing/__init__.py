@@ -1,4 +1,9 @@
-"""."""
+"""Sharing: sending instances to the identities they are for, and receiving those of others (docs/protocol.md 8).
+
+`outbox` sends what is queued, `inbox` decides on what arrives, `request_box` releases what waits for its recipient,
+`relations` tells other nodes of moves, `fetching` gets blobs and rotted copies from the owner's node, and `bundles`
+does without a network. Parcels come in and go out; each carries the entries that prove it.
+"""
 
 from inkgrove.federation.sharing.bundles import read_bundle, write_bundle
 from inkgrove.federation.sharing.fetching import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inkgrove.core.errors import ParcelError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
-from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_handed_parcel
+from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_parcel
 from inkgrove.messages.delivery import Bundle, BundledEntry, BundledInstance, Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.node.errors import DeliveryError, ViewError
@@ -22,7 +22,10 @@ from inkgrove.store.logs.preparation import by_log, prepare_items
 
 
 def write_bundle(node: Node, instances: Sequence[Hash]) -> Bundle:
-    """Everything that is held of these instances, with proofs and schemas; of one that has ended, only its end."""
+    """Return everything that is held of these instances, with proofs and schemas; of a deleted one, only its delete.
+
+    Raises `view.unknown-instance`, or `federation.not-to-be-passed-on`.
+    """
     return node.database.read(lambda connection: _write(connection, instances))
 
 
@@ -54,18 +57,19 @@ def _schema_log(connection: Connection, schema: SchemaId) -> list[BundledEntry]:
 
 
 def read_bundle(node: Node, bundle: Bundle, recipients: Sequence[IdentityId]) -> list[DeliveryReceipt]:
-    """Take a bundle in for identities of this node, verified like a delivery; what became of each instance.
+    """Take a bundle in for identities of this node, verified like a delivery; returns the receipts of each instance.
 
-    Without recipients it is only stored: what is public can be seen then, and nothing else.
+    Without recipients it is only stored: what is public can be seen then, and nothing else. Raises an error of the
+    schemas' entries, or `parcel.bad-bundle`.
     """
-    _take_schemas(node, bundle.schemas)
+    _ingest_schemas(node, bundle.schemas)
     receipts: list[DeliveryReceipt] = []
     for item in bundle.instances:
-        receipts += receive_handed_parcel(node, Parcel(item.instance, tuple(recipients), item.entries))
+        receipts += receive_parcel(node, None, Parcel(item.instance, tuple(recipients), item.entries))
     return receipts
 
 
-def _take_schemas(node: Node, items: Sequence[BundledEntry]) -> None:
+def _ingest_schemas(node: Node, items: Sequence[BundledEntry]) -> None:
     prepared, rejected = prepare_items(items)
     for refused in rejected:
         raise refused.error

@@ -1,7 +1,8 @@
-"""Bytes of blobs that shared instances name: fetched from the owner's node when a reader asks for them.
+"""Fetches from the owner's node what is not held here and a reader asks for (docs/protocol.md sections 8.10 and 9).
 
-docs/protocol.md section 8.10. Who fetches must see an instance here that names the blob; the owner's node decides by
-its own rules whether that identity may read it there. What arrives counts only if it has the very hash.
+That is the bytes of blobs which shared instances name, and copies that have rotted. The reader must see an instance
+here that names the blob; the owner's node decides by its own rules who gets what. A blob counts only if it has the very
+hash, a copy is verified like a delivery. Nobody else is asked, and nothing comes back that nobody asked for.
 """
 
 import asyncio
@@ -50,8 +51,8 @@ _OF_OWNER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a blob may be had: the node of the owner of an instance that names it."""
+class _BlobSource:
+    """The node of the owner of an instance that names a blob."""
 
     instance: Hash
     author: PublicKey
@@ -71,7 +72,7 @@ class BlobFetcher:
         seconds: float = _LONGEST_SECONDS,
     ) -> None:
         self._node = node
-        self._lanes = RequestSlots(transport)
+        self._slots = RequestSlots(transport)
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._seconds = seconds
@@ -80,7 +81,7 @@ class BlobFetcher:
         self._failures: dict[tuple[Hash, IdentityId | None], int] = {}
 
     async def fetch(self, caller: Caller, text: str) -> bool:
-        """Try to get a blob that the caller sees an instance of; whether it is here now."""
+        """Try to fetch a blob that an instance names which the caller sees; returns whether it is held now."""
         try:
             content = parse_hash(text)
         except BadHashText:
@@ -107,26 +108,26 @@ class BlobFetcher:
         return False
 
     async def _fetch(self, caller: Caller, content: Hash) -> bool:
-        for place in await self._run_blocking(lambda: self._places(caller, content)):
+        for source in await self._run_blocking(lambda: self._find_sources(caller, content)):
             try:
-                known = await self._discovery.find_by_id(place.owner)
-                async with self._owners.setdefault(place.owner, asyncio.Semaphore(_OF_OWNER)):
-                    await self._fetch_from(known, caller, content, place)
+                known = await self._discovery.find_by_id(source.owner)
+                async with self._owners.setdefault(source.owner, asyncio.Semaphore(_OF_OWNER)):
+                    await self._fetch_from(known, caller, content, source)
             except FederationError:
                 continue
             return True
         return False
 
-    def _places(self, caller: Caller, content: Hash) -> list[_Place]:
+    def _find_sources(self, caller: Caller, content: Hash) -> list[_BlobSource]:
         found = instances_naming(self._node, caller, content)
 
-        def work(connection: Connection) -> list[_Place]:
-            places = [_Place(instance, author, find_owner(connection, author)) for instance, author in found]
-            return [place for place in places if not lives_here(connection, place.owner)]
+        def work(connection: Connection) -> list[_BlobSource]:
+            sources = [_BlobSource(instance, author, find_owner(connection, author)) for instance, author in found]
+            return [source for source in sources if not lives_here(connection, source.owner)]
 
         return self._node.database.read(work)
 
-    async def _fetch_from(self, known: RemoteIdentity, caller: Caller, content: Hash, place: _Place) -> None:
+    async def _fetch_from(self, known: RemoteIdentity, caller: Caller, content: Hash, source: _BlobSource) -> None:
         self._node.disk.require()
         sender = await self._run_blocking(lambda: self._sender(caller))
         draft = self._node.blobs.new_draft()  # not in a thread: who gives up meanwhile would leave the file behind
@@ -134,13 +135,13 @@ class BlobFetcher:
             size = None
             while size is None or draft.size < size:
                 path = f"{BLOBS_PATH}/{content.hex()}?from={draft.size}"
-                async with self._lanes.enter(known.node_key.hex()) as transport:
+                async with self._slots.acquire(known.node_key.hex()) as transport:
                     request = await self._run_blocking(
                         lambda: make_signed_request(self._node, known, "GET", path, sender=sender)  # noqa: B023
                     )
                     part, size = self._read(await transport.send(request), draft.size, size)
                     await self._run_blocking(lambda: draft.write(part))  # noqa: B023
-            await self._run_blocking(lambda: self._keep(draft, content, place))
+            await self._run_blocking(lambda: self._keep(draft, content, source))
         finally:
             await self._run_blocking(draft.discard)
 
@@ -149,8 +150,8 @@ class BlobFetcher:
         hosted = self._node.database.read(lambda c: find_identity(c, identity)) if identity is not None else None
         return hosted.fqdn if hosted is not None and hosted.lives_here else choose_sender_name(self._node)
 
-    def _read(self, answer: PeerResponse, first: int, said: int | None) -> tuple[bytes, int]:
-        """A part of a blob, and how large the whole is, which is what was said with the first one."""
+    def _read(self, answer: PeerResponse, first: int, expected_size: int | None) -> tuple[bytes, int]:
+        """Return a part of a blob and the size of the whole, which must be equal in all parts; raises `BadAnswer`."""
         if answer.status != 200:
             raise BadAnswer(f"the owner's node answers with status {answer.status}", status=answer.status)
         total = answer.header("x-blob-size") or ""
@@ -158,11 +159,11 @@ class BlobFetcher:
             raise BadAnswer("the blob is of no size, or too large for this node")
         size = int(total)
         # Whole parts only: else a blob could come a byte at a time.
-        if said not in (None, size) or len(answer.body) != min(PART_BYTES, size - first):
+        if expected_size not in (None, size) or len(answer.body) != min(PART_BYTES, size - first):
             raise BadAnswer("the owner's node sends more or less of the blob than there is")
         return answer.body, size
 
-    def _keep(self, draft: Draft, content: Hash, place: _Place) -> None:
+    def _keep(self, draft: Draft, content: Hash, source: _BlobSource) -> None:
         if draft.hash != content:
             raise BadAnswer("the bytes that the owner's node sent have another hash")
         draft.sync()
@@ -170,8 +171,8 @@ class BlobFetcher:
 
         def work(connection: Connection) -> None:
             put_blob(connection, content, draft.size, node.clock())
-            lend_reference(connection, content, place.instance, place.author)
-            record_refetch(connection, place.instance)
+            lend_reference(connection, content, source.instance, source.author)
+            record_refetch(connection, source.instance)
             # Inside of the transaction, as with an upload.
             if draft.path.exists():
                 node.blobs.keep(draft)
@@ -179,12 +180,7 @@ class BlobFetcher:
         node.database.write(work, durable=True)
 
 
-# Brings back what has rotted, from the owner's node, when somebody asks (docs/protocol.md sections 8 and 9).
-#
-# The owner's node decides who gets it; what it sends is verified as everything else. Nobody else is asked, and
-# nothing
-# comes back that nobody asked for.
-
+# Copies that have rotted
 
 COPIES_PATH: Final = "/federation/copies"
 _UNKNOWN: Final = "no such instance of an identity of this node is here, or it is not for the one who asks"
@@ -192,7 +188,7 @@ _UNKNOWN: Final = "no such instance of an identity of this node is here, or it i
 
 @dataclass(frozen=True, slots=True)
 class RefetchContext:
-    """What another node is asked with."""
+    """What is needed to ask another node."""
 
     node: Node
     transport: Transport
@@ -200,11 +196,11 @@ class RefetchContext:
     run_blocking: RunBlocking = in_thread
 
 
-# The side of the owner
-
-
 def answer_refetch(node: Node, sender: RemoteIdentity, instance: Hash) -> bytes:
-    """All of an instance of an identity of this node, for one who may have it."""
+    """Return all of an instance of an identity of this node, for a sender who may have it, as a delivery.
+
+    Raises `view.unknown-instance`.
+    """
 
     def work(connection: Connection) -> bytes:
         held = find_held_instance(connection, instance)
@@ -222,11 +218,12 @@ def answer_refetch(node: Node, sender: RemoteIdentity, instance: Hash) -> bytes:
     return node.database.read(work)
 
 
-# The side of the one who asks
-
-
 async def refetch_copy(fetching: RefetchContext, identity: IdentityId, instance: Hash) -> None:
-    """Let a copy be whole again, on behalf of an identity of this node."""
+    """Fetch a rotted copy again, on behalf of an identity of this node.
+
+    Raises `NoSuchCopy`, `rot.not-rotted`, `federation.not-given-again`, another `FederationError`, or an error of the
+    parcel.
+    """
     node = fetching.node
     copy, owner, asker = await fetching.run_blocking(
         lambda: node.database.read(lambda connection: _look_up(connection, identity, instance))
@@ -264,7 +261,7 @@ async def _ask(fetching: RefetchContext, owner: IdentityId, asker: str, path: st
 
 
 def restore_copy(node: Node, copy: Copy, identity: IdentityId, delivery: Delivery) -> None:
-    """Take in what an owner's node answered, for an identity that asked for it and may have it."""
+    """Store a copy that an owner's node has sent, for an identity that asked for it; raises unless it may have it."""
     if len(delivery.parcels) != 1 or delivery.parcels[0].instance != copy.instance:
         raise ParcelError("parcel.bad", "the answer is about something else than what was asked for")
     create = node.store.entry(copy.instance)

@@ -1,6 +1,8 @@
 """The inbox: what other nodes deliver, verified as a whole before anything is stored (docs/protocol.md section 8).
 
-Each parcel is one transaction: entries, who may see them, and what is to be sent on. A parcel that was received before
+Whom a parcel is for is checked before anything in it is verified, since signatures are costly to check and keys are
+cheap to make. Then each parcel is one transaction: it is accepted, refused or put into the request box for each
+recipient; its entries are stored, with who may see them and what is to be sent on. A parcel that was received before
 changes nothing.
 """
 
@@ -68,25 +70,22 @@ from inkgrove.store.logs.preparation import by_log, prepare_items
 from inkgrove.store.node.identities import find_identity, identities_of, lives_here, living_among
 from inkgrove.store.node.relations import add_shares
 
-# What becomes of a parcel that is verified, in one transaction: judged for each recipient, stored, or put aside.
-#
-# docs/protocol.md section 8.
-
+# A verified parcel, in one transaction
 
 NOBODY: Final = IdentityId(b"")
-"""Stands in the receipt of what is taken in for no identity."""
+"""The recipient in the receipt of a parcel that is stored for no identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReceipt:
-    """What became of a parcel for one recipient."""
+    """The decision on a parcel for one recipient."""
 
     instance: Hash
     recipient: IdentityId
-    fate: DeliveryDecision
+    decision: DeliveryDecision
     code: str | None = None
-    would_need: PublicKey | None = None
-    """The author, if it was refused for nothing but that this key is not known to be the sender's."""
+    unlisted_key: PublicKey | None = None
+    """The author, if it was refused only because this key is not known to be the sender's."""
 
 
 class ParcelRefused(Exception):
@@ -99,9 +98,10 @@ class ParcelRefused(Exception):
 def receive_opened(
     connection: Connection, node: Node, via: IdentityId | None, opened: OpenedParcel, *, is_wanted: bool = False
 ) -> list[DeliveryReceipt]:
-    """Take a parcel in for those who may have it; raises `ParcelRefused` if nothing of it may stay.
+    """Decide on a parcel for each recipient and store it for those who may have it; returns the receipts.
 
-    `is_wanted`: its recipients have accepted this very parcel, whoever sent it.
+    `is_wanted`: its recipients have accepted this very parcel, whoever sent it. Raises `ParcelRefused` if nothing of
+    it may stay.
     """
     parcel = opened.parcel
     held = find_held_instance(connection, parcel.instance)
@@ -109,7 +109,7 @@ def receive_opened(
         raise ParcelRefused(LacksCreate("the create of the instance is not held here: send all of it"))
     if held is None:
         first = opened.messages[0].seq_num
-        lock_name(connection, parcel.instance)  # whoever tells its end now finds it here, or is heard here
+        lock_name(connection, parcel.instance)  # a delete that comes now finds it here, or is found here
         if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
             raise ParcelRefused(
                 ParcelError("parcel.ended-before", "the end of the instance was told before its create came")
@@ -121,42 +121,50 @@ def receive_opened(
     accepted, receipts = [], []
     for recipient in parcel.recipients:
         hosted = find_identity(connection, recipient)
-        # Who has moved away may still accept, by hand or in the box, what came before.
+        # An identity that has moved away may still accept, by hand or in the box, what came before.
         if hosted is None or not (hosted.lives_here or is_wanted or via is None):
             unknown = FederationError("federation.unknown-recipient", f"{recipient} does not live here")
             receipts.append(DeliveryReceipt(parcel.instance, recipient, DeliveryDecision.REFUSED, unknown.code))
             continue
         refusal: InkgroveError | None
-        standing = read_sender_relation(connection, recipient, via, owner, parcel.instance)
-        if is_wanted and standing is SenderRelation.STRANGER:
-            standing = SenderRelation.KNOWN
+        relation = read_sender_relation(connection, recipient, via, owner, parcel.instance)
+        if is_wanted and relation is SenderRelation.STRANGER:
+            relation = SenderRelation.KNOWN
         follows = is_follower(connection, recipient, owner)
-        fate, refusal = decide_acceptance(arrival, recipient, standing, is_follower=follows)
+        decision, refusal = decide_acceptance(arrival, recipient, relation, is_follower=follows)
         is_missed = False
         if refusal is not None and via is not None:  # as if the author were a key of the sender
             own, follows = replace(arrival, is_from_owner=True), is_follower(connection, recipient, via)
-            is_missed = decide_acceptance(own, recipient, standing, is_follower=follows)[1] is None
+            is_missed = decide_acceptance(own, recipient, relation, is_follower=follows)[1] is None
         if isinstance(refusal, NotAddressed) and not opened.has_create and opened.access is None:
-            # The word on access that is held here, for others, may be older than one that waits in the box.
+            # The access that is held here, for others, may be older than one that waits in the box.
             refusal = LacksCreate("whom the instance is for is not known here: send all of it")
-        if fate is DeliveryDecision.HELD and via is not None:
-            fate, refusal = _keep_request(connection, node, recipient, via, opened)
-        if fate is DeliveryDecision.ACCEPTED and via is not None and not _can_add(connection, recipient, via, opened):
-            fate, refusal = (
+        if decision is DeliveryDecision.HELD and via is not None:
+            decision, refusal = _keep_request(connection, node, recipient, via, opened)
+        if (
+            decision is DeliveryDecision.ACCEPTED
+            and via is not None
+            and not _can_add(connection, recipient, via, opened)
+        ):
+            decision, refusal = (
                 DeliveryDecision.REFUSED,
                 LacksCreate("the recipient has nothing of the instance yet: send all of it"),
             )
-        if fate is DeliveryDecision.ACCEPTED:
+        if decision is DeliveryDecision.ACCEPTED:
             accepted.append(recipient)
         code = refusal.code if refusal is not None else None
-        receipts.append(DeliveryReceipt(parcel.instance, recipient, fate, code, opened.author if is_missed else None))
+        receipts.append(
+            DeliveryReceipt(parcel.instance, recipient, decision, code, opened.author if is_missed else None)
+        )
     if not parcel.recipients:
-        fate, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
-        receipts.append(DeliveryReceipt(parcel.instance, NOBODY, fate, refusal.code if refusal is not None else None))
-    if any(receipt.fate is DeliveryDecision.ACCEPTED for receipt in receipts):
+        decision, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
+        receipts.append(
+            DeliveryReceipt(parcel.instance, NOBODY, decision, refusal.code if refusal is not None else None)
+        )
+    if any(receipt.decision is DeliveryDecision.ACCEPTED for receipt in receipts):
         if via is not None:
             for recipient in accepted:
-                _take_waiting(connection, node, recipient, via, opened, arrival.access)
+                _store_waiting(connection, node, recipient, via, opened, arrival.access)
         store_parcel(connection, node, opened, accepted, arrival.access)
         if via is not None:
             want_schemas(connection, _named_schemas(opened), node.clock(), via)
@@ -164,7 +172,7 @@ def receive_opened(
 
 
 def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:
-    """Whether the recipient has what a parcel without the create adds to; what is held for others may be less."""
+    """Whether the recipient has the instance that a parcel without the create adds to."""
     if opened.has_create or opened.is_deletion or was_sent(connection, opened.parcel.instance, recipient):
         return True
     return find_request(connection, recipient, via, opened.parcel.instance) is not None
@@ -180,17 +188,17 @@ def _named_schemas(opened: OpenedParcel) -> dict[SchemaId, int]:
 
 
 def _newest_access(opened: OpenedParcel, held: HeldInstance | None) -> Access | None:
-    """The newest word on who may see the instance; what arrives can be older than what is held."""
-    told = opened.access
-    if held is None or (told is not None and told[0] > held.access_seq):
-        return told[1] if told is not None else None
+    """The newest access of the instance; what arrives can be older than what is held."""
+    given = opened.access
+    if held is None or (given is not None and given[0] > held.access_seq):
+        return given[1] if given is not None else None
     return held.access
 
 
 def store_parcel(
     connection: Connection, node: Node, opened: OpenedParcel, recipients: Sequence[IdentityId], access: Access | None
 ) -> None:
-    """Store a parcel for recipients who take it, all of it or nothing."""
+    """Store a parcel for recipients who accept it, all of it or nothing; raises `ParcelRefused`."""
     instance = opened.parcel.instance
     payloads = (payload for _, payload in opened.parcel.entries)
     prepared, rejected = prepare_items(zip(opened.signed, payloads, strict=True))
@@ -221,7 +229,7 @@ def store_parcel(
 def _keep_request(
     connection: Connection, node: Node, recipient: IdentityId, via: IdentityId, opened: OpenedParcel
 ) -> tuple[DeliveryDecision, InkgroveError | None]:
-    """Put a stranger's parcel aside, in place of an older one of the same instance."""
+    """Put a stranger's parcel into the request box, in place of an older one of the same instance."""
     parcel = opened.parcel
     lock_box(connection, recipient)  # the same may come twice at once
     if opened.is_deletion:  # of what has ended nothing is left
@@ -230,7 +238,7 @@ def _keep_request(
         # A request stands by itself, whatever is held here for others.
         return DeliveryDecision.REFUSED, LacksCreate("a request needs the create of its instance: send all of it")
     waiting = find_request(connection, recipient, via, parcel.instance)
-    if waiting is not None and _newest_place(waiting) >= opened.last_seq_num:
+    if waiting is not None and _last_seq_num(waiting) >= opened.last_seq_num:
         return DeliveryDecision.HELD, None  # the same again, or a request that took longer than the one after it
     remove_requests(connection, recipient, via, parcel.instance)
     alone = encode_delivery(Delivery(via, [Parcel(parcel.instance, (recipient,), parcel.entries)]))
@@ -241,7 +249,7 @@ def _keep_request(
     return DeliveryDecision.HELD, None
 
 
-def _take_waiting(
+def _store_waiting(
     connection: Connection,
     node: Node,
     recipient: IdentityId,
@@ -249,7 +257,7 @@ def _take_waiting(
     opened: OpenedParcel,
     access: Access | None,
 ) -> None:
-    """The sender was a stranger and is none any more: what waits of the instance will not be sent again."""
+    """Store what waits of the instance: its sender is no stranger any more and will not send it again."""
     if find_request(connection, recipient, via, opened.parcel.instance) is None:
         return
     lock_box(connection, recipient)  # a newer one may be about to take its place
@@ -262,18 +270,13 @@ def _take_waiting(
     remove_requests(connection, recipient, via, opened.parcel.instance)
 
 
-def _newest_place(waiting: bytes) -> int:
-    """The place of the newest message in a parcel that waits, which was checked when it came."""
+def _last_seq_num(waiting: bytes) -> int:
+    """The sequence number of the newest message in a parcel that waits, which was checked when it came."""
     (parcel,) = decode_delivery(waiting).parcels
     return max(decode_entry(entry).seq_num for entry, payload in parcel.entries if payload is not None)
 
 
-# For whom a parcel is, asked before anything in it is verified: signatures are dear, and keys to make them are not.
-#
-# docs/protocol.md section 8.9. Nothing here believes the parcel: a wrong word on its author only makes it look like
-# that
-# of somebody whom a recipient knows, and then a signature refuses it.
-
+# Before verification: a wrong author only makes a parcel look like that of somebody known, and its signature fails then
 
 STRANGER_ENTRIES: Final = 2_000
 """How many entries of a delivery are verified for recipients who do not know the sender."""
@@ -283,7 +286,7 @@ _AUTHOR: Final = slice(1, 33)
 
 @dataclass(slots=True)
 class StrangerBudget:
-    """How many entries are still verified for strangers in a delivery."""
+    """How many more entries of a delivery are verified for strangers."""
 
     entries: int = STRANGER_ENTRIES
 
@@ -291,7 +294,7 @@ class StrangerBudget:
 def refusals_of(
     connection: Connection, via: IdentityId, parcel: Parcel, budget: StrangerBudget
 ) -> Mapping[IdentityId, InkgroveError]:
-    """For which recipients a parcel is refused as it is, and why; whoever is left makes it worth verifying.
+    """Find the recipients for whom a parcel is refused unverified, each with why; for the others it is verified.
 
     Raises `parcel.bad` if its entries are of several authors.
     """
@@ -307,23 +310,23 @@ def refusals_of(
     if any(encoded[_AUTHOR] != author for encoded, _ in parcel.entries):
         raise ParcelError("parcel.bad", "the entries of a parcel are of one log")
     owner = find_owner(connection, author)
-    standings = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
+    relations = {to: read_sender_relation(connection, to, via, owner, parcel.instance) for to in living}
     refused |= {
         to: DeliveryError("federation.blocked", "the recipient does not take anything from there")
-        for to, standing in standings.items()
-        if standing is SenderRelation.BLOCKED
+        for to, relation in relations.items()
+        if relation is SenderRelation.BLOCKED
     }
-    if SenderRelation.STRANGER in standings.values() and SenderRelation.KNOWN not in standings.values():
+    if SenderRelation.STRANGER in relations.values() and SenderRelation.KNOWN not in relations.values():
         budget.entries -= len(parcel.entries)
         if budget.entries < 0:
-            words = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
+            text = f"of strangers at most {STRANGER_ENTRIES:,} entries are taken at once: send less of it"
             refused |= {
-                to: FederationError("federation.stranger-sends-too-much", words)
-                for to in standings
-                if to not in refused
+                to: FederationError("federation.stranger-sends-too-much", text) for to in relations if to not in refused
             }
     return refused
 
+
+# Requests and parcels
 
 _SECOND: Final = 1_000_000
 _KEY_SECONDS: Final = 3600
@@ -333,15 +336,16 @@ _LOOK_AGAIN_SECONDS: Final = 10
 _ENTRY_COST: Final = 1024
 """What an entry counts in the sender's quota beside its bytes: to verify it takes longer than to receive it."""
 _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
-"""No request that was signed before the end was told is valid for longer."""
+"""No request that was signed before the delete came is valid for longer."""
 
 
 def receive_request(
     node: Node, sender: RemoteIdentity, body: bytes, charge: Callable[[int], None] = lambda _cost: None
 ) -> bytes:
-    """Take in what somebody's node sent in a signed request; the answer, which tells what became of it.
+    """Take in the delivery in a signed request; returns the answer, which holds the receipts.
 
-    `charge` is called with what that will cost, counted like bytes, and raises if it is too much.
+    `charge` is called with what that will cost, counted like bytes, and raises if it is too much. Raises `parcel.bad`,
+    or `federation.sender-unproved`; `federation.sender-unreachable` asks the sender to send it again.
     """
     delivery = decode_delivery(body)
     if delivery.via != sender.id:
@@ -351,14 +355,14 @@ def receive_request(
     charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive_delivery(node, delivery)
     for receipt in receipts:
-        if receipt.would_need is not None:
-            _look_again(node, sender, receipt.would_need)
+        if receipt.unlisted_key is not None:
+            _renew_sender(node, sender, receipt.unlisted_key)
     return encode_receipts(
         [
             {
                 "instance": bytes(receipt.instance),
                 "recipient": bytes(receipt.recipient),
-                "fate": receipt.fate.value,
+                "fate": receipt.decision.value,
                 **({"code": receipt.code} if receipt.code is not None else {}),
             }
             for receipt in receipts
@@ -366,10 +370,11 @@ def receive_request(
     )
 
 
-def _look_again(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
-    """Let the sender be looked up anew and send again, once for a key that is nobody's: it may be a new one of theirs.
+def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
+    """Have the sender looked up anew and raise an error that makes them send again, once for each unknown key.
 
-    What was accepted of the delivery is recognised then. Whoever makes up keys is not asked more often for it.
+    The key may be a new one of theirs. What was accepted of the delivery is recognised then. A sender who makes up
+    keys is not looked up more often for it.
     """
     now = node.clock()
 
@@ -398,7 +403,7 @@ def _look_again(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
 
 
 def receive_delivery(node: Node, delivery: Delivery, *, is_wanted: bool = False) -> list[DeliveryReceipt]:
-    """Take in a delivery that was signed by the node of the identity that sends it.
+    """Take in a delivery that was signed by the node of the identity that sends it; returns the receipts.
 
     `is_wanted`: its recipients have accepted what is in it, whoever sent it.
     """
@@ -413,7 +418,7 @@ def receive_delivery(node: Node, delivery: Delivery, *, is_wanted: bool = False)
 def _receive_asked(
     node: Node, via: IdentityId, parcel: Parcel, budget: StrangerBudget, *, is_wanted: bool
 ) -> list[DeliveryReceipt]:
-    """Take in a parcel for those of its recipients for whom it is worth verifying; it is not looked into for others."""
+    """Take in a parcel for those recipients for whom it is not refused before verification."""
     if is_wanted:
         return receive_parcel(node, via, parcel, is_wanted=True)
     try:
@@ -431,15 +436,13 @@ def _receive_asked(
     return [*receipts, *receive_parcel(node, via, replace(parcel, recipients=rest))] if rest else receipts
 
 
-def receive_handed_parcel(node: Node, parcel: Parcel) -> list[DeliveryReceipt]:
-    """Take in a parcel that was not sent but handed over; its recipients want it. One receipt if there are none."""
-    return receive_parcel(node, None, parcel)
-
-
 def receive_parcel(
     node: Node, via: IdentityId | None, parcel: Parcel, *, is_wanted: bool = False
 ) -> list[DeliveryReceipt]:
-    """Take in one parcel for all its recipients; without a sender it was handed over."""
+    """Take in one parcel for all its recipients; returns a receipt for each, or one if there are none.
+
+    Without a sender (`via`) it was handed over, in a bundle, and its recipients want it.
+    """
     try:
         hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
         create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), keep_held_hashes(c, hashes)))
@@ -454,7 +457,7 @@ def receive_parcel(
     except InkgroveError as err:
         error = err
     if isinstance(error, LacksCreate) and via is not None:
-        refusal = _heed_end(node, via, parcel, error)
+        refusal = _note_early_end(node, via, parcel, error)
         if refusal is None:
             return receive_parcel(node, via, parcel, is_wanted=is_wanted)
         error = refusal
@@ -467,7 +470,7 @@ def receive_parcel(
 
 
 def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
-    """What proves that an author cheats is kept; payloads only where they are the proof, or a delete.
+    """Keep entries that prove that an author cheats; payloads only where they are the proof, or a delete.
 
     Only about logs of which something is held, from those whom somebody here knows: else strangers could fill the disk.
     """
@@ -490,7 +493,7 @@ def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
 
 
 def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey, parcel: Parcel) -> bool:
-    """Whether a parcel was handed over, or is for somebody of this node who knows whoever sends it."""
+    """Whether a parcel was handed over, or is for somebody here who knows the sender."""
     owner = find_owner(connection, author)
     return via is None or any(
         read_sender_relation(connection, recipient, via, owner, parcel.instance) is SenderRelation.KNOWN
@@ -499,10 +502,10 @@ def _is_for_us(connection: Connection, via: IdentityId | None, author: PublicKey
     )
 
 
-def _heed_end(node: Node, via: IdentityId, parcel: Parcel, lacks: LacksCreate) -> InkgroveError | None:
-    """What an end without a create means for what waits or is still to come; why it is refused, if it is.
+def _note_early_end(node: Node, via: IdentityId, parcel: Parcel, lacks: LacksCreate) -> InkgroveError | None:
+    """Remember a delete whose create is not held, so that neither what waits nor what still comes is stored.
 
-    None: the create has come meanwhile, and so the end can be taken in.
+    Returns why the parcel is refused; None if the create has come meanwhile, and so the delete can be stored.
     """
     try:
         end = read_end(parcel)

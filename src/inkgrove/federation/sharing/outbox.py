@@ -1,7 +1,9 @@
-"""The outbox: brings what is due to other nodes, each in a queue and with a patience of its own.
+"""The outbox: the worker that sends what is due to other nodes, each with a queue and a backoff of its own.
 
-docs/protocol.md section 8. A dead or slow node delays nobody else. What is due is in the database; between any two
-steps the process may end, and the next one goes on: the receiver recognises what it has.
+docs/protocol.md sections 7.6, 8 and 8.6. A dead or slow node delays nobody else. What is due is in the database;
+between any two steps the process may end, and the next one goes on: the receiver recognises what it has. Besides
+deliveries there are moves in relations, names of recipients that could not be found yet, and what new followers get of
+what was published before. Whether a recipient may still have what is due is checked again when it is sent.
 """
 
 import asyncio
@@ -69,47 +71,46 @@ from inkgrove.store.federation.pending import (
 )
 from inkgrove.store.node.identities import find_identity, lives_here
 
-# What goes to another node in one request, and what its answer says (docs/protocol.md section 8).
-#
-# Whether a recipient may still have what is due to them is asked again here, when it is sent.
-
+# One request and its answer
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingDelivery:
-    """What goes to a node in one request."""
+    """A delivery to a node, in one request."""
 
     sender: str
     """The FQDN of the identity that sends."""
-    dues: Sequence[DueDelivery]
+    deliveries: Sequence[DueDelivery]
     body: bytes
-    reached: Mapping[int, int]
-    """By place: the newest message that the request holds for that due."""
+    last_seqs: Mapping[int, int]
+    """The sequence number of the newest message that the request holds for each due delivery, by its number."""
 
 
 def prepare_delivery(node: Node, recipients: Sequence[IdentityId]) -> OutgoingDelivery | None:
-    """The next request to a node; None if nothing is due, without a body if nothing of what is due may be sent."""
+    """Make the next delivery to a node; None if nothing is due, without a body if nothing that is due may be sent."""
     return node.database.write(lambda connection: _compose(connection, node, recipients))
 
 
 def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId]) -> OutgoingDelivery | None:
-    dues = list_due_deliveries(connection, recipients)
-    if not dues:
+    deliveries = list_due_deliveries(connection, recipients)
+    if not deliveries:
         return None
     now = node.clock()
-    sender = find_identity(connection, dues[0].via)
-    instances = {instance: find_held_instance(connection, instance) for instance in {due.instance for due in dues}}
+    sender = find_identity(connection, deliveries[0].via)
+    instances = {
+        instance: find_held_instance(connection, instance) for instance in {due.instance for due in deliveries}
+    }
     groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
-    for due in dues:
+    for due in deliveries:
         held = instances[due.instance]
         if held is None or sender is None:
             record_delivery(connection, due, "given-up", code="federation.nothing-held", now=now)
-        elif not sender.lives_here:  # nobody would believe this node any more that it speaks for them
+        elif not sender.lives_here:  # this node cannot prove any more that it serves them
             record_delivery(connection, due, "given-up", code="identity.lives-elsewhere", now=now)
         elif held.is_deleted and due.delivered < held.last_seq:
-            # The end is told to whoever may have it, and nobody gets anything else any more.
+            # Everybody who may have it gets the delete, and nobody anything else any more.
             groups[due.instance, 0, True].append(due)
         elif held.is_expired(now) and not due.delivered:
             record_delivery(connection, due, "refused", code="federation.expired", now=now)
@@ -119,7 +120,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
             record_delivery(connection, due, "refused", code=NotAddressed.code, now=now)
     parcels: list[Parcel] = []
     sent: list[DueDelivery] = []
-    reached: dict[int, int] = {}
+    last_seqs: dict[int, int] = {}
     size = 0
     for (instance, delivered, deletions_only), members in groups.items():
         held = instances[instance]
@@ -136,16 +137,16 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
             break
         parcels.append(parcel)
         sent += members
-        reached |= {due.place: last for due in members}
+        last_seqs |= {due.place: last for due in members}
         size += weight
     if not parcels:
-        return OutgoingDelivery("", dues, b"", {})
+        return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
-    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), reached)
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), last_seqs)
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
-    """The receipts of an answer; anything else is a failure, which says when to try again if the answer does."""
+    """Return the receipts of an answer by instance and recipient; raises `BadAnswer`, with `retry_after` if given."""
     if answer.status != 200:
         text = f"the node answered with status {answer.status}"
         raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
@@ -158,30 +159,25 @@ def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[st
             if item["fate"] in ("accepted", "held", "refused")
         }
         # Of a number, bytes() would make as many bytes.
-        assert all(type(part) is bytes for place in found for part in place)
+        assert all(type(part) is bytes for key in found for part in key)
         return {(Hash(instance), IdentityId(recipient)): item for (instance, recipient), item in found.items()}
     except (InkgroveError, AssertionError, KeyError, TypeError, ValueError) as err:
         raise BadAnswer("the node's receipts cannot be read") from err
 
 
-# Looks for the names of recipients that could not be found when something was sent to them.
-#
-# docs/protocol.md section 8.6. A name is tried again with the patience of any queue. Once it is found, what waits for
-# it
-# is sent; if its host says that nobody is there, or after `give_up_seconds`, the author sees why it is not.
-
+# Recipients whose names were not found yet
 
 UNANSWERED: Final = (PeerUnreachable, PeerTimeout, BadAnswer, QuotaUsedUp)
-"""What says nothing about a name: its node does not answer, or something before it answers in its place."""
+"""Errors that prove nothing about a name: its node does not answer, or something before it answers in its place."""
 
 
 def make_queue_name(name: str) -> str:
-    """What the queue of a name is called."""
+    """The name of the queue for a recipient that was not found yet."""
     return f"name {name}"
 
 
 def send_to_found(node: Node, name: str, known: RemoteIdentity) -> None:
-    """A name was found: send what waits for it."""
+    """Send what waits for a name that was found."""
 
     def work(connection: Connection) -> bool:
         clear_backoff(connection, make_queue_name(name))
@@ -192,7 +188,7 @@ def send_to_found(node: Node, name: str, known: RemoteIdentity) -> None:
 
 
 def refuse_name(node: Node, name: str, error: FederationError) -> None:
-    """The host of a name says that nobody is there, or proves another one: nothing of what waits will be sent."""
+    """End what waits for a name whose host says that nobody is there, or proves another identity."""
 
     def work(connection: Connection) -> None:
         clear_backoff(connection, make_queue_name(name))
@@ -201,19 +197,14 @@ def refuse_name(node: Node, name: str, error: FederationError) -> None:
     node.database.write(work)
 
 
-# Sends new followers what was published before they followed (docs/protocol.md section 7.6).
-#
-# A follower is noted once their node has heard that they were accepted; the outbox then queues the newest instances
-# for
-# them like any others. Doing it twice queues nothing twice.
+# What new followers get of what was published before
 
-
-_PATIENCE: Final = 5
+_BACKLOG_FACTOR: Final = 5
 """How many instances are looked at for each one that may be sent, at most."""
 
 
 def queue_backlogs(node: Node) -> None:
-    """Queue what followers lack who are noted, one after the other, each in a transaction of its own."""
+    """Queue the newest instances for followers whose nodes know that they were accepted, each in one transaction."""
     while (backlog := node.database.read(first_backlog)) is not None:
         node.database.write(lambda connection: _queue_one(connection, node, backlog))
 
@@ -222,13 +213,13 @@ def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     followee, follower = backlog
     if not take_backlog(connection, backlog) or not lives_here(connection, followee):
         return
-    # Whoever lives here sees what is for followers as soon as they are one.
+    # A follower who lives here sees all of it already.
     if not is_follower(connection, follower, followee) or lives_here(connection, follower):
         return
     now, most = node.clock(), node.settings.new_follower_posts
     retry_refused(connection, followee, follower, "federation.not-following", now)
     found: list[HeldInstance] = []
-    for instance in islice(newest_for_followers(connection, followee, _PATIENCE * most), _PATIENCE * most):
+    for instance in islice(newest_for_followers(connection, followee, _BACKLOG_FACTOR * most), _BACKLOG_FACTOR * most):
         if len(found) >= most:
             break
         held = find_held_instance(connection, instance)
@@ -240,12 +231,14 @@ def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
         queue_deliveries(connection, held.instance, followee, [follower], wanted=held.last_seq, now=now)
 
 
+# The worker
+
 DELIVERIES_PATH: Final = "/federation/deliveries"
 _SECOND: Final = 1_000_000
 _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
-_BREATH_SECONDS: Final = 0.05
-"""A node that publishes without a pause does not look for deliveries after each."""
+_PAUSE_AFTER_ROUND: Final = 0.05
+"""Seconds: a node that publishes all the time does not look for deliveries after each publication."""
 _SUSPECT_SECONDS: Final = 30
 _PAUSE_SECONDS: Final = 30
 """How long a queue rests after something went wrong here."""
@@ -253,7 +246,7 @@ _TIDY_SECONDS: Final = 3600
 _NAMES_AT_ONCE: Final = 64
 """How many names that were not found yet are looked up in one round."""
 _FORGET_SECONDS: Final = 86_400
-"""How long something that nobody needs is remembered of others."""
+"""How long backoffs and strangers that are not needed any more are remembered."""
 _FOR_GOOD: Final = (400, 413, 415, 422)
 """Answers that trying again does not change."""
 
@@ -261,7 +254,7 @@ log = structlog.get_logger("inkgrove.outbox")
 
 
 class Outbox:
-    """Delivers until it is stopped; `step` does one round, for simulations. Belongs to one event loop."""
+    """The worker: `run` goes on until it is cancelled, `step` does one round. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -273,28 +266,28 @@ class Outbox:
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         self.node = node
-        self._lanes = RequestSlots(transport)
+        self._slots = RequestSlots(transport)
         self._discovery = discovery
         self._random = random
         self._run_blocking = run_blocking
         self._busy: set[str] = set()
         self._paused: dict[str, int] = {}
-        """Queues in which something went wrong here, each with when it goes on."""
+        """Queues that failed because of this node, each with when it goes on."""
         self._located: dict[IdentityId, RemoteIdentity] = {}
         self._suspects: set[IdentityId] = set()
-        """Those whose node did not answer as it should: it may be elsewhere by now."""
+        """Recipients whose node did not answer as it should: they may have moved."""
         self._begun_again: set[int] = set()
-        """The places of deliveries that were sent from the beginning because the recipient lacked that."""
+        """The numbers of deliveries that were sent from the beginning because the recipient lacked that."""
         self._wake = asyncio.Event()
         self._next_tidying = 0
 
     def wake(self) -> None:
-        """Something was queued: look now."""
+        """Look for work now: something was queued."""
         self._wake.set()
 
     async def run(self, idle_seconds: float = 1.0) -> None:
         """Deliver whatever is due until the task is cancelled."""
-        await run_rounds(self._find_work, self._wake, idle_seconds, _tell_trouble, _BREATH_SECONDS)
+        await run_rounds(self._find_work, self._wake, idle_seconds, _log_error, _PAUSE_AFTER_ROUND)
 
     async def step(self) -> None:
         """Find every recipient and serve every queue that is due, one after the other."""
@@ -303,7 +296,7 @@ class Outbox:
                 await work
 
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
-        """What is to be done now and not under way: recipients to be located, nodes to be served, tidying."""
+        """Find what is due and not under way: recipients to be located, nodes to be served, tidying."""
         waiting, stopped, backlog, names = await self._run_blocking(
             lambda: self.node.database.read(
                 lambda c: (_waiting(c), read_backoffs(c), first_backlog(c), waiting_names(c))
@@ -346,7 +339,7 @@ class Outbox:
         self.wake()
 
     async def _tidy(self) -> None:
-        """Forget what is remembered of others and nobody needs."""
+        """Forget old backoffs and strangers."""
         before = self.node.clock() - _FORGET_SECONDS * _SECOND
 
         def work(connection: Connection) -> None:
@@ -356,7 +349,7 @@ class Outbox:
         await self._run_blocking(lambda: self.node.database.write(work))
 
     async def _find_name(self, name: str, before: QueueBackoff | None) -> None:
-        """Find out who has a name, and queue what waits for it."""
+        """Find the identity of a name, and queue what waits for it."""
         with self._pausing(make_queue_name(name)):
             try:
                 known = await self._discovery.find(name)
@@ -369,7 +362,7 @@ class Outbox:
         self.wake()
 
     async def _locate(self, alone: str, recipient: IdentityId, before: QueueBackoff | None) -> None:
-        """Find the node of a recipient: whoever takes long to be found delays nobody else."""
+        """Find the node of a recipient, in a queue of its own: one that takes long delays nobody else."""
         with self._pausing(alone):
             try:
                 known = await self._discovery.find_by_id(recipient)
@@ -388,19 +381,19 @@ class Outbox:
         """Send one node what is due, request after request, until nothing is or one fails."""
         ids = [known.id for known in recipients]
         with self._pausing(target):
-            # First what they hear of relations: it can decide what becomes of the rest.
-            goes_on = await self._tell(target, recipients)
+            # Moves first: they can decide whether the rest is accepted.
+            goes_on = await self._send_moves(target, recipients)
             while goes_on:
-                # A place for each request, and nothing is written before there is one: letters are large.
-                async with self._lanes.enter(target) as transport:
-                    letter = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
-                    if letter is None:
+                # A slot for each request, before it is made: deliveries are large.
+                async with self._slots.acquire(target) as transport:
+                    delivery = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
+                    if delivery is None:
                         return
-                    goes_on = not letter.body or await self._send(transport, target, recipients, letter)
+                    goes_on = not delivery.body or await self._send(transport, target, recipients, delivery)
 
     @contextmanager
     def _pausing(self, target: str) -> Iterator[None]:
-        """Let a queue be free again afterwards, and rest if something went wrong that is no word of its node."""
+        """Free a queue afterwards, and pause it if this node failed rather than the other one."""
         try:
             yield
         except InkgroveError as error:
@@ -412,27 +405,27 @@ class Outbox:
         finally:
             self._busy.discard(target)
 
-    async def _tell(self, target: str, recipients: Sequence[RemoteIdentity]) -> bool:
-        """Tell identities of a node of moves in relations; whether the node answers."""
+    async def _send_moves(self, target: str, recipients: Sequence[RemoteIdentity]) -> bool:
+        """Send the moves in relations that are due to identities of a node; returns whether the node answers."""
         ids = [known.id for known in recipients]
         waiting = await self._run_blocking(lambda: self.node.database.read(lambda c: list_due_moves(c, ids)))
         for known in recipients:
-            due = [notice for notice in waiting if notice.other == known.id]
-            for me in dict.fromkeys(notice.me for notice in due):
+            due = [move for move in waiting if move.other == known.id]
+            for me in dict.fromkeys(move.me for move in due):
                 try:
-                    async with self._lanes.enter(target) as transport:
+                    async with self._slots.acquire(target) as transport:
                         await send_waiting_moves(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
                     if not is_final_refusal(error):
-                        await self._lose(target, recipients, error)
+                        await self._note_failure(target, recipients, error)
                         return False
                     log.info("a move was not taken", to=known.fqdn, code=error.code, reason=error.message)
             if due:
                 await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
 
-    async def _lose(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
-        """A node did not answer as it should."""
+    async def _note_failure(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
+        """Note that a node did not answer as it should: its recipients are located again, its queue waits."""
         for known in recipients:
             self._located.pop(known.id, None)
             self._suspects.add(known.id)
@@ -440,7 +433,7 @@ class Outbox:
         await self._fail(target, [known.id for known in recipients], error, stopped.get(target))
 
     async def _send(
-        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], letter: OutgoingDelivery
+        self, transport: Transport, target: str, recipients: Sequence[RemoteIdentity], delivery: OutgoingDelivery
     ) -> bool:
         try:
             request = await self._run_blocking(
@@ -449,8 +442,8 @@ class Outbox:
                     recipients[0],
                     "POST",
                     DELIVERIES_PATH,
-                    sender=letter.sender,
-                    body=letter.body,
+                    sender=delivery.sender,
+                    body=delivery.body,
                     content_type=DELIVERY_MEDIA_TYPE,
                 )
             )
@@ -458,25 +451,25 @@ class Outbox:
             await self._run_blocking(lambda: self.node.receivers.note(recipients[0].fqdn))
             answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
-                await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))
+                await self._run_blocking(lambda: self._refuse(target, delivery, f"http.{answer.status}"))
                 return True
             receipts = read_receipts(answer)
         except FederationError as error:
-            await self._lose(target, recipients, error)
+            await self._note_failure(target, recipients, error)
             return False
-        await self._run_blocking(lambda: self._settle(target, letter, receipts))
+        await self._run_blocking(lambda: self._apply_receipts(target, delivery, receipts))
         return True
 
-    # What came of it
+    # Results
 
-    def _settle(
-        self, target: str, letter: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
+    def _apply_receipts(
+        self, target: str, delivery: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
     ) -> None:
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
             clear_backoff(connection, target)
-            for due in letter.dues:
+            for due in delivery.deliveries:
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
                     record_delivery(connection, due, "refused", code="federation.no-receipt", now=now)
@@ -492,21 +485,21 @@ class Outbox:
                     record_delivery(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
                     state: DeliveryStatus = "delivered" if receipt["fate"] == "accepted" else "held"
-                    if state == "delivered" and letter.reached[due.place] < due.wanted:
+                    if state == "delivered" and delivery.last_seqs[due.place] < due.wanted:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.place)
-                    record_delivery(connection, due, state, delivered=letter.reached[due.place], now=now)
+                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.place], now=now)
 
         self.node.database.write(work)
 
-    def _refuse(self, target: str, letter: OutgoingDelivery, code: str) -> None:
-        """The node understood the request and will never take it: it must not stand in the way of the next one."""
+    def _refuse(self, target: str, delivery: OutgoingDelivery, code: str) -> None:
+        """Record that the node will never accept a delivery, so that it does not block the next one."""
         now = self.node.clock()
 
         def work(connection: Connection) -> None:
             clear_backoff(connection, target)
-            for due in letter.dues:
+            for due in delivery.deliveries:
                 record_delivery(connection, due, "refused", code=code, now=now)
 
         self.node.database.write(work)
@@ -524,15 +517,15 @@ class Outbox:
         failures = (before.failures if before is not None else 0) + 1
         since = before.failing_since if before is not None else now
         asked = error.data.get("retry_after")
-        # However often it failed: a power of a thousand is no float any more.
+        # The exponent is bounded: 2.0 ** 1024 is no float any more.
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20)) * (0.5 + self._random())
         if isinstance(asked, int | float):
             wait = max(wait, float(asked))
-        trouble = QueueBackoff(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
+        backoff = QueueBackoff(failures, now + int(wait * _SECOND), since, f"{error.code}: {error.message}"[:500])
 
         def work(connection: Connection) -> None:
-            put_backoff(connection, target, trouble)
-            # By its own age: what was written yesterday to a node that has been away for a year waits as long as any.
+            put_backoff(connection, target, backoff)
+            # By the age of the delivery: one of yesterday to a node that has been away for a year waits as long as any.
             limit = now - self.node.settings.give_up_seconds * _SECOND
             give_up_deliveries(connection, recipients, limit, error.code, now)
             if name is not None:
@@ -542,7 +535,7 @@ class Outbox:
         await self._run_blocking(lambda: self.node.database.write(work))
 
 
-def _tell_trouble(error: InkgroveError) -> None:
+def _log_error(error: InkgroveError) -> None:
     log.warning("deliveries could not be looked up", code=error.code, reason=error.message)
 
 

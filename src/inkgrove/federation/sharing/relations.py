@@ -1,7 +1,7 @@
-"""Relations across nodes: each side keeps the relation and tells the other of its moves.
+"""Relations across nodes: each side keeps the relation and sends its moves to the other (docs/protocol.md section 7.6).
 
-docs/protocol.md section 7.6. What is to be told is queued in the transaction of the move, so that a node that is away
-hears of it later. A move that is told twice is made once; the answer to a request says how the relation stands there.
+A move is queued in the transaction that makes it, so that a node that is away gets it later. A move that arrives twice
+is made once; the answer to a request holds the state of the relation there.
 """
 
 from dataclasses import dataclass
@@ -53,12 +53,12 @@ async def send_move(
     *,
     run_blocking: RunBlocking = in_thread,
 ) -> RelationState | None:
-    """Tell the other side of a move of ours; how the relation stands there, None if there is none.
+    """Send a move of ours to the other side; returns the state of the relation there, None if there is none.
 
-    Who is blocked is told that they are refused.
+    A block is sent as a refusal. Raises a `FederationError`.
     """
-    told = "refuse" if move == "block" else move
-    body = cbor.encode({"form": RELATION_FORMAT, "to": bytes(other.id), "move": told})
+    sent = "refuse" if move == "block" else move
+    body = cbor.encode({"form": RELATION_FORMAT, "to": bytes(other.id), "move": sent})
     own = await run_blocking(lambda: node.database.read(lambda connection: find_identity(connection, me)))
     assert own is not None
     request = await run_blocking(
@@ -81,12 +81,12 @@ async def send_move(
 
 
 def is_final_refusal(error: FederationError) -> bool:
-    """Whether the other node understood a move and will never make it."""
+    """Whether the other node understood a move and will never accept it."""
     return error.data.get("status") in _FOR_GOOD
 
 
-def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
-    """Bring a relation that one asked for in line with how it stands at the other node."""
+def apply_answer(node: Node, me: IdentityId, other: IdentityId, before: RelationState, there: RelationState) -> None:
+    """Bring a relation that was requested in line with its state at the other node."""
     if there != before and apply_remote_state(node, me, other, before, there) and there == "accepted":
         release_waiting(node, me, other)
 
@@ -94,27 +94,27 @@ def follow_answer(node: Node, me: IdentityId, other: IdentityId, before: Relatio
 async def send_waiting_moves(
     node: Node, transport: Transport, me: IdentityId, other: RemoteIdentity, *, run_blocking: RunBlocking = in_thread
 ) -> RelationState | None:
-    """Tell somebody everything that they are to hear from an identity; how the relation stood there at the last.
+    """Send all queued moves of an identity to another; returns the state of the relation there after the last.
 
-    What they will never hear is forgotten, and raised.
+    Raises a `FederationError`; a move that the other node will never accept is removed from the queue before.
     """
     there: RelationState | None = None
-    waiting = await run_blocking(lambda: node.database.write(lambda c: _find_notices(c, me, other.id)))
-    for notice in waiting:
-        move = _MOVES[notice.move]
+    waiting = await run_blocking(lambda: node.database.write(lambda c: _find_queued(c, me, other.id)))
+    for queued in waiting:
+        move = _MOVES[queued.move]
         before = await run_blocking(lambda: node.database.read(lambda c: find_relation_state(c, me, other.id)))
         try:
             there = await send_move(node, transport, me, other, move, run_blocking=run_blocking)
         except FederationError as error:
             if is_final_refusal(error):
-                await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [notice])))  # noqa: B023
+                await run_blocking(lambda: node.database.write(lambda c: remove_queued_moves(c, [queued])))  # noqa: B023
             raise
-        await run_blocking(lambda: _heard(node, notice, before, there))  # noqa: B023
+        await run_blocking(lambda: _finish_move(node, queued, before, there))  # noqa: B023
     return there
 
 
-def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
-    """What an identity is to tell another; nothing, and it is forgotten, if it has moved to a node of its own since."""
+def _find_queued(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
+    """The queued moves of an identity to another; they are removed if it has moved to another node since."""
     waiting = find_queued_moves(connection, me, other)
     if waiting and not lives_here(connection, me):
         remove_queued_moves(connection, waiting)
@@ -122,20 +122,23 @@ def _find_notices(connection: Connection, me: IdentityId, other: IdentityId) -> 
     return waiting
 
 
-def _heard(node: Node, notice: QueuedMove, before: RelationState | None, there: RelationState | None) -> None:
-    if notice.move == "request" and before is not None and there is not None:
-        follow_answer(node, notice.me, notice.other, before, there)
+def _finish_move(node: Node, queued: QueuedMove, before: RelationState | None, there: RelationState | None) -> None:
+    if queued.move == "request" and before is not None and there is not None:
+        apply_answer(node, queued.me, queued.other, before, there)
 
     def work(connection: Connection) -> None:
-        remove_queued_moves(connection, [notice])
-        if notice.move == "accept":  # what was published before goes to them now that their node takes it
-            add_backlog(connection, Backlog(notice.me, notice.other), node.clock())
+        remove_queued_moves(connection, [queued])
+        if queued.move == "accept":  # what was published before goes to them now that their node takes it
+            add_backlog(connection, Backlog(queued.me, queued.other), node.clock())
 
     node.database.write(work)
 
 
 def receive_move(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
-    """Make a move of somebody elsewhere, who must be the one that may make it; the answer."""
+    """Make the move of an identity elsewhere that a request holds; returns the answer.
+
+    Raises `BadMove`, `federation.unknown-recipient`, `federation.request-box-full` or an error of the move.
+    """
     value = _decode(body)
     to = value.get("to")
     name = value.get("move")
@@ -145,7 +148,7 @@ def receive_move(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     if not node.database.read(lambda connection: lives_here(connection, mine)):
         raise FederationError("federation.unknown-recipient", f"{mine} does not live here")
     if name == "accept":
-        # Whatever becomes of the move: what waited for their word can be sent now.
+        # Whether or not the move is made: what waited for their approval can be sent now.
         node.database.write(lambda connection: retry_unapproved(connection, mine, sender.id, node.clock()))
     if name == "request":
         node.database.read(lambda connection: _check_room(connection, sender.id, mine))
@@ -190,25 +193,28 @@ def _decode(body: bytes) -> dict[str, Any]:
     return value
 
 
-# A move in a relation, made by a command: here at once, there now or later (docs/protocol.md section 7.6).
+# Moves made by commands
 
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """How a relation stands after a move, and whether the other side knows."""
+    """The state of a relation after a move, and whether the other side has got the move."""
 
     state: RelationState | None
-    is_told: bool
+    is_delivered: bool
 
 
 def move_and_tell(
     node: Node, me: IdentityId, name: str | IdentityId, move: RelationMove, group: str | Unset | None
 ) -> MoveResult:
-    """Make a move of an identity hosted here and tell the other side; what cannot be told waits for a running node."""
-    return run_with_transport(node.settings, lambda transport: _move_relating(node, transport, me, name, move, group))
+    """Make a move of an identity hosted here and send it; what cannot be sent now is sent by the running node.
+
+    Raises `UnknownIdentity`, an error of the move, or a `FederationError` if a request is refused for good.
+    """
+    return run_with_transport(node.settings, lambda transport: _move_and_send(node, transport, me, name, move, group))
 
 
-async def _move_relating(
+async def _move_and_send(
     node: Node,
     transport: Transport,
     me: IdentityId,
@@ -221,30 +227,30 @@ async def _move_relating(
     as_follower = move in ("request", "end")
     pair = (me, other) if as_follower else (other, me)
     state = move_relation(node, *pair, move, group=group, tells=True)
-    is_told = True
+    is_delivered = True
     if known is not None:
         try:
             await send_waiting_moves(node, transport, me, known)
         except FederationError as error:
             if is_final_refusal(error) and move == "request":
                 raise
-            is_told = is_final_refusal(error)
+            is_delivered = is_final_refusal(error)
     if move == "accept":
         release_related(node, me, other)
     if move == "request":
         state = node.database.read(lambda connection: find_relation_state(connection, *pair)) or state
         state = hide_block("following", state) if state is not None else None
-    return MoveResult(state, is_told)
+    return MoveResult(state, is_delivered)
 
 
 def make_unknown_identity(name: str | IdentityId, why: FederationError) -> UnknownIdentity:
-    """Somebody is neither on this node nor, as far as it can tell, on another one."""
+    """Return the error for a name that is neither on this node nor, as far as it can tell, on another one."""
     text = f"{str(name)[:253]} is no identity of this node, and was not found on another: {why.message}"
     return UnknownIdentity(text, reason=why.code)
 
 
 async def _find(node: Node, transport: Transport, name: str | IdentityId) -> RemoteIdentity | None:
-    """The other one, if they are elsewhere."""
+    """Find the other identity if it is elsewhere; None if it lives here."""
     try:
         require_living_here(node, name)
     except UnknownIdentity:

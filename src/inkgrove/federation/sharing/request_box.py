@@ -1,6 +1,6 @@
-"""Answers to the box of requests: take what waits, or forget it; take what a sender sends from now on.
+"""The request box of a recipient: accept or discard what waits, accept a sender (docs/protocol.md section 8.6).
 
-docs/protocol.md section 8.6. None of it lets anybody follow, and no other node is told of it.
+None of it makes anybody a follower, and no other node is told of it.
 """
 
 from inkgrove.core.hashing import Hash
@@ -30,7 +30,7 @@ Parcels = dict[int, tuple[Hash, bytes]]
 def accept_waiting(
     node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
 ) -> list[DeliveryReceipt]:
-    """Take in what waits of a sender, or the one thing that is named; what comes later waits again.
+    """Accept what waits of a sender, or the one instance that is named; what comes later waits again.
 
     Raises `federation.no-such-request` if nothing of the kind waits, `federation.sender-blocked` if the recipient has
     blocked the sender.
@@ -49,7 +49,7 @@ def accept_waiting(
 
 
 def discard_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance: Hash | None = None) -> None:
-    """Forget what waits of a sender, or the one thing that is named; the sender is not told."""
+    """Discard what waits of a sender, or the one instance that is named; raises `federation.no-such-request`."""
 
     def work(connection: Connection) -> None:
         if not read_requests(connection, recipient, via, instance):
@@ -60,7 +60,10 @@ def discard_waiting(node: Node, recipient: IdentityId, via: IdentityId, instance
 
 
 def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[DeliveryReceipt]:
-    """Take in what a sender sends from now on, and what waits of them; they do not follow the recipient by it."""
+    """Accept what a sender sends from now on, and what waits of them; they do not become a follower.
+
+    Raises `relation.own`, or `federation.sender-blocked`.
+    """
     if recipient == via:
         raise RelationError("relation.own", "what you send yourself never waits")
 
@@ -74,20 +77,20 @@ def accept_sender(node: Node, recipient: IdentityId, via: IdentityId) -> list[De
 
 
 def drop_sender(node: Node, recipient: IdentityId, via: IdentityId) -> None:
-    """Let what a sender sends wait for the recipient's word again."""
+    """Let what a sender sends wait again; raises `federation.unknown-sender`."""
     if not node.database.write(lambda connection: remove_sender(connection, recipient, via)):
         raise DeliveryError("federation.unknown-sender", "you have not accepted them as a sender")
 
 
 def release_waiting(node: Node, recipient: IdentityId, via: IdentityId) -> list[DeliveryReceipt]:
-    """Take in what waits of a sender to whom the recipient is related by now.
+    """Accept what waits of a sender to whom the recipient is related by now; returns the receipts.
 
-    A sender of this node sees that they have it, also what they took in or refused before: between nodes all that
-    waits, as far as the sender knows, is sent again.
+    A sender of this node sees that it is delivered, also what was accepted or discarded before: a sender elsewhere
+    would send it again.
     """
     receipts = _release(node, recipient, via)
     for instance in node.database.read(lambda connection: list_unapproved_here(connection, via, recipient)):
-        receipts += _take_here(node, LocalShare(recipient, instance, via), is_told=True)
+        receipts += _take_here(node, LocalShare(recipient, instance, via), is_shown=True)
     return receipts
 
 
@@ -97,7 +100,7 @@ def _release(node: Node, recipient: IdentityId, via: IdentityId) -> list[Deliver
 
 
 def release_related(node: Node, one: IdentityId, other: IdentityId) -> None:
-    """Take in what waits between two who are related by now, in the boxes of those of them who are of this node."""
+    """Accept what waits between two identities that are related by now, in the boxes of those of them who live here."""
     release_waiting(node, one, other)
     release_waiting(node, other, one)
 
@@ -118,11 +121,11 @@ def _take(
 
 
 def _take_here(
-    node: Node, item: LocalShare, *, is_wanted: bool = False, is_told: bool = False
+    node: Node, item: LocalShare, *, is_wanted: bool = False, is_shown: bool = False
 ) -> list[DeliveryReceipt]:
     """Let the recipient see what an identity of this node sent, which is in the log store already.
 
-    `is_told`: the sender sees what became of it, as they see the relation that it follows from.
+    `is_shown`: the decision is shown to the sender, who also sees the relation that it follows from.
     """
 
     def work(connection: Connection) -> list[DeliveryReceipt]:
@@ -130,9 +133,9 @@ def _take_here(
         held = find_held_instance(connection, item.instance)
         if held is None:
             return []
-        fate, refusal = receive_locally(connection, held, item, node.clock(), is_wanted=is_wanted)
-        if is_told:
-            record_decision(connection, item, fate, refusal, node.clock())
-        return [DeliveryReceipt(item.instance, item.recipient, fate, refusal.code if refusal is not None else None)]
+        decision, refusal = receive_locally(connection, held, item, node.clock(), is_wanted=is_wanted)
+        if is_shown:
+            record_decision(connection, item, decision, refusal, node.clock())
+        return [DeliveryReceipt(item.instance, item.recipient, decision, refusal.code if refusal is not None else None)]
 
     return node.database.write(work)

@@ -20,7 +20,7 @@ from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import KEY_BYTES, PublicKey
-from inkgrove.core.verify import SignedEntry
+from inkgrove.core.verify import trust_signed
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
@@ -179,7 +179,7 @@ class Loader:
         if not rows:
             return
         # The signatures of these very bytes were verified before.
-        items = [(SignedEntry(decode_entry(row.entry or b""), Hash(row.hash or b"")), row.payload) for row in rows]
+        items = [(trust_signed(decode_entry(row.entry or b""), Hash(row.hash or b"")), row.payload) for row in rows]
         with self._turn():
             receipts = self.store.ingest(items)
         for row, receipt in zip(rows, receipts, strict=True):
