@@ -19,7 +19,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
-from inkgrove.store.db.files import make_directory, replace_file
+from inkgrove.store.files import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:

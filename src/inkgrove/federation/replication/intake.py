@@ -5,8 +5,6 @@ whoever is interrupted asks for what is lacking then.
 """
 
 import asyncio
-import fcntl
-import os
 import shutil
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +25,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.signature_process import are_signed
 from inkgrove.store.db import Connection
 from inkgrove.store.federation.public_index import count_seq_nums, find_missing_ranges
+from inkgrove.store.locks import FileLock, try_file_lock
 from inkgrove.store.logs.decision import IngestStatus
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch
 from inkgrove.store.logs.preparation import Batch, LogKey, by_log, prepare_items
@@ -348,30 +347,17 @@ class _LockedPlace:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as turn:
-            # Nobody takes a directory for a dead one's between its making and its lock.
-            fcntl.flock(turn, fcntl.LOCK_EX)
+        # Nobody takes a directory for a dead one's between its making and its lock.
+        with FileLock(folder / ".lock"):
             for other in folder.iterdir():
-                if other.is_dir() and (lock := _try_lock(other)) is not None:
-                    shutil.rmtree(other)
-                    os.close(lock)
+                if other.is_dir() and (lock := try_file_lock(other)) is not None:
+                    with lock:
+                        shutil.rmtree(other)
             self._directory = Path(mkdtemp(dir=folder))
-            lock = _try_lock(self._directory)
-        assert lock is not None
-        self._lock = lock
+            self._lock = FileLock(self._directory)
         self.archive: Path = self._directory / "archive.parquet"
 
     def remove(self) -> None:
         """Remove the directory with all that is in it."""
         shutil.rmtree(self._directory)
-        os.close(self._lock)
-
-
-def _try_lock(directory: Path) -> int | None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file
+        self._lock.close()

@@ -30,8 +30,8 @@ from inkgrove.node.publishing.held_instance import find_held_instance, pack_parc
 from inkgrove.node.publishing.local_delivery import ArrivingParcel, SenderRelation, decide_acceptance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.db.files import Draft
 from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.files import Draft
 from inkgrove.store.logs.blob_references import lend_reference
 from inkgrove.store.node.identities import find_identity, lives_here
 from inkgrove.store.rot.copies import Copy, find_copy, record_refetch, revive

@@ -26,9 +26,9 @@ from inkgrove.node.errors import BackupError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
 from inkgrove.store.db.connection import FILE_NAME, Database, parse_store_url
-from inkgrove.store.db.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
 from inkgrove.store.db.locks import is_any_run_alive
 from inkgrove.store.db.node_tables import blobs, codes, sessions, tokens
+from inkgrove.store.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
 from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, too_old
 from inkgrove.store.logs.snapshot import (
     check_snapshot,

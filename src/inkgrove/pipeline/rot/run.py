@@ -31,10 +31,10 @@ from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.db.files import BlobFiles
 from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, start_pipeline_run
 from inkgrove.store.db.rot_tables import SHOWN
 from inkgrove.store.db.rot_tables import copies as copy_table
+from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.log_store import open_store
 from inkgrove.store.logs.schema_registry import find_schema_number
 from inkgrove.store.rot.copies import may_rot, note_copies, select_copies
