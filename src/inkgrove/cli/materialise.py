@@ -13,10 +13,11 @@ from rich.table import Table
 from inkgrove.cli.options import CommandGroup, CommandOptions, current, set_flag
 from inkgrove.cli.output import console, facts_of, note, print_json, printable
 from inkgrove.cli.progress import Bar
-from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, parse_schema_id
+from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, require_schema_id
 from inkgrove.cli.spark import following, spark_session
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
+from inkgrove.messages.ids import SchemaId
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.views.materialiser import Materialiser, Report
@@ -47,7 +48,7 @@ def unindex(options: CommandOptions, author: AuthorArgument, log_id: LogArgument
 
 
 def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: bool) -> None:
-    schema_id = parse_schema_id(f"{author}/{log_id}")
+    schema_id = require_schema_id(f"{author}/{log_id}")
     with options.open_logs() as logs:
         has_changed = logs.register(schema_id) if is_wanted else logs.unregister(schema_id)
     texts = (
@@ -90,13 +91,12 @@ def views(options: CommandOptions) -> None:
         return
     table = Table("schema", "name", "version", "rows", "applied", "pending", "quarantined", "obsolete", "state")
     for item in facts:
-        author, log_id = item["schema"]
         counts: dict[str, int] = item["outcomes"]
         state = "not built yet: inkgrove materialise --once" if not item["built"] else "ready"
         if item["waits_for"]:
-            state = "waits for " + ", ".join(f"{a.hex()[:8]}…/{n}" for a, n in item["waits_for"])
+            state = "waits for " + ", ".join(SchemaId(*schema).short for schema in item["waits_for"])
         table.add_row(
-            f"{author.hex()[:8]}…/{log_id}",
+            SchemaId(*item["schema"]).short,
             printable(str(item["name"] or "-")),
             str(item["version"] or "-"),
             f"{item['rows']:,}",

@@ -23,7 +23,7 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import UnknownView
 from inkgrove.node.identity.caller import Caller
@@ -38,7 +38,6 @@ from inkgrove.node.reading.query import (
     render_position,
     row_document,
 )
-from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.views.query import ViewRow
 
@@ -242,6 +241,6 @@ def unindex_schema(node: NodeDependency, caller: CallerDependency, author: Autho
 
 def _parse(author: str, log_id: int) -> SchemaId:
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    if schema_id is None or log_id < 1:
+    if schema_id is None:
         raise UnknownView(f"{author[:64]!r}/{log_id} names no schema: write AUTHOR/LOG")
     return schema_id

@@ -349,7 +349,7 @@ class Materialiser:
             return self._fold(dirty, snapshot, schema_id, is_new=True, done=done)
 
         results: list[dict[str, Any]] = []
-        title = f"building {schema_id.author.hex()[:8]}…/{schema_id.log_id}"
+        title = f"building {schema_id.short}"
         with watched(done, title, held, self.on_progress), ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
             waiting = [pool.submit(fold, share + 1) for share in range(shares)]
             try:

@@ -22,8 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from inkgrove.core.keys import parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import parse_schema_id
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.logs.log_store import LogStore
@@ -204,8 +203,9 @@ class _AllReader(_Opened, DataSourceReader):
         if self.wanted == "":
             numbers = store.logs_without_schema()
         elif self.wanted is not None:
-            author, _, log_id = self.wanted.partition("/")
-            numbers = store.logs_of_schema(SchemaId(parse_public_key(author), int(log_id)))
+            schema = parse_schema_id(self.wanted)
+            assert schema is not None, self.wanted
+            numbers = store.logs_of_schema(schema)
         if self.after is not None and self.until is not None:
             between = parse_offset(self.after), parse_offset(self.until)
             return _dirty_parts(store, *between, self.parts, None if numbers is None else set(numbers))
