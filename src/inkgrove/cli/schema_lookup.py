@@ -47,10 +47,12 @@ class SchemaLookup:
 
         None is the only file there is. Raises `input.unknown-schema` if there is none, or several.
         """
+        from inkgrove.store.logs.schema_registry import read_registered
+
         files = [path.stem for path in schema_paths(self._home)]
         if self._store is None or name in files or (name is None and files):
             return find_schema(self._home, name).schema
-        registered = {schema_id: self.read(schema_id) for schema_id in self._store.registered()}
+        registered = {schema_id: self.read(schema_id) for schema_id in self._store.read(read_registered)}
         if name is None:
             known = ", ".join(map(str, registered)) or "none"
             raise InputError(
@@ -78,8 +80,10 @@ class SchemaLookup:
 
     def relation(self, field: str, schema_id: SchemaId) -> RelationTarget:
         """Return the target of the relation `field`."""
+        from inkgrove.store.logs.schema_registry import read_registered
+
         found = self.read(schema_id)
-        is_registered = None if self._store is None else schema_id in self._store.registered()
+        is_registered = None if self._store is None else schema_id in self._store.read(read_registered)
         name = found.meta.name if found.meta is not None else None
         return RelationTarget(field, schema_id, name, len(found.versions), is_registered)
 
@@ -88,10 +92,12 @@ class SchemaLookup:
 
         Raises `NoStore` if there is no store.
         """
+        from inkgrove.store.logs.messages import logs_of_schema, messages_between
+
         if self._store is None:
             raise NoStore("there is no store to count in: give a log file with --messages instead")
-        for number in self._store.logs_of_schema(schema_id):
-            for item in self._store.messages_between(number):
+        for number in self._store.read(logs_of_schema, schema_id):
+            for item in self._store.read(messages_between, number):
                 if item.payload is None or item.invalid_code is not None:
                     continue
                 try:

@@ -39,6 +39,8 @@ from inkgrove.node.reading.query import (
     row_document,
 )
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
 from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(tags=["views"])
@@ -221,8 +223,8 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
     """Materialise a schema; its view is built by the pipeline. For the administrator."""
     caller.require_administrator()
     schema_id = _parse(author, log_id)
-    is_new = node.store.register(schema_id)
-    position = render_position(node.vault, node.store.newest_offset())
+    is_new = node.store.write(register_schema, schema_id)
+    position = render_position(node.vault, node.store.read(newest_offset))
     return JSONResponse({"schema": _schema(schema_id), "is_new": is_new, "position": position})
 
 
@@ -234,7 +236,7 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
 def unindex_schema(node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath) -> Response:
     """Materialise a schema no more; its view goes, its messages stay. For the administrator."""
     caller.require_administrator()
-    if not node.store.unregister(_parse(author, log_id)):
+    if not node.store.write(unregister_schema, _parse(author, log_id)):
         raise UnknownView(f"{author[:64]}/{log_id} is not materialised here")
     return Response(status_code=204)
 

@@ -13,6 +13,7 @@ from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, Action, Schem
 from inkgrove.node.reading.schemas import resolve_view
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import fold_schema
+from inkgrove.store.logs.messages import payloads_of_schema
 
 MAX_SCOPES: Final = 50
 
@@ -72,7 +73,7 @@ def find_schema_by_fqdn(node: Node, fqdn: str) -> SchemaId:
 
 def find_schema_meta(node: Node, schema_id: SchemaId) -> SchemaMeta | None:
     """What a schema says about itself, as far as it is held."""
-    log = node.store.payloads_of_schema(schema_id)
+    log = node.store.read(payloads_of_schema, schema_id)
     return fold_schema(schema_id, log.payloads, log.invalid_from).meta
 
 

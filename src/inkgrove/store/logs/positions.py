@@ -97,7 +97,7 @@ def read_range(connection: Connection, after: Offset, limit: int) -> tuple[Colum
     return and_(is_after_offset(connection, after), _is_up_to_offset(connection, end)), end
 
 
-def read_ingests(connection: Connection, after: Offset, limit: int) -> tuple[list[Ingest], Offset]:
+def read_ingests(connection: Connection, after: Offset = START, limit: int = 10_000) -> tuple[list[Ingest], Offset]:
     """What happened after an offset, oldest first, and the offset behind it."""
     some = _page_of_ingests(connection, after, limit)
     query = (
