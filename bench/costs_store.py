@@ -30,6 +30,8 @@ from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import read_registered, register_schema
 from inkgrove.store.node.identities import add_session
 from inkgrove.store.views.catalog import STREAM, write_progress
 
@@ -148,7 +150,7 @@ def fill(home: Path) -> Filled:
         profile = {f"{number} {part}": "z" * 9_990 for part in range(50)}
         document = IdentityDocument(HOST, f"https://{HOST}", None, profile)
         node.database.write(lambda connection: append_document(connection, secret, document))  # noqa: B023
-    node.views.sync(node.store.registered())
+    node.views.sync(node.store.read(read_registered))
     node.close()
     author = Writer(1).key.public.hex()
     return Filled(home, token, str(letters), str(wide), str(lists), names[0], past.hashes[0], author)
@@ -177,7 +179,7 @@ class _Schemas:
         made: list[Message] = [SchemaMeta(name), SchemaMigration(changes)]
         self._node.store.ingest([writer.sign(encode_message(message)) for message in made])
         schema = SchemaId(writer.key.public, writer.log_id)
-        self._node.store.register(schema)
+        self._node.store.write(register_schema, schema)
         return schema
 
     def add_many(self, count: int) -> None:
@@ -187,7 +189,7 @@ class _Schemas:
             meta = SchemaMeta(f"plain{self._next}", description="d" * 200_000)
             change = SchemaMigration((FieldChange("text", "create", "text"),))
             self._node.store.ingest([writer.sign(encode_message(message)) for message in (meta, change)])
-            self._node.store.register(SchemaId(writer.key.public, writer.log_id))
+            self._node.store.write(register_schema, SchemaId(writer.key.public, writer.log_id))
 
 
 def _write_letters(node: Node, letters: SchemaId, rng: random.Random) -> list[Hash]:
@@ -215,7 +217,7 @@ def _build_views(home: Path) -> None:
     spark = start_session(home / "spark-logs", {"spark.master": f"local[{os.cpu_count()}]"})
     materialiser = Materialiser(spark, str(home))
     materialiser.settle()
-    newest = materialiser.store.newest_offset()
+    newest = materialiser.store.read(newest_offset)
     materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
     materialiser.close()
     spark.stop()

@@ -35,6 +35,7 @@ from bench.verification import slothmails
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.fold_task import take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.views.catalog import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))
@@ -72,7 +73,7 @@ def views_of(spark: SparkSession, store: Path, folder: Path) -> Iterator[tuple[M
     try:
         materialiser.settle()
         # The view was just built from everything: a batch of all positions would fold it a second time.
-        newest = materialiser.store.newest_offset()
+        newest = materialiser.store.read(newest_offset)
         materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
         yield materialiser, home
     finally:
@@ -163,7 +164,7 @@ def _freshness(materialiser: Materialiser, folder: Path) -> tuple[float, float]:
     for number, payload in enumerate(slothmails(120)):
         start = perf_counter()
         store.ingest([writer.sign(payload)])
-        newest = store.newest_offset()
+        newest = store.read(newest_offset)
         while materialiser.views.progress()[1] < newest:
             sleep(0.002)
         if number >= 20:

@@ -38,6 +38,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.views.catalog import STREAM, write_progress
 
 ROUNDS, WARM = 2_200, 200
@@ -89,7 +90,7 @@ def make_home() -> Path:
         materialiser = Materialiser(spark, str(home))
         materialiser.settle()
         # The view was just built from everything: a batch of all positions would fold it a second time.
-        newest = materialiser.store.newest_offset()
+        newest = materialiser.store.read(newest_offset)
         materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
         materialiser.close()
         spark.stop()

@@ -13,7 +13,9 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs.schema_registry import register_schema
 
 AUTHORS = 1_000
 SCHEMAS = 200
@@ -77,7 +79,7 @@ def add_schema(store: LogStore, log_id: int = 12) -> None:
     dev = Writer(0, log_id)
     dev.key = DEV
     store.ingest([dev.sign(encode_message(message)) for message in parse_messages(VERSIONS)])
-    store.register(SchemaId(DEV.public, log_id))
+    store.write(register_schema, SchemaId(DEV.public, log_id))
 
 
 def many_authors(count: int) -> Path:
@@ -109,7 +111,7 @@ def long_log(count: int) -> Path:
 def next_of_long_log(store: LogStore, count: int) -> Iterator[tuple[bytes, bytes]]:
     """More entries for the log of `long_log`."""
     writer = Writer(1)
-    writer.hashes = [item.hash for item in store.entries_of(writer.key.public, 1)]
+    writer.hashes = [item.hash for item in store.read(read_entries, writer.key.public, 1)]
     for payload in slothmails(count):
         yield writer.sign(payload)
 

@@ -15,6 +15,8 @@ from examples.slothmail.__main__ import make_server, publish
 from inkgrove.core.keys import IdentityId
 from inkgrove.node.identity.names import bind_administrators
 from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.store.logs.entries import read_entries
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.relations import put_relation_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.support.federated import Federation, federation, until
@@ -49,9 +51,9 @@ class Post:
         self.schema = publish(first.sign_in(JANE))
         # The other node gets the schema as anybody would: its signed log.
         author, log_id = schema_id(self.schema)
-        log = first.node.store.entries_of(author, log_id)
+        log = first.node.store.read(read_entries, author, log_id)
         second.node.store.ingest([(item.entry.encoded, item.payload) for item in log])
-        second.node.store.register(schema_id(self.schema))
+        second.node.store.write(register_schema, schema_id(self.schema))
         for letter in "ab":
             self.fold(letter)
 

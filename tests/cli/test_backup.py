@@ -16,6 +16,7 @@ from inkgrove.node.identity.identities import change_identity, create_identity, 
 from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import NEWEST, open_store
 from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.logs.snapshot import count_table_rows
@@ -216,7 +217,7 @@ def test_schema_file_that_is_older_than_the_store_forks_nothing(tmp_path: Path) 
         file.write_bytes(older)
     assert inkgrove("log", "ingest", str(file), *where).returncode == 0
     with open_store(tmp_path) as store:
-        assert [(state.height, state.invalid_from) for state in store.logs().values()] == [(3, None)]
+        assert [(state.height, state.invalid_from) for state in store.read(read_logs).values()] == [(3, None)]
     for path in (file, tmp_path / "schemas" / "last-log-id"):
         path.unlink()
     assert inkgrove("schema", "init", "others", *where).returncode == 0

@@ -19,6 +19,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.command import inkgrove
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder
@@ -61,7 +62,7 @@ def with_schema(home: Path) -> None:
     log.append(encode_message(SchemaMeta("slothmail")))
     with open_store(home) as store:
         store.ingest(zip(log.entries, log.payloads, strict=True))
-        store.register(SchemaId(log.secret.public, 1))
+        store.write(register_schema, SchemaId(log.secret.public, 1))
 
 
 def test_healthy_machine_without_a_store_is_well_and_stays_without(tmp_path: Path, taken: int) -> None:

@@ -11,6 +11,7 @@ from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.logs import LogBuilder, key
 
 NOTES, PEOPLE, ELSEWHERE = (SchemaId(key(number).public, 10) for number in (50, 51, 52))
@@ -44,7 +45,7 @@ def home(tmp_path: Path) -> Path:
         store.ingest(log(51, SchemaMeta("people"), SchemaMigration((FieldChange("name", "create", "text"),))))
         titles = [Create(version, {"title": title, "done": True}) for title in ("fine", "Not Fine", "also")]
         store.ingest(log(60, *titles, Update(version, 1, {"title": "WRONG"}), Delete(3), log_id=1))
-        store.register(NOTES)
+        store.write(register_schema, NOTES)
     (tmp_path / "losing.yaml").write_text(
         LOSING.replace("PEOPLE", PEOPLE.author.hex()).replace("ELSEWHERE", ELSEWHERE.author.hex())
     )
@@ -88,7 +89,7 @@ def test_lint_resolves_schema_and_relations_in_the_store(
 
 def test_lint_tells_people_what_the_view_would_wait_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store(home) as store:
-        store.register(PEOPLE)
+        store.write(register_schema, PEOPLE)
     told = run(capsys, "schema", "lint", str(home.parent / "losing.yaml"), "--schema", "notes", "--home", str(home))
     assert f"> about: points to {PEOPLE.author.hex()[:8]}…/10, people, version 2\n" in told
     assert "/10, a schema that is not held here; not registered: the view waits for it" in told

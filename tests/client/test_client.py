@@ -38,6 +38,7 @@ from inkgrove.core.keys import SecretKey
 from inkgrove.messages.instance import Create
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.entries import read_logs
 from tests.client.conftest import Person
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.publishing import make_schema
@@ -181,7 +182,9 @@ def test_two_writers_with_one_key_sign_again_for_the_next_place(running: Running
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda number: jane.create(schema, {"stars": number}, key=key), range(12)))
     assert len({item.instance for item in made}) == 12
-    (log,) = (state for state in running.node.store.logs().values() if state.author == key.public and state.log_id)
+    (log,) = (
+        state for state in running.node.store.read(read_logs).values() if state.author == key.public and state.log_id
+    )
     assert (log.held, log.height) == (12, 12)
 
 

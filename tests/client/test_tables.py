@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from inkgrove.client.client import Client
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import make_schema, schema_id
@@ -21,7 +22,7 @@ def jane(tmp_path: Path) -> Iterator[Client]:
         signed_in = Client.sign_in(running.url, "jane.haiku.ink", PASSWORD)
         with signed_in as client, Person(running, "mary.haiku.ink") as mary:
             schema = make_schema(mary, "mail")
-            running.node.store.register(schema_id(schema))
+            running.node.store.write(register_schema, schema_id(schema))
             picture = client.upload(b"a sloth", "text/plain")
             first = client.create(
                 schema,

@@ -14,6 +14,8 @@ from inkgrove.node.identity.identities import create_identity
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.node.relations import shares_of
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
@@ -56,11 +58,11 @@ def test_bundle_brings_instance_proof_and_schema_to_whom_it_is_for(world: World)
     assert [(item.recipient, item.decision, item.code) for item in receipts] == [(carol.id, "accepted", None)] * 2
     assert [world.is_held(item) for item in (first, other, second)] == [True, False, True]
     assert world.there.database.read(lambda c: shares_of(c, parse_hash(first))) == [carol.id]
-    assert sorted(world.there.store.payloads_of_schema(schema_id(world.schema)).payloads) == [1, 2]
+    assert sorted(world.there.store.read(payloads_of_schema, schema_id(world.schema)).payloads) == [1, 2]
     # Once more changes nothing.
-    before = world.there.store.newest_offset()
+    before = world.there.store.read(newest_offset)
     read_bundle(world.there, bundle, [carol.id])
-    assert world.there.store.newest_offset() == before
+    assert world.there.store.read(newest_offset) == before
 
 
 def test_bundle_for_nobody_is_only_stored(world: World) -> None:

@@ -47,6 +47,7 @@ from inkgrove.store.db.node_tables import request_box
 from inkgrove.store.federation.outbox import queue_deliveries, queue_move
 from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity, forget_strangers
 from inkgrove.store.federation.wanted_schemas import want_schemas
+from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
 from inkgrove.store.node.identities import keys_of
 from inkgrove.store.node.relations import add_shares, put_relation_state
 from tests.federation.conftest import Clock
@@ -97,7 +98,7 @@ def test_identity_is_found_with_its_endpoint_and_the_key_of_its_node(
     assert find_by_id(node, network, john.id) == expected
     assert network.asked == [JOHN], "the second time it is known"
     assert node.database.read(lambda connection: keys_of(connection, john.id)) == [author]
-    (stored,) = node.store.entries_of(author, 0)
+    (stored,) = node.store.read(read_entries, author, 0)
     assert stored.payload == john.log.payloads[0]
 
 
@@ -110,7 +111,7 @@ def test_newest_of_many_revisions_is_proved_without_the_payloads_between(
     assert len(json.loads(page)["log"]) < 16
     network.pages[JOHN] = page
     assert find(node, network).document_seq == 200
-    held = node.store.entries_of(john.log.secret.public, 0)
+    held = node.store.read(read_entries, john.log.secret.public, 0)
     assert [stored.entry.seq_num for stored in held if stored.payload is not None] == [1, 200]
 
 
@@ -371,7 +372,7 @@ def test_fork_within_a_document_is_refused_and_kept_as_proof(
     network.pages[JOHN] = john.page(log=both)
     with pytest.raises(ForkedIdentity):
         find(node, network, fetched_since=node.clock() + 1)
-    proof = node.store.fork_proof(john.log.secret.public, 0)
+    proof = node.store.read(find_fork_proof, john.log.secret.public, 0)
     assert proof is not None
     assert proof.seq_num == 2
     with pytest.raises(NoIdentityThere):
@@ -390,7 +391,7 @@ def test_fork_between_two_visits_makes_the_identity_invalid_for_good(
     network.pages[JOHN] = other.page()
     with pytest.raises(ForkedIdentity):
         find(node, network)
-    assert node.store.fork_proof(john.log.secret.public, 0) is not None
+    assert node.store.read(find_fork_proof, john.log.secret.public, 0) is not None
     network.pages[JOHN] = john.page()
     clock.go_on(HOUR)
     with pytest.raises(ForkedIdentity):
@@ -540,7 +541,7 @@ def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network:
         reason for reason, item in them.items() if node.database.read(lambda c, of=item.id: find_remote_identity(c, of))
     ]  # type: ignore[misc]
     assert left == list(reasons[1:])
-    held = node.store.log_state(them["nothing"].log.secret.public, 0)
+    held = node.store.read(find_log, them["nothing"].log.secret.public, 0)
     assert held is not None, "entries are never dropped"
 
 

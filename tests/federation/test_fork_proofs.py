@@ -17,6 +17,7 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
+from inkgrove.store.logs.entries import find_fork_proof, find_log
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.replication import held
@@ -56,7 +57,7 @@ def test_proof_takes_back_what_follows_the_fork(held_node: Node) -> None:
     log = take_fork_proof(held_node, TRUNK.entry(2).encoded, BRANCH.entry(2).encoded)
     assert log.standing.forked_at == 2
     assert texts(held_node) == {"one"}
-    proof = held_node.store.fork_proof(key(1).public, 1)
+    proof = held_node.store.read(find_fork_proof, key(1).public, 1)
     assert proof is not None
     assert {proof.first.hash, proof.second.hash} == {TRUNK.hash(2), BRANCH.hash(2)}
     # Twice is as good as once, in whatever order.
@@ -93,7 +94,7 @@ def test_anything_else_is_refused_and_leaves_nothing_behind(
         take_fork_proof(held_node, first, second)
     assert caught.value.code == code
     assert held(held_node) == before
-    state = held_node.store.log_state(key(1).public, 1)
+    state = held_node.store.read(find_log, key(1).public, 1)
     assert state is not None
     assert state.standing.forked_at is None
 
@@ -119,7 +120,7 @@ def test_stranger_proves_a_fork_over_http(serving: RunningNode) -> None:
         200,
         {"author": key(1).public.hex(), "log_id": 1, "forked_at": 2},
     )
-    state = serving.node.store.log_state(key(1).public, 1)
+    state = serving.node.store.read(find_log, key(1).public, 1)
     assert state is not None
     assert state.standing.forked_at == 2
 

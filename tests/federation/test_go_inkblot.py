@@ -30,6 +30,8 @@ from inkgrove.reference.views import fold_views
 from inkgrove.store.db.node_tables import nonces
 from inkgrove.store.federation.outbox import count_waiting_deliveries
 from inkgrove.store.federation.peers import find_remote_identity
+from inkgrove.store.logs.entries import find_entry, read_entries
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.identities import keys_of
 from tests.federation.conftest import World
 from tests.support.federated import federation, states, until, wait_for
@@ -109,7 +111,7 @@ def test_entry_that_is_signed_with_another_key_is_another_instance(world: World)
     log = log_of(world, world.schema, secret_of(world, "d", world.bob.key), "Hello, says jane")
     assert world.them.fate(world.bob, world.john, parcel_of(log, parse_hash(mail))) == ("refused", "parcel.bad")
     assert world.them.fate(world.bob, world.john, parcel_of(log, log.hash(1))) == ("accepted", None)
-    stored = world.them.nodes["b"].node.store.entry(log.hash(1))
+    stored = world.them.nodes["b"].node.store.read(find_entry, log.hash(1))
     assert stored is not None
     assert identity_of(stored.entry.author) == world.bob.id
 
@@ -143,7 +145,7 @@ def rows_of(world: World, letter: str) -> dict[Hash, str]:
 def take_schema(world: World, node: Node) -> None:
     wanted = schema_id(world.schema)
     source = world.them.nodes["a"].node.store
-    node.store.ingest([(item.entry.encoded, item.payload) for item in source.entries_of(*wanted)])
+    node.store.ingest([(item.entry.encoded, item.payload) for item in source.read(read_entries, *wanted)])
 
 
 # 3 Whatever came was put in place of what was there.
@@ -232,7 +234,7 @@ def test_nobody_lists_anything_without_being_somebody(world: World) -> None:
     public = world.mail(access={"mode": "public"})
     wait_for(world.jane, secret, john_b="delivered")
     node = world.them.nodes["a"]
-    node.node.store.register(schema_id(world.schema))
+    node.node.store.write(register_schema, schema_id(world.schema))
     build_views(node.node)
 
     def listed(client: httpx.Client) -> set[str]:
@@ -267,7 +269,7 @@ def test_key_is_not_substituted_by_posting_an_identity(world: World) -> None:
     parcel = Parcel(log.hash(1), (), [(log.entry(1).encoded, log.payloads[0])])
     assert world.them.fate(world.bob, world.john, parcel) == ("refused", "parcel.bad")
     assert node.database.read(lambda c: (find_remote_identity(c, world.jane.id), keys_of(c, world.jane.id))) == before
-    assert node.store.entry(log.hash(1)) is None
+    assert node.store.read(find_entry, log.hash(1)) is None
 
 
 def test_name_that_is_taken_is_not_given_to_another_key(world: World) -> None:

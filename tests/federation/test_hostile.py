@@ -40,6 +40,7 @@ from inkgrove.node.publishing.local_delivery import DeliveryDecision
 from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference.views import fold_views
+from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
 from inkgrove.store.node.relations import put_relation_state
 from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
@@ -103,7 +104,7 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         (receipt,) = receive_parcel(node, alice, parcel(other, 2, john))
         assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}  # neither branch counts
-        proof = node.store.fork_proof(key(1).public, 1)
+        proof = node.store.read(find_fork_proof, key(1).public, 1)
         assert proof is not None
         # And nothing that is said later in either of them.
         one.append(encode_message(Create(SCHEMA, {"text": "Hello again"})))
@@ -111,7 +112,7 @@ def test_forks_shown_to_different_nodes_come_to_light_when_they_meet(node: Node,
         assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
         assert texts(node) == {"Hello, all"}
         # What proves it to john's node proves it to hers.
-        away.store.ingest([(item.entry.encoded, None) for item in node.store.entries_of(key(1).public, 1)])
+        away.store.ingest([(item.entry.encoded, None) for item in node.store.read(read_entries, key(1).public, 1)])
         assert texts(away) == {"Hello, all"}
     finally:
         away.close()
@@ -153,10 +154,10 @@ def test_delete_in_any_branch_counts_whatever_came_first(
         receive_parcel(node, JANE, item)
     assert texts(node) == set()
     # Both again: nothing of the branches is taken, and the second time no more than the first.
-    before = [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)]
+    before = [(item.hash, item.payload) for item in node.store.read(read_entries, key(1).public, 1)]
     for item in parcels:
         assert receive_parcel(node, JANE, item)[0].code == "log.forked"
-    assert [(item.hash, item.payload) for item in node.store.entries_of(key(1).public, 1)] == before
+    assert [(item.hash, item.payload) for item in node.store.read(read_entries, key(1).public, 1)] == before
     instance = node.database.read(lambda c: find_held_instance(c, one.hash(1)))
     assert instance is not None
     assert instance.is_deleted  # so nobody gets it from here
@@ -173,7 +174,7 @@ def test_one_delete_behind_a_fork_is_kept_of_an_instance(node: Node) -> None:
     for seq_num in range(2, 8):
         delete = parcel(ending, seq_num, john)
         receive_parcel(node, JANE, Parcel(one.hash(1), delete.recipients, delete.entries))
-    payloads = [item.payload for item in node.store.entries_of(key(1).public, 1) if item.payload is not None]
+    payloads = [item.payload for item in node.store.read(read_entries, key(1).public, 1) if item.payload is not None]
     assert sorted(payloads) == sorted([*one.payloads, ending.payloads[1]])
 
 
@@ -209,7 +210,7 @@ def test_lies_of_strangers_and_lies_to_nobody_leave_nothing(node: Node) -> None:
         assert held(node) == before
     known.entries, known.payloads = known.entries[:1], known.payloads[:1]
     assert lie_in(known, b"x" * 100_000, via=friend, to=john, node=node) == "payload.size-mismatch"
-    state = node.store.log_state(key(31).public, 1)
+    state = node.store.read(find_log, key(31).public, 1)
     assert state is not None
     assert state.standing.lied_at == 2
 

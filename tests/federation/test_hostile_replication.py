@@ -28,6 +28,7 @@ from inkgrove.messages.replication import (
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import add_peer, list_peers
 from inkgrove.store.federation.wanted_schemas import is_any_schema_due, want_schemas
+from inkgrove.store.logs.messages import payloads_of_schema
 from tests.support.federated import federation, until
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, answering, run, serving
@@ -164,7 +165,7 @@ def test_author_who_never_answers_for_schemas_does_not_hold_up_those_of_others(t
             time.sleep(3)  # the node looks for what is due every two seconds
             node.database.write(lambda c: want_schemas(c, {schema: 2}, node.clock(), jane.id))
             start = time.monotonic()
-            until(lambda: sorted(node.store.payloads_of_schema(schema).payloads) == [1, 2])
+            until(lambda: sorted(node.store.read(payloads_of_schema, schema).payloads) == [1, 2])
             assert time.monotonic() - start < 30
             assert node.database.read(lambda c: is_any_schema_due(c, 0))
 

@@ -36,6 +36,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.inbox import add_request, count_requests, find_request, lock_box, remove_requests
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.logs.entries import find_entry, find_fork_proof
 from inkgrove.store.node.identities import put_key
 from inkgrove.store.node.relations import put_relation_state, shares_of
 from tests.federation.conftest import Clock
@@ -78,10 +79,10 @@ def test_fork_is_kept_as_evidence_and_nobody_gets_the_second_branch(node: Node) 
     (receipt,) = receive_parcel(node, JANE, parcel(other, 2, john))
     assert (receipt.decision, receipt.code) == (DeliveryDecision.REFUSED, "log.forked")
     assert node.database.read(lambda c: shares_of(c, other.hash(2))) == []
-    evidence = node.store.entry(other.hash(2))
+    evidence = node.store.read(find_entry, other.hash(2))
     assert evidence is not None
     assert evidence.payload is None
-    assert node.store.fork_proof(key(1).public, 1) is not None
+    assert node.store.read(find_fork_proof, key(1).public, 1) is not None
 
 
 def test_end_that_does_not_hold_takes_nothing_else_of_the_delivery_down(node: Node) -> None:
@@ -179,7 +180,7 @@ def test_what_waits_of_an_instance_comes_with_the_next_change_when_the_sender_is
         receive_parcel(node, alice, part(log, john, 1))[0].decision is DeliveryDecision.ACCEPTED
     )  # passed on as it was at first
     assert receive_parcel(node, JANE, part(log, john, 3))[0].decision is DeliveryDecision.ACCEPTED
-    held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
+    held = [node.store.read(find_entry, log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
 
@@ -199,7 +200,7 @@ def test_newest_that_waits_of_an_instance_comes_with_the_next_change(node: Node)
 
     receipts = begin_before_commit(node.database, put_newer, lambda: receive_parcel(node, JANE, part(log, john, 3)))
     assert receipts[0].decision is DeliveryDecision.ACCEPTED
-    held = [node.store.entry(log.hash(seq_num)) for seq_num in (1, 2, 3)]
+    held = [node.store.read(find_entry, log.hash(seq_num)) for seq_num in (1, 2, 3)]
     assert [item is not None and item.payload for item in held] == log.payloads
     assert node.database.read(lambda c: find_request(c, john, JANE, log.hash(1))) is None
 

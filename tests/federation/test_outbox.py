@@ -34,6 +34,7 @@ from inkgrove.store.federation.outbox import (
     states_of,
 )
 from inkgrove.store.federation.pending import pending_of
+from inkgrove.store.logs.entries import find_log
 from inkgrove.store.node.relations import RelationState, find_relation_state, put_relation_state, shares_of
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Handler, Network, VirtualLoop
@@ -191,7 +192,7 @@ def test_crash_between_any_two_steps_loses_and_doubles_nothing(template: Path, t
             if node.steps_left:
                 break
         assert step > 8
-        assert there.store.log_state(nodes.people["a"].key, 1).held == 4 * step  # type: ignore[union-attr]
+        assert there.store.read(find_log, nodes.people["a"].key, 1).held == 4 * step  # type: ignore[union-attr]
 
 
 # Bad nodes
@@ -485,7 +486,7 @@ def test_lost_answers_are_asked_for_again_and_change_nothing(template: Path, tmp
         mail = play(deliver())
         assert nodes.messages("b", mail) == 1
         assert taken[:4] == [200] * 4
-        held = nodes.nodes["b"].node.store.log_state(nodes.people["a"].key, 1)
+        held = nodes.nodes["b"].node.store.read(find_log, nodes.people["a"].key, 1)
         assert held is not None
         assert held.held == 1
 

@@ -34,7 +34,7 @@ from inkgrove.messages.replication import (
 )
 from inkgrove.node.publishing.held_instance import find_held_instance
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.entries import find_log, read_logs
 from inkgrove.store.logs.log_store import open_store
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation, until, wait_for
@@ -85,7 +85,7 @@ class Pair:
         return self.them.nodes["a"].node
 
     def heights(self, letter: str, author: PublicKey) -> dict[int, tuple[int, int | None]]:
-        states = self.them.nodes[letter].node.store.logs().values()
+        states = self.them.nodes[letter].node.store.read(read_logs).values()
         return {item.log_id: (item.height, item.invalid_from) for item in states if item.author == author}
 
     def until_signed(self) -> None:

@@ -10,6 +10,8 @@ from inkgrove.core.hashing import hash_yamf, parse_hash
 from inkgrove.federation.sharing import answer_refetch, restore_copy
 from inkgrove.messages.delivery import decode_delivery
 from inkgrove.store.federation.peers import find_remote_identity
+from inkgrove.store.logs.entries import read_entries
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.rot.copies import find_copy
 from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until, wait_for
@@ -43,9 +45,9 @@ class World:
         """Let b have the schema and its view."""
         a, b = self.them.nodes["a"].node, self.them.nodes["b"].node
         wanted = schema_id(self.schema)
-        b.store.ingest([(stored.entry.encoded, stored.payload) for stored in a.store.entries_of(*wanted)])
+        b.store.ingest([(stored.entry.encoded, stored.payload) for stored in a.store.read(read_entries, *wanted)])
         for node in (a, b):
-            node.store.register(wanted)
+            node.store.write(register_schema, wanted)
             build_views(node)
 
 

@@ -19,6 +19,9 @@ from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.node.runtime.node import load_node_key
 from inkgrove.store.federation.outbox import QueueBackoff, put_backoff, states_of
 from inkgrove.store.federation.peers import list_peers
+from inkgrove.store.logs.entries import find_entry, find_log, read_entries, read_logs
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import LogBuilder, key
@@ -86,9 +89,9 @@ def test_public_instances_schemas_and_identities_arrive_and_nothing_else(world: 
     assert world.them.payloads("b", opened) == 1
     assert world.them.payloads("b", closed) is None
     schema = schema_id(world.schema)
-    definition = world.them.nodes["b"].node.store.payloads_of_schema(schema)
+    definition = world.them.nodes["b"].node.store.read(payloads_of_schema, schema)
     assert sorted(definition.payloads) == [1, 2]
-    log0 = world.them.nodes["b"].node.store.log_state(world.jane.key, 0)
+    log0 = world.them.nodes["b"].node.store.read(find_log, world.jane.key, 0)
     assert log0 is not None
     assert log0.is_whole
 
@@ -100,7 +103,7 @@ def test_log_that_holds_nothing_public_is_not_even_named(world: World) -> None:
     schema = schema_id(world.schema)
     assert listed == {(world.jane.key, 0), (schema.author, schema.log_id)}
     # And whoever knows its name gets nothing of it.
-    notes = next(log for log in node.store.logs().values() if log.log_id not in (0, schema.log_id))
+    notes = next(log for log in node.store.read(read_logs).values() if log.log_id not in (0, schema.log_id))
     assert answer_entries(node, [Want(world.jane.key, notes.log_id, [(1, 100)])]).entries == []
 
 
@@ -111,10 +114,10 @@ def test_private_neighbours_travel_as_entries_without_payloads(world: World) -> 
     for _ in range(8):
         world.note("secret")
     sync(world.them.nodes["b"], "jane.a.ink")
-    entry = world.them.nodes["a"].node.store.entry(parse_hash(opened))
+    entry = world.them.nodes["a"].node.store.read(find_entry, parse_hash(opened))
     assert entry is not None
     assert entry.entry.seq_num == 7
-    stored = world.them.nodes["b"].node.store.entries_of(world.jane.key, entry.entry.log_id)
+    stored = world.them.nodes["b"].node.store.read(read_entries, world.jane.key, entry.entry.log_id)
     assert [item.entry.seq_num for item in stored] == certificate_pool(7, 15)
     assert [item.entry.seq_num for item in stored if item.payload is not None] == [7]
 
@@ -196,7 +199,7 @@ def test_delivery_and_replication_meet_without_conflict(world: World) -> None:
     assert (world.them.payloads("b", sent), world.them.payloads("b", opened)) == (1, 1)
     later = world.note("later", recipients=["carol.b.ink"])
     wait_for(world.jane, later, carol_b="delivered")
-    assert all(state.invalid_from is None for state in b.node.store.logs().values())
+    assert all(state.invalid_from is None for state in b.node.store.read(read_logs).values())
 
 
 def test_what_replication_brings_is_forwarded_to_those_whom_it_was_passed_on_to(world: World) -> None:
@@ -271,7 +274,7 @@ def test_schema_of_a_received_instance_is_asked_for(world: World) -> None:
     wait_for(world.jane, sent, carol_b="delivered")
     schema = schema_id(world.schema)
     store = world.them.nodes["b"].node.store
-    until(lambda: sorted(store.payloads_of_schema(schema).payloads) == [1, 2])
+    until(lambda: sorted(store.read(payloads_of_schema, schema).payloads) == [1, 2])
 
     answer = world.jane.post(
         f"/schemas/{world.schema}/versions", json={"fields": [{"mood": {"action": "create", "type": "text"}}]}
@@ -279,7 +282,7 @@ def test_schema_of_a_received_instance_is_asked_for(world: World) -> None:
     assert answer.status_code == 201, answer.text
     newer = create(world.jane, world.schema, fields={"mood": "well"}, recipients=["carol.b.ink"])["instance"]
     wait_for(world.jane, newer, carol_b="delivered")
-    until(lambda: sorted(store.payloads_of_schema(schema).payloads) == [1, 2, 3])
+    until(lambda: sorted(store.read(payloads_of_schema, schema).payloads) == [1, 2, 3])
 
 
 def test_version_that_nothing_names_yet_comes_from_its_author_without_a_peer(world: World) -> None:
@@ -288,17 +291,17 @@ def test_version_that_nothing_names_yet_comes_from_its_author_without_a_peer(wor
     world.them.acquaint(world.jane, world.carol)
     sent = world.note("secret", recipients=["carol.b.ink"])
     wait_for(world.jane, sent, carol_b="delivered")
-    until(lambda: sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2])
+    until(lambda: sorted(b.store.read(payloads_of_schema, schema).payloads) == [1, 2])
     answer = world.jane.post(
         f"/schemas/{world.schema}/versions", json={"fields": [{"mood": {"action": "create", "type": "text"}}]}
     )
     assert answer.status_code == 201, answer.text
 
     renew_schemas(b)
-    assert sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2]  # it is not indexed here
-    b.store.register(schema)
+    assert sorted(b.store.read(payloads_of_schema, schema).payloads) == [1, 2]  # it is not indexed here
+    b.store.write(register_schema, schema)
     renew_schemas(b)
-    assert sorted(b.store.payloads_of_schema(schema).payloads) == [1, 2, 3]
+    assert sorted(b.store.read(payloads_of_schema, schema).payloads) == [1, 2, 3]
     assert b.database.read(list_peers) == []
 
 
@@ -308,10 +311,10 @@ def test_author_who_is_away_keeps_no_other_schema_from_being_renewed(world: Worl
     sync(world.them.nodes["b"], "dora.c.ink")
     theirs = schema_id(make_schema(world.dora))
     for schema in (schema_id(world.schema), theirs):
-        b.store.register(schema)
+        b.store.write(register_schema, schema)
     world.them.nodes["a"].__exit__()
     renew_schemas(b)
-    assert sorted(b.store.payloads_of_schema(theirs).payloads) == [1, 2]
+    assert sorted(b.store.read(payloads_of_schema, theirs).payloads) == [1, 2]
 
 
 def test_schemas_are_renewed_in_turns() -> None:
@@ -335,7 +338,7 @@ def test_schema_is_asked_for_where_it_is_used_if_its_author_is_unknown(world: Wo
     sent = create(world.jane, wild, fields={"name": "ink"}, recipients=["carol.b.ink"])["instance"]
     wait_for(world.jane, sent, carol_b="delivered")
     store = world.them.nodes["b"].node.store
-    until(lambda: sorted(store.payloads_of_schema(schema_id(wild)).payloads) == [1, 2])
+    until(lambda: sorted(store.read(payloads_of_schema, schema_id(wild)).payloads) == [1, 2])
 
 
 def test_fork_that_one_node_knows_of_is_told_to_the_other(world: World) -> None:
@@ -351,7 +354,7 @@ def test_fork_that_one_node_knows_of_is_told_to_the_other(world: World) -> None:
     b.store.ingest(_items(trunk))
     a.store.ingest(_items(branch))
     sync(b, "jane.a.ink")
-    state = b.store.log_state(key(50).public, 1)
+    state = b.store.read(find_log, key(50).public, 1)
     assert state is not None
     assert state.standing.forked_at == 2
 
@@ -367,7 +370,7 @@ def test_large_log_comes_in_several_answers_and_goes_on_after_an_interruption(wo
     b.store.ingest(_items(log)[:200])  # a part of it has come before, by whatever way
 
     def places() -> set[int]:
-        stored = b.store.entries_of(key(51).public, 1)
+        stored = b.store.read(read_entries, key(51).public, 1)
         assert all(item.refusal is None for item in stored)
         return {item.entry.seq_num for item in stored if item.payload is not None}
 

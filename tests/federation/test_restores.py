@@ -27,6 +27,7 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.node.identity.identities import IdentityRecord, create_identity
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.entries import read_entries, read_logs
 from inkgrove.store.logs.log_store import LogStore, open_store
 from inkgrove.store.node.epoch import read_epoch
 from inkgrove.store.node.relations import put_relation_state
@@ -151,15 +152,15 @@ def make_pair(place: Path | str, folder: Path, stack: ExitStack) -> Pair:  # noq
 def held(store: LogStore, author: PublicKey) -> dict[bytes, bool]:
     """The entries of an author by hash, each with whether its payload is held."""
     found = {}
-    for state in store.logs().values():
+    for state in store.read(read_logs).values():
         if state.author == author:
-            for item in store.entries_of(author, state.log_id):
+            for item in store.read(read_entries, author, state.log_id):
                 found[bytes(item.hash)] = item.payload is not None
     return found
 
 
 def forked(store: LogStore, author: PublicKey) -> list[int]:
-    return [state.log_id for state in store.logs().values() if state.author == author and state.invalid_from]
+    return [state.log_id for state in store.read(read_logs).values() if state.author == author and state.invalid_from]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from inkgrove.core.hashing import parse_hash
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse
 from inkgrove.federation.sharing import PART_BYTES, BlobFetcher
 from inkgrove.node.identity.caller import Caller
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.peers import run
@@ -45,7 +47,7 @@ class World:
         ]
         wait_for(self.jane, mail, carol_b="delivered")
         b = self.them.nodes["b"].node
-        until(lambda: len(b.store.payloads_of_schema(schema_id(self.schema)).payloads) == 2)
+        until(lambda: len(b.store.read(payloads_of_schema, schema_id(self.schema)).payloads) == 2)
         for letter in "ab":
             build_views(self.them.nodes[letter].node)
         return mail
@@ -57,7 +59,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         jane, carol, dora = them.person("jane", "a"), them.person("carol", "b"), them.person("dora", "b")
         schema = make_schema(jane)
         for letter in "ab":
-            them.nodes[letter].node.store.register(schema_id(schema))
+            them.nodes[letter].node.store.write(register_schema, schema_id(schema))
         them.follow(jane, carol)
         yield World(them, jane, carol, dora, schema)
 
@@ -77,7 +79,7 @@ def test_recipient_reads_the_bytes_and_nobody_else(world: World) -> None:
 
 def test_shared_and_replicated_blobs_are_read_though_neither_node_has_a_view(world: World) -> None:
     for letter in "ab":
-        world.them.nodes[letter].node.store.unregister(schema_id(world.schema))
+        world.them.nodes[letter].node.store.write(unregister_schema, schema_id(world.schema))
     shared, public = world.upload(), world.upload(b"for everybody")
     mail = create(world.jane, world.schema, fields={"picture": shared}, recipients=["carol.b.ink"])["instance"]
     wait_for(world.jane, mail, carol_b="delivered")

@@ -40,6 +40,7 @@ from inkgrove.node.identity.identities import create_identity
 from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
+from inkgrove.store.logs.entries import find_fork_proof, find_log
 from inkgrove.store.node.identities import find_identity
 from inkgrove.store.node.relations import put_relation_state
 from tests.federation.conftest import Clock
@@ -653,11 +654,11 @@ def test_nothing_is_kept_of_a_stranger_whose_signature_does_not_hold(receiver: R
             with pytest.raises(BadRequestSignature):
                 await senders.authenticate(receiver.sign(secret=key(9)))
         assert receiver.network.asked == [JOHN], "what was found is not asked for again at once"
-        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is None
+        assert receiver.node.store.read(find_log, receiver.john.log.secret.public, 0) is None
         assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) is None
         sender = await senders.authenticate(receiver.sign())
         assert receiver.network.asked == [JOHN]
-        assert receiver.node.store.log_state(receiver.john.log.secret.public, 0) is not None
+        assert receiver.node.store.read(find_log, receiver.john.log.secret.public, 0) is not None
         assert receiver.node.database.read(lambda c: find_remote_identity(c, JOHN)) == sender
 
     run(work())
@@ -692,13 +693,13 @@ def test_fork_of_a_stranger_is_kept_only_if_something_of_them_is(receiver: Recei
 
     receiver.network.pages[JOHN] = forked
     run(refuse())
-    assert receiver.node.store.log_state(john.log.secret.public, 0) is None
+    assert receiver.node.store.read(find_log, john.log.secret.public, 0) is None
     receiver.network.pages[JOHN] = honest
     receiver.admit(receiver.sign())
     receiver.network.pages[JOHN] = forked
     clock.go_on(2 * 3600)
     run(refuse())
-    assert receiver.node.store.fork_proof(john.log.secret.public, 0) is not None
+    assert receiver.node.store.read(find_fork_proof, john.log.secret.public, 0) is not None
 
 
 HERE = RemoteIdentity(Elsewhere(JANE).id, JANE, f"https://{JANE}/", key(1).public, 1, key(1).public, 0, 0)

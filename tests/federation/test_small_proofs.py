@@ -21,6 +21,7 @@ from inkgrove.node.identity.identities import create_identity
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.publishing.local_delivery import DeliveryDecision
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.node.relations import put_relation_state
 from tests.support.logs import LogBuilder, key
 
@@ -99,7 +100,7 @@ def test_what_travels_is_just_enough_for_a_node_that_has_nothing(node: Node) -> 
         sent = [seq_num for seq_num in pool if seq_num != missing]
         entries = [(log.entry(n).encoded, log.payloads[n - 1] if n == 200 else None) for n in sent]
         (receipt,) = receive_parcel(node, JANE, Parcel(log.hash(200), (john,), entries))
-        held = [stored.entry.seq_num for stored in node.store.entries_of(log.secret.public, 1)]
+        held = [stored.entry.seq_num for stored in node.store.read(read_entries, log.secret.public, 1)]
         assert (receipt.decision, held) == (
             (DeliveryDecision.ACCEPTED, pool) if missing is None else (DeliveryDecision.REFUSED, [])
         )

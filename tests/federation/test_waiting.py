@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from inkgrove.node.identity.sessions import hash_cheaply
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.federated import federation, until, wait_for
 from tests.support.node_processes import Serving
 from tests.support.plain_views import build_views
@@ -78,14 +80,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with federation(folder, "ab") as them:
         jane, carol = them.person("jane", "a"), them.person("carol", "b")
         schema = make_schema(jane)
-        them.nodes["b"].node.store.register(schema_id(schema))
+        them.nodes["b"].node.store.write(register_schema, schema_id(schema))
         them.follow(jane, carol)
         uploaded = jane.post("/blobs", content=b"a sloth", headers={"Content-Type": "image/png"})
         facts = {"access": {"mode": "public"}, "recipients": ["carol.b.ink"]}
         post = create(jane, schema, fields={"picture": uploaded.json()}, **facts)["instance"]
         wait_for(jane, post, carol_b="delivered")
         b = them.nodes["b"].node
-        until(lambda: len(b.store.payloads_of_schema(schema_id(schema)).payloads) == 2)
+        until(lambda: len(b.store.read(payloads_of_schema, schema_id(schema)).payloads) == 2)
         build_views(b)
         port = int(them.nodes["a"].url.rpartition(":")[2])
     peer = HangingPeer(port)

@@ -43,6 +43,8 @@ from inkgrove.node.publishing.json_values import find_recipients
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.logs.entries import read_entries
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.identities import check_name, find_bound
 from tests.support.adopting import bring, prove, signed
 from tests.support.command import inkgrove
@@ -136,7 +138,7 @@ class Restored:
         fetched = [
             (item.entry.encoded, item.payload)
             for identity in remembered
-            for item in self.node.store.entries_of(identity.key, 0)
+            for item in self.node.store.read(read_entries, identity.key, 0)
         ]
         self.node.close()
         shutil.rmtree(self.folder / "home")
@@ -368,7 +370,7 @@ def test_identity_that_lives_elsewhere_is_refused_until_its_document_names_this_
     assert outcome(bring(world.a.anybody, stale, here, again)) == "identity.lives-elsewhere"
     second = signed(log, IdentityDocument(here, f"https://{here}"))
     assert outcome(bring(world.a.anybody, log, here, second)) == "taken"
-    world.a.node.store.register(schema_id(schema))
+    world.a.node.store.write(register_schema, schema_id(schema))
     build_views(world.a.node)
     assert world.a.sign_in(here).get(f"/instances/{mail}").status_code == 200  # addressed to them before
 

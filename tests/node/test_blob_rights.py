@@ -17,6 +17,7 @@ from inkgrove.node.identity.caller import ANYBODY, Caller
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db.node_tables import shares
 from inkgrove.store.logs.revocations import set_key_ends
+from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
 from inkgrove.store.node.relations import put_relation_state
 from inkgrove.store.views.tables import gone
 from tests.support.albums import Album
@@ -42,7 +43,7 @@ def clients(running: RunningNode, people: dict[str, Any]) -> dict[str, httpx.Cli
 def album(running: RunningNode) -> Album:
     """An album that no view is built of, and of whose messages the node is told nothing but by its store."""
     album = Album(running.node, note=False)
-    running.node.store.unregister(album.schema_id)
+    running.node.store.write(unregister_schema, album.schema_id)
     return album
 
 
@@ -158,7 +159,7 @@ def test_instance_that_went_by_cascade_lends_nothing(
 ) -> None:
     blob = upload(clients["jane"])
     instance = album.create(people["jane"], {"picture": blob}, Access("public"))
-    album.node.store.register(album.schema_id)
+    album.node.store.write(register_schema, album.schema_id)
     album.build()
     assert readers(clients, blob) == {"nobody", *NAMES}
     view = album.node.views.views()[album.schema_id].id

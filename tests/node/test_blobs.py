@@ -26,6 +26,7 @@ from inkgrove.node.errors import OutOfScope, UnknownBlob
 from inkgrove.node.identity.caller import Caller, SchemaScope
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.albums import Album
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
@@ -396,7 +397,7 @@ def drawers(running: RunningNode, clients: dict[str, httpx.Client]) -> Drawers:
     jane, john = clients["jane"], clients["john"]
     schemas = [make_schema(jane, name) for name in ("first", "second")]
     for schema in schemas:
-        running.node.store.register(schema_id(schema))
+        running.node.store.write(register_schema, schema_id(schema))
     lent = upload(jane)
     found = Drawers(running, jane, john, schemas[0], schemas[1], lent)
     found.file(jane, schemas[0], lent, recipients=["john.haiku.ink"])

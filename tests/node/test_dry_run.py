@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from inkgrove.node.identity.quotas import change_limits
 from inkgrove.store.db.log_tables import entries, ingests, logs
 from inkgrove.store.db.node_tables import accesses, deliveries, idempotency, pending_recipients, shares
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, refusal, schema_id
 
@@ -37,7 +38,7 @@ def test_migration_is_tried_and_then_published_as_it_was_said(shared: RunningNod
             {"about": {"action": "create", "type": "relation", "schema": other, "cascade": True}},
         ]
     }
-    shared.node.store.register(schema_id(schema))
+    shared.node.store.write(register_schema, schema_id(schema))
     before = rows(shared)
     answer = jane.post(f"/schemas/{schema}/versions", json=change, params={"dry_run": "true"})
     assert answer.status_code == 200, answer.text
@@ -60,7 +61,7 @@ def test_migration_is_tried_and_then_published_as_it_was_said(shared: RunningNod
     assert (said["materialised"], said["view_version"], said["waits_for"]) == (True, 2, [f"{author}/{other_log}"])
     assert "entry" not in said
     assert rows(shared) == before
-    shared.node.store.register(schema_id(other))
+    shared.node.store.write(register_schema, schema_id(other))
     again = jane.post(f"/schemas/{schema}/versions", json=change, params={"dry_run": "true"}).json()
     assert (again["view_version"], again["waits_for"]) == (3, [])
     done = jane.post(f"/schemas/{schema}/versions", json=change)

@@ -20,6 +20,7 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.identity.caller import Caller, SchemaScope
 from inkgrove.node.publishing.entries import PublishEntries, check_entries
 from inkgrove.node.publishing.transaction import Appender, PublishingCache
+from inkgrove.store.logs.entries import find_entry, find_fork_proof, find_log, read_entries
 from inkgrove.store.logs.preparation import IngestItem
 from inkgrove.store.node.identities import lock_keys
 from inkgrove.store.node.relations import shares_of
@@ -51,7 +52,7 @@ def test_entry_signed_for_the_place_given_is_stored(shared: RunningNode, signer:
         assert (answer.status_code, answer.json()["status"]) == (201, "stored"), answer.text
         assert answer.json()["hash"] == hash_entry(entry).hex()
         assert answer.json()["position"]
-    stored = shared.node.store.entries_of(signer.secret.public, 2)
+    stored = shared.node.store.read(read_entries, signer.secret.public, 2)
     assert [item.entry.seq_num for item in stored] == [1, 2, 3, 4, 5]
     assert all(item.refusal is None for item in stored)
 
@@ -100,7 +101,7 @@ def test_batch_gets_a_receipt_for_each_entry_in_the_order_given(
     assert [receipt["status"] for receipt in receipts] == ["stored"] * 40 + ["refused"] * 2
     assert [receipt["hash"] for receipt in receipts[:35]] == [hash_entry(entry).hex() for entry, _ in items[5:]]
     assert [receipt["problem"]["code"] for receipt in receipts[40:]] == ["entry.bad-signature", "entry.truncated"]
-    state = shared.node.store.log_state(signer.secret.public, 2)
+    state = shared.node.store.read(find_log, signer.secret.public, 2)
     assert state is not None
     assert (state.height, state.held) == (40, 40)
 
@@ -161,7 +162,7 @@ def test_stale_client_gets_the_new_arguments(shared: RunningNode, signer: Signer
     again = answer.json()["next"]
     assert (again["seq_num"], again["backlink"]) == (2, hash_entry(entry).hex())
     assert signer.post(*signer.sign(mail(schema, "second"), again)).status_code == 201
-    assert shared.node.store.fork_proof(signer.secret.public, place["log_id"]) is None
+    assert shared.node.store.read(find_fork_proof, signer.secret.public, place["log_id"]) is None
 
 
 def test_replayed_entry_is_known_and_stored_once(shared: RunningNode, signer: Signer) -> None:
@@ -296,7 +297,7 @@ def test_fork_by_two_writers_cannot_come_about(shared: RunningNode, signer: Sign
     for thread in threads:
         thread.join()
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
-    state = shared.node.store.log_state(signer.secret.public, place["log_id"])
+    state = shared.node.store.read(find_log, signer.secret.public, place["log_id"])
     assert state is not None
     assert (state.height, state.held, state.invalid_from) == (1, 1, None)
 
@@ -435,7 +436,7 @@ def test_yasmf_log_is_carried_on_in_its_own_hash(shared: RunningNode, signer: Si
     place = {**signer.place(schema=schema), "hash": "yasmf"}
     assert signer.post(*signer.sign(mail(schema), place)).status_code == 201
     second = create(signer.client, schema, fields={"subject": "by the node"})
-    stored = shared.node.store.entry(parse_hash(second["entry"]))
+    stored = shared.node.store.read(find_entry, parse_hash(second["entry"]))
     assert stored is not None
     assert (stored.entry.flavour, stored.entry.seq_num) == (Flavour.YASMF, 2)
 

@@ -8,6 +8,7 @@ from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.summary import MAX_ROWS, count_fallbacks
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
@@ -33,7 +34,7 @@ def test_messages_are_counted_at_the_version_that_they_could_not_pass(
     add({"text": _field("update", validation="^[a-z]+$", default="none")})
     add({"size": _field("update", type="integer", default=0)})
     create(jane, schema, fields={"text": "fits", "size": 7}, access=public)
-    shared.node.store.register(schema_id(schema))
+    shared.node.store.write(register_schema, schema_id(schema))
     build_views(shared.node)
 
     def counted(caller: Caller) -> tuple[dict[int, int], int, bool]:
@@ -61,7 +62,7 @@ def test_page_says_when_it_counted_only_the_rows_that_were_written_last(tmp_path
             build_views(running.node)
             return running.anybody.get(f"/pages/schemas/{schema}").text
 
-        running.node.store.register(schema_id(schema))
+        running.node.store.write(register_schema, schema_id(schema))
         change = {"fields": [{"text": _field("update", validation="^[a-z]+$", default="none")}]}
         assert jane.post(f"/schemas/{schema}/versions", json=change).status_code == 201
         few = look(MAX_ROWS)

@@ -29,6 +29,8 @@ from inkgrove.node.reading.history import prove_instance
 from inkgrove.node.runtime.node import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.peers import add_node_key
+from inkgrove.store.logs.entries import read_entries
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.identities import (
     HostedIdentity,
     add_identity,
@@ -57,7 +59,7 @@ def test_new_identity_is_served_by_name_and_by_id(running: RunningNode) -> None:
 
 def test_identity_document_is_a_signed_message_in_log_0(running: RunningNode) -> None:
     created = running.create("jane.haiku.ink", name="Jane")
-    (stored,) = running.node.store.entries_of(parse_public_key(created["key"]), 0)
+    (stored,) = running.node.store.read(read_entries, parse_public_key(created["key"]), 0)
     assert stored.refusal is None
     assert stored.payload is not None
     document = decode_message(stored.payload)
@@ -218,7 +220,7 @@ def test_document_and_name_change_and_every_revision_is_signed(running: RunningN
     assert (moved["id"], moved["endpoint"], moved["revision"]) == (created["id"], "https://jane.poem.ink", 3)
     assert jane.get("/me").json()["fqdn"] == "jane.poem.ink"
     assert running.sign_in("jane.poem.ink").get("/me").status_code == 200
-    assert len(running.node.store.entries_of(parse_public_key(created["key"]), 0)) == 3
+    assert len(running.node.store.read(read_entries, parse_public_key(created["key"]), 0)) == 3
 
 
 def test_document_is_signed_again_only_if_it_says_something_else(running: RunningNode) -> None:
@@ -295,7 +297,7 @@ def test_proof_has_no_message_behind_the_end_of_a_revoked_key(running: RunningNo
     notes.append(encode_message(Update(version, notes.hash(1), {"text": "a thief's"})))
     for log in (schema, notes):
         store.ingest(zip(log.entries, log.payloads, strict=True))
-    store.register(version.schema_id)
+    store.write(register_schema, version.schema_id)
     Revoking(51, 60).say(((1, 1),)).tell(store)
     build_views(running.node)
     assert running.anybody.get(f"/instances/{notes.hash(1)}").json()["fields"] == {"text": "mine"}

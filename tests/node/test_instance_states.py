@@ -11,6 +11,7 @@ from inkgrove.messages.instance import Update
 from inkgrove.node.publishing.instance_states import COSTLY, InstanceState
 from inkgrove.node.publishing.transaction import Appender, PublishingCache
 from inkgrove.store.db.log_tables import entries
+from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.node.identities import lock_keys
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, create, mail, make_schema, schema_id
@@ -113,7 +114,7 @@ def test_kept_instance_ends_with_what_it_is_made_of(shared: RunningNode, jane: P
     kept = Kept(shared, jane)
     assert kept.read(dropped).lives
     assert kept.read(forked).lives
-    shared.node.store.drop_payloads([dropped])
+    shared.node.store.write(drop_payloads, [dropped])
     assert not kept.read(dropped).lives
     place = signer.place(schema=schema)
     assert signer.publish(mail(schema), schema).status_code == 201

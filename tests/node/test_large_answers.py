@@ -25,6 +25,7 @@ from inkgrove.api.http.answers import MOST_OF_NETWORK, MOST_WAITING_OF_NETWORK, 
 from inkgrove.api.http.auth import get_caller
 from inkgrove.node.errors import RequestError
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import Person, RunningNode
@@ -60,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for number in range(UPDATES):
             patch = {"fields": {"text": f"{number}" + "x" * UPDATE_BYTES}}
             assert jane.patch(f"/instances/{long}", json=patch, headers=MERGE_PATCH).status_code == 200
-        assert running.node.store.register(schema_id(schema))
+        assert running.node.store.write(register_schema, schema_id(schema))
         build_views(running.node)
         jane.close()
     with Serving(home, {"domains": "haiku.ink"}) as serving:
@@ -197,7 +198,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNod
         with Person(running, "jane.haiku.ink") as jane:
             schema = make_schema(jane, "texts", [{"text": {"action": "create", "type": "text"}}])
             create(jane, schema, fields={"text": "a"}, access={"mode": "public"})
-        assert running.node.store.register(schema_id(schema))
+        assert running.node.store.write(register_schema, schema_id(schema))
         build_views(running.node)
         yield running, str(schema_id(schema))
 
@@ -229,7 +230,7 @@ class _Full(LargeAnswers):
 def test_large_pages_and_schemas_are_large_answers_and_small_pages_are_not(tmp_path: Path) -> None:
     with RunningNode(tmp_path, tmp_path) as running, Person(running, "jane.haiku.ink") as jane:
         schema = make_schema(jane, "texts", [{"text": {"action": "create", "type": "text"}}])
-        assert running.node.store.register(schema_id(schema))
+        assert running.node.store.write(register_schema, schema_id(schema))
         build_views(running.node)
         cast(Any, running.server.config.app).state.large_answers = _Full()
         for target, status in (

@@ -12,6 +12,7 @@ from examples.demo.ports import free_port
 from inkgrove.node.publishing import local_delivery as requests
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation.outbox import waiting_recipients
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
@@ -43,7 +44,7 @@ def town(place: Path | str, tmp_path: Path) -> Iterator[Town]:
     with RunningNode(place, tmp_path, settings) as node, ExitStack() as stack:
         town = Town(node, stack)
         town.schema = make_schema(town.person("author"))
-        node.node.store.register(schema_id(town.schema))
+        node.node.store.write(register_schema, schema_id(town.schema))
         yield town
 
 

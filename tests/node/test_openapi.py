@@ -15,6 +15,7 @@ from inkgrove.api.http.problems import MEDIA_TYPE, status_of
 from inkgrove.core.errors import CODES, InkgroveError
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
 from tests.support.plain_views import build_views
@@ -94,7 +95,7 @@ def filled(serving: Serving, tokens: dict[str, str]) -> Path:
         mail = create(carol, mails, fields=content, access=PUBLIC)["instance"]
     node = Node(serving.home, NodeSettings(), home=serving.home)
     for schema in (people, mails):
-        node.store.register(schema_id(schema))
+        node.store.write(register_schema, schema_id(schema))
     build_views(node)
     node.close()
     names = {"schema": "slothmail", "author": author, "instance": mail, "hash": blob["hash"], "name": "carol.haiku.ink"}

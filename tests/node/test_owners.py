@@ -7,6 +7,7 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Access, Create
 from inkgrove.messages.message import encode_message
 from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.identities import put_key
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
@@ -16,7 +17,7 @@ from tests.support.publishing import create, make_schema, schema_id
 
 def test_rows_and_instances_name_their_owner(shared: RunningNode, jane: Person) -> None:
     schema = make_schema(jane, "owned", [{"sender": {"action": "create", "type": "text"}}])
-    shared.node.store.register(schema_id(schema))
+    shared.node.store.write(register_schema, schema_id(schema))
     alice, further, nobody = key(61), key(62), key(63)
     here = create(jane, schema, fields={"sender": "somebody.else.ink"}, access={"mode": "public"})["instance"]
     there, by_further, unknown = (_write(shared, schema, secret) for secret in (alice, further, nobody))

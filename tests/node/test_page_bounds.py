@@ -9,6 +9,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.pages import instances
 from inkgrove.pages.schemas import ROWS
+from inkgrove.store.logs.schema_registry import read_registered, register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id
@@ -20,8 +21,8 @@ def test_page_of_schemas_is_bounded_in_rows_and_bytes(shared: RunningNode, jane:
     wanted = schema_id(answer.json()["schema"])
     others = [SchemaId(jane.key, number) for number in range(100, 100 + 2 * ROWS)]
     for name in (wanted, *others):
-        shared.node.store.register(name)
-    shared.node.views.sync(shared.node.store.registered())
+        shared.node.store.write(register_schema, name)
+    shared.node.views.sync(shared.node.store.read(read_registered))
     address, seen = "/pages/schemas", set[str]()
     for _ in range(3):
         page = shared.anybody.get(address).text
@@ -58,7 +59,7 @@ def test_page_of_a_value_makes_words_of_that_field_alone_and_cuts_earlier_ones(
 ) -> None:
     names = ["asked", *(f"other{number}" for number in range(5))]
     schema = make_schema(jane, "longPast", [{name: {"action": "create", "type": "text"}} for name in names])
-    shared.node.store.register(schema_id(schema))
+    shared.node.store.write(register_schema, schema_id(schema))
     access = {"mode": "public"}
     row = create(jane, schema, fields=dict.fromkeys(names, "a" * 10_000), access=access)["instance"]
     for letter in "bcdefg":

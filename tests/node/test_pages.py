@@ -14,6 +14,7 @@ from inkgrove.api.app import make_app
 from inkgrove.node.identity.sessions import SESSION, hash_token
 from inkgrove.pages.site import ROUTERS, make_site
 from inkgrove.pages.visits import PageRoute, local_address
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.node.identities import add_session
 from tests.support.logs import key
 from tests.support.nodes import Person, RunningNode
@@ -92,7 +93,7 @@ def world(shared: RunningNode) -> Iterator[World]:
         public = {"mode": "public"}
         note = create(jane, schema, fields={"subject": "Open", "stars": 3}, access=public)["instance"]
         own = create(jane, schema, fields={"subject": "<b>Mine</b>"})["instance"]
-        shared.node.store.register(schema_id(schema))
+        shared.node.store.write(register_schema, schema_id(schema))
         build_views(shared.node)
         names = {"schema": schema, "name": "pagenotes", "note": note, "own": own, "john": john.fqdn}
         yield World(shared, jane, john, names)
@@ -194,7 +195,7 @@ def test_browser_gets_a_page_and_a_program_problem_details(world: World) -> None
 def test_page_of_an_ambiguous_name_lists_what_it_may_mean(world: World) -> None:
     schemas = {person.fqdn: make_schema(person, "twice") for person in (world.jane, world.john)}
     for schema in schemas.values():
-        world.running.node.store.register(schema_id(schema))
+        world.running.node.store.write(register_schema, schema_id(schema))
     build_views(world.running.node)
     page = world.ask("GET", "/pages/views/twice", None)
     assert (page.status_code, "view.ambiguous-name" in page.text) == (409, True)

@@ -15,6 +15,7 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.timestamp import parse_timestamp
 from inkgrove.messages.value_readers import UNSET
 from inkgrove.store.db.node_tables import idempotency
+from inkgrove.store.logs.entries import find_entry, find_log
 from inkgrove.store.node.relations import shares_of
 from tests.support.built_views import add_row, build_view
 from tests.support.nodes import Person, RunningNode
@@ -34,7 +35,7 @@ EVERYTHING = {
 
 
 def message_of(shared: RunningNode, entry: str) -> Any:
-    stored = shared.node.store.entry(parse_hash(entry))
+    stored = shared.node.store.read(find_entry, parse_hash(entry))
     assert stored is not None
     assert stored.refusal is None
     assert stored.payload is not None
@@ -82,7 +83,7 @@ def test_payloads_are_salted_and_padded_unless_public_since_the_create(shared: R
     salts = [message_of(shared, answer["entry"]).salt for answer in (hidden, shown, updated, narrowed, deleted)]
     assert [salt is not None for salt in salts] == [True, False, False, True, True]
     for answer, salt in zip((hidden, shown, updated, narrowed, deleted), salts, strict=True):
-        stored = shared.node.store.entry(parse_hash(answer["entry"]))
+        stored = shared.node.store.read(find_entry, parse_hash(answer["entry"]))
         assert stored is not None
         if salt is not None:
             assert len(salt) >= 16
@@ -499,7 +500,7 @@ def test_same_key_and_request_get_the_same_answer_once_done(shared: RunningNode,
         422,
         "publish.key-reused",
     )
-    state = shared.node.store.log_state(parse_public_key(answers[0].json()["author"]), answers[0].json()["log_id"])
+    state = shared.node.store.read(find_log, parse_public_key(answers[0].json()["author"]), answers[0].json()["log_id"])
     assert state is not None
     assert state.height == 1
 

@@ -15,6 +15,7 @@ from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Update
 from inkgrove.messages.message import decode_message
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.entries import find_log, read_entries
 from tests.node.publishers import NodeProcess
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, create, mail, make_schema
@@ -24,10 +25,10 @@ pytestmark = pytest.mark.both_databases
 
 def check_log(node: Node, author: PublicKey, log_id: int) -> list[Any]:
     """The log is whole and valid; its entries."""
-    state = node.store.log_state(author, log_id)
+    state = node.store.read(find_log, author, log_id)
     assert state is not None
     assert (state.invalid_from, state.is_whole) == (None, True)
-    stored = node.store.entries_of(author, log_id)
+    stored = node.store.read(read_entries, author, log_id)
     assert [item.entry.seq_num for item in stored] == list(range(1, state.height + 1))
     assert all(item.refusal is None and item.payload is not None for item in stored)
     return stored

@@ -18,7 +18,7 @@ from inkgrove.node.reading.change_feed import subscribe_to_view
 from inkgrove.node.reading.history import list_outcomes
 from inkgrove.node.reading.query import ViewQuery, list_views, query_view, render_cursor, render_position, show_instance
 from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.positions import Offset
+from inkgrove.store.logs.positions import Offset, newest_offset
 from inkgrove.store.views.tables import change_counts
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.errors import raises
@@ -139,7 +139,7 @@ def test_service_reads_only_schemas_that_it_was_granted(world: World) -> None:
 @pytest.mark.both_databases
 def test_reader_waits_for_a_write_and_not_for_ever(world: World) -> None:
     world.create("jane", MAILS, {"subject": "one"}, access=PUBLIC)
-    token = render_position(world.node.node.vault, world.materialiser.store.newest_offset())
+    token = render_position(world.node.node.vault, world.materialiser.store.read(newest_offset))
     behind = world.people["admin"].client.get("/views").json()["freshness"]
     assert (behind["is_current"], behind["behind"] > 0) == (False, True)
     world.catch_up()

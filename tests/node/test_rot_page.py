@@ -9,6 +9,7 @@ import httpx
 from sqlalchemy import Connection
 
 from inkgrove.pages.rot import draw_freshness
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.rot.runs import RotRun, begin_rot_run, finish_rot_run
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
@@ -34,7 +35,7 @@ def test_administrator_sees_the_ladder_and_why_a_copy_went(running: RunningNode)
 
     with Person(running, "admin.haiku.ink") as admin, Person(running, "jane.haiku.ink") as jane:
         schema = make_schema(jane)
-        running.node.store.register(schema_id(schema))
+        running.node.store.write(register_schema, schema_id(schema))
         log = LogBuilder(key(44))
         for number in range(2):
             log.append(encode_message(mail(schema, f"Copy {number}")))

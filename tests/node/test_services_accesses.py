@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from inkgrove.node.identity.sessions import record_sign_in
 from inkgrove.store.db.node_tables import accesses
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import Signer, as_json, create, mail, make_schema, schema_id, signer_of
@@ -59,7 +60,7 @@ def world(shared: RunningNode) -> World:
     fields = [{"subject": {"action": "create", "type": "text", "validation": "^[^#].*$"}}, about]
     mails = make_schema(jane, "mails", [*fields, {"picture": {"action": "create", "type": "blob"}}])
     for schema in (notes, mails):
-        shared.node.store.register(schema_id(schema))
+        shared.node.store.write(register_schema, schema_id(schema))
     picture = jane.post("/blobs", content=b"ink", headers={"Content-Type": "text/plain"}).json()
     note = create(jane, notes, fields={"title": "a"})["instance"]
     mine = create(jane, mails, fields={"subject": "a", "about": note, "picture": picture})["instance"]

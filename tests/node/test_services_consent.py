@@ -8,6 +8,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.services import VERIFIER, Browser, Service, challenge_of, query_of
@@ -105,12 +106,12 @@ def schema_log(number: int, fqdn: str | None = None) -> LogBuilder:
     return log
 
 
-def register_schema(node: Node, log: LogBuilder) -> str:
+def ingest_and_register(node: Node, log: LogBuilder) -> str:
     from inkgrove.messages.ids import SchemaId
 
     node.store.ingest(zip(log.entries, log.payloads, strict=True))
     schema_id = SchemaId(log.secret.public, log.log_id)
-    node.store.register(schema_id)
+    node.store.write(register_schema, schema_id)
     with node.views.database.writing() as connection:
         from inkgrove.store.views.tables import views
 
@@ -121,18 +122,18 @@ def register_schema(node: Node, log: LogBuilder) -> str:
 
 
 def test_name_is_granted_as_author_and_log(running: RunningNode, service: Service) -> None:
-    first = register_schema(running.node, schema_log(31))
+    first = ingest_and_register(running.node, schema_log(31))
     tokens = service.connect("jane.haiku.ink", "schema:slothmail:read")
     assert tokens["scope"] == f"schema:{first}:read"
 
 
 def test_namesake_makes_the_name_ambiguous_and_inherits_nothing(running: RunningNode, service: Service) -> None:
-    first = register_schema(running.node, schema_log(31))
+    first = ingest_and_register(running.node, schema_log(31))
     browser = Browser(running)
     address = service.address("schema:slothmail:read")
     page = browser.sign_in(browser.get(address), "jane.haiku.ink")
     tokens = service.connect("jane.haiku.ink", "schema:slothmail:read")
-    register_schema(running.node, schema_log(32))
+    ingest_and_register(running.node, schema_log(32))
     assert query_of(browser.get(address).headers["location"])["error"] == "invalid_scope"
     assert query_of(browser.submit(page, action="allow").headers["location"])["error"] == "invalid_scope"
     assert running.client(tokens["access_token"]).get("/me").json()["scopes"] == [f"schema:{first}:read"]

@@ -9,6 +9,7 @@ from sqlalchemy import insert, select, update
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.store.db.log_tables import entries, logs, schemas
 from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC, copies, summaries
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id
@@ -43,7 +44,7 @@ def test_summary_is_exact_and_cooked_for_whoever_asks(tmp_path: Path) -> None:
         Person(node, "john.haiku.ink") as john,
     ):
         schema = make_schema(jane)
-        node.node.store.register(schema_id(schema))
+        node.node.store.write(register_schema, schema_id(schema))
         for stars in (1, 2, 6):
             create(jane, schema, fields={"subject": f"s{stars % 2}", "stars": stars}, access={"mode": "public"})
         create(jane, schema, fields={"stars": 100})
@@ -78,7 +79,7 @@ def test_summary_is_exact_and_cooked_for_whoever_asks(tmp_path: Path) -> None:
 def test_copy_that_was_fetched_again_counts_once(tmp_path: Path) -> None:
     with RunningNode(tmp_path, tmp_path) as node, Person(node, "jane.haiku.ink") as jane:
         schema = make_schema(jane)
-        node.node.store.register(schema_id(schema))
+        node.node.store.write(register_schema, schema_id(schema))
         names = [create(jane, schema, fields={"stars": n}, access={"mode": "public"})["instance"] for n in (1, 2)]
         build_views(node.node)
         cooked: Hash = parse_hash(names[0])

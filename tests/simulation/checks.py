@@ -19,7 +19,9 @@ from inkgrove.schema.log_fold import fold_log
 from inkgrove.schema.schema import fold_schema
 from inkgrove.store.db.node_tables import deliveries, request_box, shares
 from inkgrove.store.federation.outbox import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.messages import payloads_of_schema
 from tests.simulation.world import SCHEMA, World
 
 
@@ -64,7 +66,7 @@ class Check:
         node = self.world.nodes[domain].node
         entries = []
         for author, log_id in node.store.heights():
-            for stored in node.store.entries_of(author, log_id):
+            for stored in node.store.read(read_entries, author, log_id):
                 encoded = stored.entry.encoded
                 if encoded not in self._signed:
                     self._signed[encoded] = verify_signed(stored.entry)
@@ -235,7 +237,7 @@ class Check:
 
 def _fold_store(store: LogStore) -> dict[Hash, ReferenceRow]:
     """The rows as the pipeline's fold makes them, in the form of the reference."""
-    definition = ViewDefinition(fold_schema(SCHEMA, *store.payloads_of_schema(SCHEMA)), [SCHEMA])
+    definition = ViewDefinition(fold_schema(SCHEMA, *store.read(payloads_of_schema, SCHEMA)), [SCHEMA])
     names = [field.name for field in definition.fields]
     rows = {}
     for log, messages in store.whole_logs(1, MAX_STORED_INTEGER):

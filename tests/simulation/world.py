@@ -41,6 +41,7 @@ from inkgrove.store.db.node_tables import shares
 from inkgrove.store.federation.inbox import list_requests
 from inkgrove.store.federation.outbox import count_waiting_deliveries, list_move_recipients
 from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity
+from inkgrove.store.logs.entries import find_entry
 from inkgrove.store.node.relations import put_relation_state
 from tests.simulation.nodes import Person, SimulatedNode, copy_store
 from tests.simulation.oracle import Oracle
@@ -282,7 +283,7 @@ class World:
         self, node: SimulatedNode, person: Person, body: dict[str, Any], word: Access | None, *, is_delete: bool
     ) -> None:
         entry = parse_hash(body["entry"])
-        stored = node.node.store.entry(entry)
+        stored = node.node.store.read(find_entry, entry)
         assert stored is not None
         assert stored.payload is not None
         self.entry_of[stored.payload] = entry

@@ -16,6 +16,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import open_store
 from tests.spark.test_archive import lines_in, write_archive
 from tests.support.logs import LogBuilder, key
@@ -188,7 +189,7 @@ def check_exports(home: Home, folder: Path) -> None:
     assert "9/9 rows" in home.shown
     assert home.read("export", "again") == [{"exported": 9, "path": "again"}]
     with open_store(home.folder) as store:
-        held = [line for log in store.logs() for line in store.lines_of(log)]
+        held = [line for log in store.read(read_logs) for line in store.lines_of(log)]
     assert lines_in(folder / "archive") == lines_in(folder / "again") == sorted((a, b or b"") for a, b in held)
     home.run("export", "archive", code=2)
     assert "exists already" in home.shown

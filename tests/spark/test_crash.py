@@ -16,6 +16,7 @@ from sqlalchemy import text
 from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.store.db.locks import ExclusiveWork
+from inkgrove.store.logs.positions import newest_offset, read_ingests
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator
 from tests.support.processes import kill, running, wait_until
@@ -52,7 +53,7 @@ def as_far_as_position(materialiser: Materialiser, whole: Any, instances: dict[H
     All entries were in the store before the pipeline started, so an instance is whole or not there at all.
     """
     _, position = materialiser.views.progress()
-    ingests, _ = materialiser.store.read_ingests(limit=1_000_000)
+    ingests, _ = materialiser.store.read(read_ingests, limit=1_000_000)
     taken = {instances[i.hash] for i in ingests if i.hash in instances and i.offset <= position}
     return {
         schema: {
@@ -98,7 +99,7 @@ def test_killed_pipeline_goes_on_where_it_was(spark: SparkSession, place: Path |
     materialiser.run.end(ExclusiveWork.STREAM)
     rng = random.Random(SEED)
     instances = publish_notes(shop, rng)
-    whole, newest = expected(materialiser), materialiser.store.newest_offset()
+    whole, newest = expected(materialiser), materialiser.store.read(newest_offset)
     first, _ = materialiser.views.progress()
 
     def batches() -> int:

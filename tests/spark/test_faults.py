@@ -13,6 +13,8 @@ import pytest
 
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.views.catalog import open_views
 from tests.spark.conftest import Ended
 from tests.spark.test_archive import write_archive
@@ -56,7 +58,7 @@ def take_in(place: Path | str, count: int, size: int = 20) -> Stores:
         notes.append(Generator.payload(create))
     for log in (schema, notes):
         stores.store.ingest([(e.encoded, payload) for e, payload in zip(log.entries, log.payloads, strict=True)])
-    stores.store.register(SCHEMA)
+    stores.store.write(register_schema, SCHEMA)
     return stores
 
 
@@ -102,7 +104,7 @@ def test_two_pipelines_on_one_store(place: Path | str, tmp_path: Path, run_here:
     stores = take_in(place, 30)
     where = ["--home", str(tmp_path / "home"), "--json"] + (["--store", place] if isinstance(place, str) else [])
     with running("materialise", "--follow", *where) as first:
-        wait_until(lambda: stores.views.progress()[1] == stores.store.newest_offset(), first)
+        wait_until(lambda: stores.views.progress()[1] == stores.store.read(newest_offset), first)
         # A second one is refused at once, a rebuild is welcome.
         code, _, err = run("materialise", "--once", *where)
         assert (code, told(err)) == (1, "pipeline.already-running")
@@ -141,9 +143,9 @@ def test_server_that_goes_away_in_the_middle_of_a_stream(
         code, _, lines = run("materialise", "--once", *where)
         assert (code, told(lines)) == (1, "store.unavailable")
         server.start()
-        assert stores.views.progress()[1] < stores.store.newest_offset()
+        assert stores.views.progress()[1] < stores.store.read(newest_offset)
         assert run_here("materialise", "--once", *where, "--max-entries", "1000")[0] == 0
-        assert stores.views.progress()[1] == stores.store.newest_offset()
+        assert stores.views.progress()[1] == stores.store.read(newest_offset)
         assert is_whole(stores)
         close(stores)
     finally:

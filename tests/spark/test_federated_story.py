@@ -18,6 +18,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.views import fold_views
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
@@ -74,7 +75,7 @@ class Story:
         for letter in letters:
             store = self.stores[letter].store
             until(lambda store=store: store.heights().get(wanted, 0) == 2)  # type: ignore[misc]
-            store.register(wanted)
+            store.write(register_schema, wanted)
 
     def sees(self, name: str | None, letter: str) -> set[str]:
         """What somebody reads from the view of a node; None is anybody."""

@@ -26,7 +26,10 @@ from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, ver
 from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
 from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import find_fork_proof, read_entries, read_logs
 from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs.messages import find_create_seqs
+from inkgrove.store.logs.positions import newest_offset, read_ingests
 from tests.spark.test_archive import write_archive
 from tests.store.test_verdicts import make_offers
 from tests.support.errors import raises
@@ -71,15 +74,17 @@ def state(store: LogStore) -> dict[Any, Any]:
             log.height,
             log.held,
             log.standing,
-            store.fork_proof(log.author, log.log_id),
-            sorted((item.entry.encoded, item.payload or b"") for item in store.entries_of(log.author, log.log_id)),
+            store.read(find_fork_proof, log.author, log.log_id),
+            sorted(
+                (item.entry.encoded, item.payload or b"") for item in store.read(read_entries, log.author, log.log_id)
+            ),
             {
                 seq: sorted(found.items())
                 for seq in [0]
-                for found in [store.owners_of(log.id, range(1, log.height + 1))]
+                for found in [store.read(find_create_seqs, log.id, range(1, log.height + 1))]
             },
         )
-        for log in store.logs().values()
+        for log in store.read(read_logs).values()
     }
 
 
@@ -132,10 +137,10 @@ def test_import_equals_ingest_one_by_one(spark: SparkSession, place: Path | str,
         assert found == expected
         assert found.read == found.appended + found.known + found.rejected.total()
         assert state(store) == state(plain)
-        offset = store.newest_offset()
+        offset = store.read(newest_offset)
         again = take(spark, store, tmp_path / "archive.parquet")
         assert again.appended == 0
-        assert store.newest_offset() == offset
+        assert store.read(newest_offset) == offset
         reasons = pq.read_table(tmp_path / "rejected.parquet")["code"].to_pylist()
         assert Counter(reasons) == again.rejected
 
@@ -145,10 +150,10 @@ def test_every_appended_entry_has_a_position(spark: SparkSession, place: Path | 
     lines: Lines = [(e.encoded, p) for log in logs for e, p in zip(log.entries, log.payloads, strict=True)]
     with open_store(place) as store:
         take(spark, store, write_archive(tmp_path / "first.parquet", lines[:130]))
-        middle = store.newest_offset()
+        middle = store.read(newest_offset)
         take(spark, store, write_archive(tmp_path / "all.parquet", lines[::-1]))
-        before, _ = store.read_ingests()
-        after, _ = store.read_ingests(middle)
+        before, _ = store.read(read_ingests)
+        after, _ = store.read(read_ingests, middle)
         assert (len(before), len(after)) == (200, 70)
         assert {item.hash for item in before} == {hash_of(data or b"") for data, _ in lines}
 
@@ -165,12 +170,12 @@ def test_late_entry_gets_the_messages_that_waited_for_it(
     partial = [(log.entry(n).encoded, log.payloads[n - 1]) for n in (1, 4, 8, 9)]
     with open_store(place) as store:
         assert [receipt.status for receipt in store.ingest(partial)] == [IngestStatus.STORED] * 4
-        (number,) = store.logs()
-        assert store.owners_of(number, [9]) == {log.hash(9): 9}
+        (number,) = store.read(read_logs)
+        assert store.read(find_create_seqs, number, [9]) == {log.hash(9): 9}
         rest: Lines = [(entry.encoded, payload) for entry, payload in zip(log.entries, log.payloads, strict=True)]
         found = take(spark, store, write_archive(tmp_path / "archive.parquet", rest))
         assert (found.appended, found.known, dict(found.rejected)) == (5, 4, {})
-        assert store.owners_of(number, [9]) == {log.hash(9): 5}
+        assert store.read(find_create_seqs, number, [9]) == {log.hash(9): 5}
 
 
 def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(place: Path | str) -> None:
@@ -190,7 +195,7 @@ def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(place: Path | 
         loader.flush()
         assert loader.counts == {"appended": 6, "known": 2}
         assert store.heights() == {(key(1).public, 1): 6}
-        assert [item.payload for item in store.entries_of(key(1).public, 1)] == log.payloads
+        assert [item.payload for item in store.read(read_entries, key(1).public, 1)] == log.payloads
 
 
 def test_large_lines_are_appended_before_many_have_gathered(place: Path | str) -> None:
@@ -335,11 +340,11 @@ def test_killed_import_loses_and_doubles_nothing(spark: SparkSession, tmp_path: 
             process.kill()
             process.wait()
         time.sleep(2)  # a worker may finish the transaction it is in
-        held = sum(log.held for log in store.logs().values())
+        held = sum(log.held for log in store.read(read_logs).values())
         assert 0 < held < 20_000
-        assert {log.is_whole for log in store.logs().values()} == {True}
+        assert {log.is_whole for log in store.read(read_logs).values()} == {True}
         found = take(spark, store, archive)
         assert (found.appended, found.known, dict(found.rejected)) == (20_000 - held, held, {})
-        assert [(log.height, log.held) for log in store.logs().values()] == [(500, 500)] * 40
-        positions = [item.hash for item in store.read_ingests(limit=30_000)[0]]
+        assert [(log.height, log.held) for log in store.read(read_logs).values()] == [(500, 500)] * 40
+        positions = [item.hash for item in store.read(read_ingests, limit=30_000)[0]]
         assert len(positions) == len(set(positions)) == 20_000

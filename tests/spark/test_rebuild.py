@@ -16,6 +16,7 @@ from sqlalchemy import inspect
 
 from inkgrove.messages.ids import SchemaId
 from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.views.catalog import open_views, read_views
 from inkgrove.store.views.query import count_rows
 from inkgrove.store.views.rebuild import begin_build
@@ -74,7 +75,7 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
 
     process = stream(materialiser.place)
     try:
-        newest = materialiser.store.newest_offset()
+        newest = materialiser.store.read(newest_offset)
         wait_for(lambda: materialiser.views.progress()[1] >= newest)
         threads = [Repeated(write), Repeated(read)]
         for thread in threads:
@@ -85,7 +86,7 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
             generations.add(materialiser.views.views()[schema_id].generation)
         for thread in threads:
             thread.finish()
-        newest = materialiser.store.newest_offset()
+        newest = materialiser.store.read(newest_offset)
         wait_for(lambda: materialiser.views.progress()[1] >= newest)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0

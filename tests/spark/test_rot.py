@@ -18,6 +18,7 @@ from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.store.db.node_tables import deliveries
 from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.rot.copies import find_copy, put_pin, revive
 from inkgrove.store.rot.runs import apply_moves
 from tests.support.logs import key
@@ -65,7 +66,7 @@ def test_bytes_are_met_with_no_more_than_one_copy_to_spare(grove: Grove) -> None
     gone = [note for note in notes if grove.step(note) == "cooked"]
     assert grove.held_bytes() == sum(sizes.values()) - sum(sizes[note] for note in gone) <= budget
     assert grove.held_bytes() + max(sizes[note] for note in gone) > budget
-    assert len(grove.store.entries_of(key(1).public, 4)) == 30
+    assert len(grove.store.read(read_entries, key(1).public, 4)) == 30
 
 
 def test_blobs_go_before_words(grove: Grove) -> None:
@@ -178,7 +179,7 @@ def test_fork_evidence_stays(grove: Grove) -> None:
     grove.store.ingest([(branch.entries[1].encoded, branch.payloads[1])])
     grove.run(**FIFO, node=Limits(bytes=1))
     assert (grove.step(first), grove.step(second)) == ("cooked", None)
-    assert sum(stored.payload is not None for stored in grove.store.entries_of(key(1).public, 4)) == 2
+    assert sum(stored.payload is not None for stored in grove.store.read(read_entries, key(1).public, 4)) == 2
 
 
 def test_expired_goes_at_once_whatever_the_budget(grove: Grove) -> None:
@@ -228,7 +229,7 @@ def test_stub_takes_an_update_and_is_not_shown_as_whole(grove: Grove) -> None:
     assert grove.shown() == {newer}
     grove.run(**FIFO, node=Limits(rows=1))
     assert grove.step(note) == "cooked"
-    held = [stored.payload is not None for stored in grove.store.entries_of(key(1).public, 4)]
+    held = [stored.payload is not None for stored in grove.store.read(read_entries, key(1).public, 4)]
     assert held == [False, True, False]
     # Somebody asks for it: now it may come back, whole.
     grove.store.database.write(lambda connection: revive(connection, note, grove.now))
@@ -374,7 +375,7 @@ def test_fork_found_after_the_plan_keeps_its_evidence(grove: Grove, monkeypatch:
     after_the_plan(grove, monkeypatch, lambda: grove.store.ingest([pair]))
     grove.run(**FIFO, node=Limits(bytes=1))
     assert (grove.step(first), grove.step(second)) == ("cooked", "full")
-    assert sum(stored.payload is not None for stored in grove.store.entries_of(key(1).public, 4)) == 2
+    assert sum(stored.payload is not None for stored in grove.store.read(read_entries, key(1).public, 4)) == 2
 
 
 @pytest.mark.parametrize("seed", range(amount(1, 3)))

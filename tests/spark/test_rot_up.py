@@ -12,6 +12,7 @@ from inkgrove.messages.instance import Create
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.schema_registry import register_schema
 from inkgrove.store.rot.runs import list_rot_runs
 from inkgrove.store.views.catalog import open_views
 from tests.support.logs import LogBuilder, key
@@ -42,7 +43,7 @@ def take_in(home: Path) -> tuple[Stores, int]:
         notes.append(encode_message(Create(SchemaVersion(*NOTES, 2), {"stars": stars})))
     for log in (schema, notes):
         stores.store.ingest([(e.encoded, payload) for e, payload in zip(log.entries, log.payloads, strict=True)])
-    stores.store.register(NOTES)
+    stores.store.write(register_schema, NOTES)
     return stores, sum(len(payload) for payload in notes.payloads[:2])
 
 

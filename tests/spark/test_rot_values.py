@@ -14,7 +14,9 @@ from inkgrove.pipeline.rot.cooking import TO_COOK, readers_of, value_task
 from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.store.db.node_tables import shares
 from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.logs.entries import find_log
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.messages import payloads_of_schema
 from inkgrove.store.node.identities import HostedIdentity, add_identity
 from tests.support.logs import LogBuilder, key
 
@@ -41,9 +43,9 @@ def test_values_are_those_of_the_fold_for_everyone_who_could_see_them(tmp_path: 
         hosted = HostedIdentity(me, "jane.haiku.ink", key(50).public, None, 0)
         row = {"instance": log.hash(1), "identity": me, "shared": 0}
         store.database.write(lambda c: (add_identity(c, hosted, None), c.execute(insert(shares), row)))
-        state = store.log_state(key(1).public, 4)
+        state = store.read(find_log, key(1).public, 4)
         assert state is not None
-        snapshot = Snapshot({NOTES: 1}, {NOTES: store.payloads_of_schema(NOTES)})
+        snapshot = Snapshot({NOTES: 1}, {NOTES: store.read(payloads_of_schema, NOTES)})
     owner, noted = bytes(key(1).public), 1_600_000_000_000_000
     copies = [
         (bytes(log.hash(1)), state.id, 1, owner, 5, 10, noted, 300, False),

@@ -21,6 +21,9 @@ from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.pipeline.views.relation_source import RelationSource
+from inkgrove.store.logs.entries import drop_payloads
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import read_registered, register_schema, unregister_schema
 from inkgrove.store.views.outcomes import read_all_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
@@ -44,7 +47,7 @@ def play(materialiser: Materialiser, seed: int) -> None:
     rng = random.Random(seed)
     world = Generator(seed).world()
     for schema_id in world.registered[:1]:
-        materialiser.store.register(schema_id)
+        materialiser.store.write(register_schema, schema_id)
     rest = [(item.signed.entry.encoded, item.payload) for item in world.held]
     while rest:
         size = rng.randint(1, len(rest))
@@ -52,12 +55,12 @@ def play(materialiser: Materialiser, seed: int) -> None:
         rest = rest[size:]
         if rng.random() < 0.5:
             for schema_id in world.registered:
-                materialiser.store.register(schema_id)
+                materialiser.store.write(register_schema, schema_id)
         materialiser.catch_up(max_entries=rng.choice([2, 7, 1000]))
     # What was refused for want of a path may find one now; late payloads arrive.
     materialiser.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
     for schema_id in world.registered:
-        materialiser.store.register(schema_id)
+        materialiser.store.write(register_schema, schema_id)
     materialiser.catch_up()
 
 
@@ -66,7 +69,7 @@ def test_view_equals_the_oracle_however_entries_arrive(materialiser: Materialise
     play(materialiser, seed)
     wanted = exact(expected(materialiser))
     assert exact(materialised(materialiser)) == wanted
-    for schema_id in materialiser.store.registered():
+    for schema_id in materialiser.store.read(read_registered):
         materialiser.rebuild(schema_id)
     assert exact(materialised(materialiser)) == wanted
 
@@ -85,11 +88,11 @@ def outcomes_shown(views: Comparable) -> int:
 def test_first_build_folds_each_entry_once_and_counts_it_once(on_sqlite: Materialiser, seed: int) -> None:
     world = Generator(seed).world()
     for schema_id in world.registered:
-        on_sqlite.store.register(schema_id)
+        on_sqlite.store.write(register_schema, schema_id)
     on_sqlite.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
     on_sqlite.catch_up(max_entries=2)
     assert on_sqlite.report.batches == 1
-    assert on_sqlite.views.progress()[1] == on_sqlite.store.newest_offset()
+    assert on_sqlite.views.progress()[1] == on_sqlite.store.read(newest_offset)
     found = materialised(on_sqlite)
     assert exact(found) == exact(expected(on_sqlite))
     assert outcomes_folded(on_sqlite) == outcomes_shown(found)
@@ -124,7 +127,7 @@ def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> T
     materialiser = Materialiser(spark, str(tmp_path_factory.mktemp("worlds")))
     for world in worlds.values():
         for schema_id in world.registered:
-            materialiser.store.register(schema_id)
+            materialiser.store.write(register_schema, schema_id)
         materialiser.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
     materialiser.catch_up()
     result = Together(worlds, held_by(materialiser.store), materialised(materialiser))
@@ -154,7 +157,7 @@ def test_views_of_hand_written_worlds_in_one_store_are_as_expected(together: Tog
 def test_view_of_a_hand_written_world_is_as_expected(on_sqlite: Materialiser, folder: Path) -> None:
     world = load_world(folder / "world.yaml")
     for schema_id in world.registered:
-        on_sqlite.store.register(schema_id)
+        on_sqlite.store.write(register_schema, schema_id)
     on_sqlite.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
     on_sqlite.catch_up()
     found = materialised(on_sqlite)
@@ -166,7 +169,7 @@ def test_outcomes_without_a_schema_leave_the_view_when_entry_1_turns_out_forked(
     (folder,) = (folder for folder in WORLDS if folder.name == "outcome-without-a-schema-in-a-log-forked-at-entry-1")
     world = load_world(folder / "world.yaml")
     for schema_id in world.registered:
-        on_sqlite.store.register(schema_id)
+        on_sqlite.store.write(register_schema, schema_id)
     before, forking = {}, []
     for entry, payload in world.entries:
         place = entry.author, entry.log_id, entry.seq_num
@@ -256,7 +259,7 @@ class Shop:
         self.notes = LogBuilder(key(number + 10), log_id=1)
         self.publish(self.schema, {"kind": "schema-meta", "name": "notes", "spec": 1})
         self.migrate({"a": {"action": "create", "type": "text"}})
-        materialiser.store.register(SchemaId(self.schema.secret.public, 10))
+        materialiser.store.write(register_schema, SchemaId(self.schema.secret.public, 10))
 
     def publish(self, log: LogBuilder, message: Map, *, with_payload: bool = True) -> None:
         entry = log.append(Generator.payload(message))
@@ -328,7 +331,7 @@ def test_dropped_first_payload_takes_its_row_and_outcome_away(materialiser: Mate
     shop.create("two")
     shop.update(1, "changed")
     shop.written()
-    materialiser.store.drop_payloads([shop.notes.hash(1)])
+    materialiser.store.write(drop_payloads, [shop.notes.hash(1)])
     assert shop.written() == 1
 
 
@@ -377,7 +380,7 @@ def test_position_is_written_with_the_rows_and_a_second_run_does_nothing(materia
     shop.create("one")
     shop.written()
     batch, offset = materialiser.views.progress()
-    assert offset == materialiser.store.newest_offset()
+    assert offset == materialiser.store.read(newest_offset)
     materialiser.catch_up()
     assert materialiser.views.progress() == (batch, offset)
 
@@ -406,7 +409,7 @@ def test_unregistered_schema_loses_its_view(materialiser: Materialiser) -> None:
     shop = Shop(materialiser)
     shop.create("one")
     shop.written()
-    materialiser.store.unregister(SchemaId(shop.schema.secret.public, 10))
+    materialiser.store.write(unregister_schema, SchemaId(shop.schema.secret.public, 10))
     materialiser.catch_up()
     assert materialiser.views.views() == {}
     assert exact(materialised(materialiser)) == exact(expected(materialiser))

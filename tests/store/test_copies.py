@@ -19,6 +19,7 @@ from inkgrove.store.db.node_tables import deliveries
 from inkgrove.store.db.rot_tables import copy_reads, rot_victims
 from inkgrove.store.federation.outbox import queue_deliveries
 from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import find_entry, read_entries
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.log_store import LogStore, open_store
 from inkgrove.store.logs.preparation import by_log, prepare_items
@@ -129,11 +130,11 @@ def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
     notes.take_down(note, "cooked")
     old = (notes.theirs.entries[0].encoded, notes.theirs.payloads[0])
     assert [receipt.status for receipt in notes.store.ingest([old])] == [IngestStatus.KNOWN]
-    stored = notes.store.entry(note)
+    stored = notes.store.read(find_entry, note)
     assert stored is not None
     assert stored.payload is None
     update = notes.say(notes.theirs, Update(SCHEMA, note, {"a": 5}))
-    later = notes.store.entry(update)
+    later = notes.store.read(find_entry, update)
     assert later is not None
     assert later.payload is not None
     notes.note(2)
@@ -232,7 +233,7 @@ def test_what_comes_of_a_copy_while_it_is_taken_down_goes_with_it(notes: Notes) 
         lambda: notes.take_down(note, "cooked", guards=()),
     )
     assert notes.copy(note).step == "cooked"
-    assert [item.payload for item in notes.store.entries_of(key(1).public, 4)] == [None, None]
+    assert [item.payload for item in notes.store.read(read_entries, key(1).public, 4)] == [None, None]
 
 
 @pytest.mark.parametrize("way", ["pinned", "passed on"])

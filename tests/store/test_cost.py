@@ -16,8 +16,23 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.store.db.connection import Database, parse_store_url
 from inkgrove.store.federation.public_index import offered_logs, update_public_index
+from inkgrove.store.logs.entries import (
+    drop_payloads,
+    find_entry,
+    find_fork_proof,
+    read_entries,
+    read_next_entry,
+    verified_among,
+)
 from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.messages import InstanceKey
+from inkgrove.store.logs.messages import (
+    InstanceKey,
+    find_schema_of_log,
+    find_unresolved_references,
+    messages_between,
+    messages_of,
+)
+from inkgrove.store.logs.positions import newest_offset, read_ingests
 from tests.support.logs import LogBuilder, key
 
 _FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")
@@ -105,18 +120,18 @@ def test_no_statement_scans_a_table_that_grows(database: Database) -> None:
         store.ingest(offers(log, first=41, last=60), must_be_next=True)
         store.ingest([(log.entry(80), None), (log.entry(61), None)])
         store.ingest([(log.fork_at(50).entries[-1], None)])
-        store.next_place(key(2).public, 1)
-        store.entry(log.hash(3))
-        store.entries_of(key(1).public, 1, 3, 9)
-        store.verified_among([log.hash(3)])
-        store.fork_proof(key(1).public, 1)
-        store.messages_of_instances([InstanceKey(1, 3), InstanceKey(2, 1)])
-        store.messages_between(1, 3, 9)
-        store.waiting_for([log.hash(3)])
-        store.schema_of_log(1)
-        store.drop_payloads([log.hash(3)])
-        _, end = store.read_ingests(store.newest_offset())
-        store.read_ingests(end, 5)
+        store.read(read_next_entry, key(2).public, 1)
+        store.read(find_entry, log.hash(3))
+        store.read(read_entries, key(1).public, 1, 3, 9)
+        store.read(verified_among, [log.hash(3)])
+        store.read(find_fork_proof, key(1).public, 1)
+        store.read(messages_of, [InstanceKey(1, 3), InstanceKey(2, 1)])
+        store.read(messages_between, 1, 3, 9)
+        store.read(find_unresolved_references, [log.hash(3)])
+        store.read(find_schema_of_log, 1)
+        store.write(drop_payloads, [log.hash(3)])
+        _, end = store.read(read_ingests, store.read(newest_offset))
+        store.read(read_ingests, end, 5)
     scans = set()
     with database.reading() as connection:
         for statement in statements:

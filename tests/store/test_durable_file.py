@@ -10,7 +10,7 @@ import pytest
 
 from inkgrove.cli.files import write_new
 from inkgrove.node.runtime.vault import open_vault
-from inkgrove.store.db.files import BlobFiles, replace_file, write_new_file
+from inkgrove.store.files import BlobFiles, replace_file, write_new_file
 from tests.support.errors import raises
 
 NAMING = (os.link, os.rename, os.replace)

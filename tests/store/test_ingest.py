@@ -9,9 +9,18 @@ from inkgrove.core.links import certificate_pool
 from inkgrove.core.next_entry import NextEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.store.logs.decision import IngestStatus, LogValidity
+from inkgrove.store.logs.entries import (
+    drop_payloads,
+    find_fork_proof,
+    find_log,
+    read_entries,
+    read_logs,
+    read_next_entry,
+)
 from inkgrove.store.logs.ingestion import IngestReceipt
 from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import IngestKind
+from inkgrove.store.logs.messages import messages_between
+from inkgrove.store.logs.positions import IngestKind, newest_offset, read_ingests
 from tests.support.logs import LogBuilder, key, resign, sparse_log
 
 
@@ -35,12 +44,12 @@ def said(receipts: list[IngestReceipt]) -> list[str]:
 
 
 def happened(store: LogStore) -> list[tuple[str, int | None]]:
-    rows, _ = store.read_ingests()
+    rows, _ = store.read(read_ingests)
     return list({row.offset: (row.what.value, row.seq_num) for row in rows}.values())
 
 
 def standing(store: LogStore, log: LogBuilder) -> LogValidity:
-    state = store.log_state(log.secret.public, log.log_id)
+    state = store.read(find_log, log.secret.public, log.log_id)
     assert state is not None
     return state.standing
 
@@ -48,12 +57,12 @@ def standing(store: LogStore, log: LogBuilder) -> LogValidity:
 def test_whole_log_is_stored_and_read_back(store: LogStore) -> None:
     log = LogBuilder().grow(50)
     assert said(store.ingest(items(log))) == ["stored"] * 50
-    found = store.entries_of(log.secret.public, 1)
+    found = store.read(read_entries, log.secret.public, 1)
     assert [item.entry for item in found] == log.entries
     assert [item.payload for item in found] == log.payloads
     assert {item.refusal for item in found} == {None}
     assert store.heights() == {(log.secret.public, 1): 50}
-    state = store.log_state(log.secret.public, 1)
+    state = store.read(find_log, log.secret.public, 1)
     assert state is not None
     assert (state.height, state.held, state.is_whole, state.invalid_from) == (50, 50, True, None)
 
@@ -61,9 +70,9 @@ def test_whole_log_is_stored_and_read_back(store: LogStore) -> None:
 def test_part_of_a_log_is_read(store: LogStore) -> None:
     log = LogBuilder().grow(9)
     store.ingest(items(log))
-    assert [item.entry.seq_num for item in store.entries_of(log.secret.public, 1, 3, 5)] == [3, 4, 5]
-    assert store.entries_of(log.secret.public, 2) == []
-    assert store.log_state(log.secret.public, 2) is None
+    assert [item.entry.seq_num for item in store.read(read_entries, log.secret.public, 1, 3, 5)] == [3, 4, 5]
+    assert store.read(read_entries, log.secret.public, 2) == []
+    assert store.read(find_log, log.secret.public, 2) is None
 
 
 def test_bytes_entries_and_signed_entries_are_taken(store: LogStore) -> None:
@@ -74,7 +83,11 @@ def test_bytes_entries_and_signed_entries_are_taken(store: LogStore) -> None:
         (verify_signed(log.entry(3)), log.payloads[2]),
     ]
     assert said(store.ingest(offered)) == ["stored"] * 3
-    assert [item.payload for item in store.entries_of(log.secret.public, 1)] == [b"payload 1", None, b"payload 3"]
+    assert [item.payload for item in store.read(read_entries, log.secret.public, 1)] == [
+        b"payload 1",
+        None,
+        b"payload 3",
+    ]
 
 
 def test_batch_in_reverse_order_is_stored(store: LogStore) -> None:
@@ -97,17 +110,17 @@ def test_several_logs_in_one_batch(store: LogStore) -> None:
 def test_known_entries_change_nothing(store: LogStore) -> None:
     log = LogBuilder().grow(5)
     store.ingest(items(log))
-    before = store.newest_offset()
+    before = store.read(newest_offset)
     assert said(store.ingest(items(log))) == ["known"] * 5
     assert said(store.ingest(items(log, payloads=False))) == ["known"] * 5
-    assert store.newest_offset() == before
+    assert store.read(newest_offset) == before
 
 
 def test_one_entry_twice_in_a_batch(store: LogStore) -> None:
     log = LogBuilder().grow(1)
     offered = [(log.entry(1), None), (log.entry(1), log.payloads[0]), (log.entry(1), log.payloads[0])]
     assert sorted(said(store.ingest(offered))) == ["completed", "known", "stored"]
-    assert store.entries_of(log.secret.public, 1)[0].payload == b"payload 1"
+    assert store.read(read_entries, log.secret.public, 1)[0].payload == b"payload 1"
 
 
 def test_late_payload_is_added_once(store: LogStore) -> None:
@@ -122,7 +135,7 @@ def test_rubbish_payload_is_dropped_and_the_entry_kept(store: LogStore) -> None:
     log = LogBuilder().grow(1)
     (receipt,) = store.ingest([(log.entry(1), b"something else")])
     assert (receipt.status, said([receipt])) == (IngestStatus.STORED, ["payload.hash-mismatch"])
-    assert store.entries_of(log.secret.public, 1)[0].payload is None
+    assert store.read(read_entries, log.secret.public, 1)[0].payload is None
     (receipt,) = store.ingest([(log.entry(1), b"something else")])
     assert (receipt.status, said([receipt])) == (IngestStatus.KNOWN, ["payload.hash-mismatch"])
 
@@ -150,18 +163,18 @@ def test_entry_without_path_leaves_no_trace(store: LogStore) -> None:
     log = LogBuilder().grow(5)
     assert said(store.ingest(items(log, 5))) == ["entry.no-path-to-first"]
     assert store.heights() == {}
-    assert store.read_ingests()[0] == []
+    assert store.read(read_ingests)[0] == []
 
 
 def test_certificate_pool_is_a_partial_log(store: LogStore) -> None:
     log = LogBuilder().grow(60)
     pool = certificate_pool(33, 60)
     assert set(said(store.ingest(items(log, *pool, payloads=False)))) == {"stored"}
-    state = store.log_state(log.secret.public, 1)
+    state = store.read(find_log, log.secret.public, 1)
     assert state is not None
     assert (state.held, state.is_whole) == (len(pool), False)
     assert set(said(store.ingest(items(log)))) == {"completed", "stored"}
-    state = store.log_state(log.secret.public, 1)
+    state = store.read(find_log, log.secret.public, 1)
     assert state is not None
     assert state.is_whole
 
@@ -175,11 +188,11 @@ def test_branch_is_kept_as_evidence_and_ends_the_log(store: LogStore) -> None:
     assert said(receipts) == ["log.forked", "log.forked"]
     assert standing(store, log) == LogValidity(forked_at=4)
     assert happened(store)[-2:] == [("entry", 4), ("fork", 4)]
-    found = store.entries_of(log.secret.public, 1)
+    found = store.read(read_entries, log.secret.public, 1)
     assert [(item.entry.seq_num, item.refusal) for item in found] == [
         (1, None), (2, None), (3, None), (4, "log.forked"), (4, "log.forked"), (5, "log.forked"), (6, "log.forked"),
     ]  # fmt: skip
-    proof = store.fork_proof(log.secret.public, 1)
+    proof = store.read(find_fork_proof, log.secret.public, 1)
     assert proof is not None
     assert (proof.seq_num, {proof.first.hash, proof.second.hash}) == (4, {log.hash(4), branch.hash(4)})
     assert said(store.ingest(items(log.grow(1), 7))) == ["log.forked"]
@@ -195,7 +208,7 @@ def test_earlier_fork_lowers_a_known_one(store: LogStore) -> None:
     assert standing(store, log) == LogValidity(forked_at=5)
     assert store.ingest(items(late, 4))[0].status is IngestStatus.EVIDENCE
     assert standing(store, log) == LogValidity(forked_at=3)
-    proof = store.fork_proof(log.secret.public, 1)
+    proof = store.read(find_fork_proof, log.secret.public, 1)
     assert proof is not None
     assert proof.seq_num == 3
 
@@ -221,11 +234,11 @@ def test_lie_about_the_size_invalidates_from_there(store: LogStore) -> None:
     assert (receipt.status, said([receipt])) == (IngestStatus.EVIDENCE, ["payload.size-mismatch"])
     assert standing(store, log) == LogValidity(lied_at=3)
     assert happened(store)[-2:] == [("payload", 3), ("lie", 3)]
-    assert [item.refusal for item in store.entries_of(log.secret.public, 1)] == [
+    assert [item.refusal for item in store.read(read_entries, log.secret.public, 1)] == [
         None, None, "log.invalid-since", "log.invalid-since",
     ]  # fmt: skip
     assert said(store.ingest(items(log.grow(1), 5))) == ["log.invalid-since"]
-    assert store.drop_payloads([log.hash(3), log.hash(1)]) == 1  # the lie stays provable
+    assert store.write(drop_payloads, [log.hash(3), log.hash(1)]) == 1  # the lie stays provable
 
 
 def test_earlier_lie_lowers_a_known_one(store: LogStore) -> None:
@@ -255,10 +268,10 @@ def test_end_that_comes_late_takes_the_entries_behind_it_out(store: LogStore) ->
     store.ingest(items(log, 1, 2, 3, 4, 13))
     store.ingest(items(log, 5, 6))
     assert happened(store)[-3:] == [("entry", 5), ("entry", 6), ("ended", 6)]
-    assert store.entries_of(log.secret.public, 1)[-1].refusal == "entry.after-end-of-log"
-    state = store.log_state(log.secret.public, 1)
+    assert store.read(read_entries, log.secret.public, 1)[-1].refusal == "entry.after-end-of-log"
+    state = store.read(find_log, log.secret.public, 1)
     assert state is not None
-    assert [m.seq_num for m in store.messages_between(state.id)] == [1, 2, 3, 4, 5, 6]
+    assert [m.seq_num for m in store.read(messages_between, state.id)] == [1, 2, 3, 4, 5, 6]
     branch = log.fork_at(13)
     branch.entries.pop()
     branch.append(is_end_of_log=True)
@@ -271,9 +284,9 @@ def test_end_that_comes_late_takes_the_entries_behind_it_out(store: LogStore) ->
 
 def test_next_place_of_logs_in_every_state(store: LogStore) -> None:
     log, author = LogBuilder().grow(12), key(1).public
-    assert store.next_place(author, 1) == NextEntry(author, 1, 1, None, None, Flavour.YAMF)
+    assert store.read(read_next_entry, author, 1) == NextEntry(author, 1, 1, None, None, Flavour.YAMF)
     store.ingest(items(log))
-    assert store.next_place(author, 1) == NextEntry(author, 1, 13, log.hash(4), log.hash(12), Flavour.YAMF)
+    assert store.read(read_next_entry, author, 1) == NextEntry(author, 1, 13, log.hash(4), log.hash(12), Flavour.YAMF)
     store.ingest(items(log.fork_at(12), 12))
     assert refused(store, log) == "log.forked"
     ended = LogBuilder(log_id=2)
@@ -283,18 +296,18 @@ def test_next_place_of_logs_in_every_state(store: LogStore) -> None:
     partial = LogBuilder(log_id=3).grow(16)
     store.ingest(items(partial, 1, 4, 13, 14, 15, 16)[:3])
     store.ingest(items(partial, 14, 15, 16))
-    assert store.next_place(author, 3).seq_num == 17
+    assert store.read(read_next_entry, author, 3).seq_num == 17
     lacking = LogBuilder(log_id=4).grow(11)
     store.ingest(items(lacking, 1, 4, 8, 9, 10, 11))
-    assert store.next_place(author, 4).lipmaa_link == lacking.hash(8)
+    assert store.read(read_next_entry, author, 4).lipmaa_link == lacking.hash(8)
     missing = LogBuilder(log_id=5).grow(40)
     store.ingest(items(missing, 1, 4, 13, 40))
-    assert store.next_place(author, 5).lipmaa_link is None  # entry 41 has only a backlink
+    assert store.read(read_next_entry, author, 5).lipmaa_link is None  # entry 41 has only a backlink
 
 
 def refused(store: LogStore, log: LogBuilder) -> str:
     try:
-        store.next_place(log.secret.public, log.log_id)
+        store.read(read_next_entry, log.secret.public, log.log_id)
     except InkgroveError as error:
         return error.code
     raise AssertionError
@@ -315,9 +328,9 @@ def test_publisher_that_comes_second_learns_the_next_place_and_forks_nothing(sto
         (receipt,) = store.ingest(items(rival, seq_num), must_be_next=True)
         assert said([receipt]) == ["log.stale"]
         assert receipt.error is not None
-        assert receipt.error.data["next"] == store.next_place(log.secret.public, 1)
+        assert receipt.error.data["next"] == store.read(read_next_entry, log.secret.public, 1)
     assert standing(store, log) == LogValidity()
-    assert store.newest_offset().position == 4
+    assert store.read(newest_offset).position == 4
 
 
 def test_publishing_refuses_wrong_payloads_and_closed_logs(store: LogStore) -> None:
@@ -349,7 +362,7 @@ def test_lines_of_a_log_are_read_by_what_is_held_however_high_it_is(store: LogSt
     branch = log.fork_at(3)
     store.ingest(items(log))
     store.ingest([(branch.entry(3), None)])
-    numbers = {state.author: state.id for state in store.logs().values()}
+    numbers = {state.author: state.id for state in store.read(read_logs).values()}
     wanted = [(entry.encoded, b"sparse") for entry in sparse]
     assert list(store.lines_of(numbers[key(3).public], page=10)) == wanted
     # Two entries are at place 3; no page may lose one of them.

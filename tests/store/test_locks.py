@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from inkgrove.store.locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
-lock.note("mine")
+lock.write("mine")
 print("locked", flush=True)
 sys.stdin.read()
 """

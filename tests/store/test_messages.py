@@ -14,9 +14,21 @@ from inkgrove.messages.instance import Create, Delete, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import count_absent, drop_payloads, find_log, read_entries, read_logs, verified_among
 from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import InstanceKey, UnresolvedReference
-from inkgrove.store.logs.positions import START
+from inkgrove.store.logs.messages import (
+    InstanceKey,
+    UnresolvedReference,
+    create_seqs_from,
+    find_schema_of_log,
+    find_unresolved_references,
+    logs_of_schema,
+    messages_between,
+    messages_of,
+    payloads_of_schema,
+)
+from inkgrove.store.logs.positions import START, newest_offset, read_ingests
+from inkgrove.store.logs.schema_registry import read_registered, register_schema, unregister_schema
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 
@@ -40,13 +52,13 @@ def put(store: LogStore, log: LogBuilder, *seq_nums: int, payloads: bool = True)
     numbers = seq_nums or range(1, len(log.entries) + 1)
     receipts = store.ingest([(log.entry(n), log.payloads[n - 1] if payloads else None) for n in numbers])
     assert all(receipt.error is None or receipt.status is IngestStatus.EVIDENCE for receipt in receipts)
-    state = store.log_state(log.secret.public, log.log_id)
+    state = store.read(find_log, log.secret.public, log.log_id)
     assert state is not None
     return state.id
 
 
 def groups(store: LogStore, log: int, *create_seqs: int) -> dict[int, list[int]]:
-    found = store.messages_of_instances([InstanceKey(log, at) for at in create_seqs])
+    found = store.read(messages_of, [InstanceKey(log, at) for at in create_seqs])
     return {at: [m.seq_num for m in messages] for (_, at), messages in found.items()}
 
 
@@ -65,7 +77,7 @@ def test_messages_belong_to_their_create(store: LogStore) -> None:
     assert groups(store, number, 1, 2, 7) == {1: [1, 3, 5], 2: [2, 4], 7: []}
     (first, *_) = group(store, number, 2)
     assert first == LogMessage(2, log.hash(2), log.payloads[1], None)
-    rows, _ = store.read_ingests()
+    rows, _ = store.read(read_ingests)
     assert [row.create_seq for row in rows] == [1, 2, 1, 2, 1]
 
 
@@ -102,10 +114,12 @@ def test_create_that_comes_late_gets_the_messages_that_name_it(store: LogStore) 
     log.append(create())
     number = put(store, log, 1, 4, 8, 9, 10, 11, 12, 13)
     assert groups(store, number, 6, 9, 10, 11, 12) == {6: [8], 9: [9], 10: [10], 11: [11], 12: [12]}
-    assert store.waiting_for([log.hash(6)]) == [UnresolvedReference(number, n, log.hash(6)) for n in (9, 11, 12)]
+    assert store.read(find_unresolved_references, [log.hash(6)]) == [
+        UnresolvedReference(number, n, log.hash(6)) for n in (9, 11, 12)
+    ]
     put(store, log, 5, 6, payloads=False)
     assert groups(store, number, 6, 5, 9) == {6: [6, 8, 9, 11, 12], 5: [5, 10], 9: [9]}
-    assert store.waiting_for([log.hash(6)]) == []
+    assert store.read(find_unresolved_references, [log.hash(6)]) == []
     put(store, log)
     assert groups(store, number, 6) == {6: [6, 7, 8, 9, 11, 12]}
 
@@ -118,7 +132,7 @@ def test_late_payload_enters_the_index(store: LogStore) -> None:
     assert groups(store, number, 1) == {1: [1]}
     put(store, log, 2)
     assert groups(store, number, 1) == {1: [1, 2]}
-    assert store.count_absent(number) == 1
+    assert store.read(count_absent, number) == 1
 
 
 def test_instance_of_another_log_does_not_own_the_message(store: LogStore) -> None:
@@ -127,11 +141,11 @@ def test_instance_of_another_log_does_not_own_the_message(store: LogStore) -> No
     ours.append(create())
     ours.append(update(bytes(theirs.hash(1))))
     number = put(store, ours)
-    assert store.verified_among([theirs.hash(1), ours.hash(1)]) == {ours.hash(1)}
+    assert store.read(verified_among, [theirs.hash(1), ours.hash(1)]) == {ours.hash(1)}
     put(store, theirs)
     assert groups(store, number, 2) == {2: [2]}
-    assert store.waiting_for([theirs.hash(1)]) == [UnresolvedReference(number, 2, theirs.hash(1))]
-    assert store.verified_among([theirs.hash(1)]) == {theirs.hash(1)}
+    assert store.read(find_unresolved_references, [theirs.hash(1)]) == [UnresolvedReference(number, 2, theirs.hash(1))]
+    assert store.read(verified_among, [theirs.hash(1)]) == {theirs.hash(1)}
 
 
 def test_messages_of_the_invalid_part_carry_its_code(store: LogStore) -> None:
@@ -142,11 +156,11 @@ def test_messages_of_the_invalid_part_carry_its_code(store: LogStore) -> None:
     branch = log.fork_at(3)
     branch.append(delete(1))
     number = put(store, log)
-    before = store.newest_offset()
+    before = store.read(newest_offset)
     put(store, branch, 3)
-    rows, _ = store.read_ingests(before)
+    rows, _ = store.read(read_ingests, before)
     assert {row.what.value for row in rows} == {"entry", "fork"}
-    assert store.create_seqs_from(number, 3) == [1, 3]
+    assert store.read(create_seqs_from, number, 3) == [1, 3]
     assert [(m.seq_num, m.invalid_code) for m in group(store, number, 1)] == [(1, None), (3, "log.forked")]
 
 
@@ -155,17 +169,17 @@ def test_dropped_payload_still_tells_its_instance(store: LogStore) -> None:
     log.append(create())
     log.append(update(1))
     number = put(store, log)
-    before = store.newest_offset()
-    assert store.drop_payloads([log.hash(2), log.hash(1)]) == 2
-    assert store.drop_payloads([log.hash(2)]) == 0
-    rows, _ = store.read_ingests(before)
+    before = store.read(newest_offset)
+    assert store.write(drop_payloads, [log.hash(2), log.hash(1)]) == 2
+    assert store.write(drop_payloads, [log.hash(2)]) == 0
+    rows, _ = store.read(read_ingests, before)
     assert [(row.what.value, row.seq_num, row.create_seq) for row in rows] == [
         ("payload-dropped", 1, 1),
         ("payload-dropped", 2, 1),
     ]
     assert [m.payload for m in group(store, number, 1)] == [None, None]
-    assert store.count_absent(number) == 2
-    assert store.schema_of_log(number) is None
+    assert store.read(count_absent, number) == 2
+    assert store.read(find_schema_of_log, number) is None
     put(store, log, 2)
     assert [m.payload for m in group(store, number, 1)] == [None, log.payloads[1]]
 
@@ -180,27 +194,31 @@ def test_schemas_and_their_logs(store: LogStore) -> None:
     other = LogBuilder(log_id=2)
     other.append(delete(1))
     schema_number, number, other_number = put(store, schema), put(store, log), put(store, other)
-    assert store.payloads_of_schema(SCHEMA) == ({1: schema.payloads[0], 2: b"second"}, None)
-    assert store.payloads_of_schema(SchemaId(DEV, 7)) == ({}, None)
-    assert store.logs_of_schema(SCHEMA) == [number]
-    assert store.logs_of_schema(SchemaId(DEV, 7)) == []
-    assert [store.schema_of_log(n) for n in (number, other_number, schema_number)] == [SCHEMA, None, None]
+    assert store.read(payloads_of_schema, SCHEMA) == ({1: schema.payloads[0], 2: b"second"}, None)
+    assert store.read(payloads_of_schema, SchemaId(DEV, 7)) == ({}, None)
+    assert store.read(logs_of_schema, SCHEMA) == [number]
+    assert store.read(logs_of_schema, SchemaId(DEV, 7)) == []
+    assert [store.read(find_schema_of_log, n) for n in (number, other_number, schema_number)] == [SCHEMA, None, None]
     put(store, schema.fork_at(2), 2)
-    assert store.payloads_of_schema(SCHEMA) == ({1: schema.payloads[0]}, 2)
+    assert store.read(payloads_of_schema, SCHEMA) == ({1: schema.payloads[0]}, 2)
 
 
 def test_registry_notes_changes(store: LogStore) -> None:
     other = SchemaId(key(3).public, 2)
-    assert store.registered() == []
-    assert [store.register(schema) for schema in (SCHEMA, other, SCHEMA)] == [True, True, False]
-    assert store.registered() == sorted([SCHEMA, other])
-    assert [store.unregister(schema) for schema in (other, other, SchemaId(DEV, 5))] == [True, False, False]
-    assert store.registered() == [SCHEMA]
-    rows, end = store.read_ingests(START)
+    assert store.read(read_registered) == []
+    assert [store.write(register_schema, schema) for schema in (SCHEMA, other, SCHEMA)] == [True, True, False]
+    assert store.read(read_registered) == sorted([SCHEMA, other])
+    assert [store.write(unregister_schema, schema) for schema in (other, other, SchemaId(DEV, 5))] == [
+        True,
+        False,
+        False,
+    ]
+    assert store.read(read_registered) == [SCHEMA]
+    rows, end = store.read(read_ingests, START)
     assert [(row.what.value, row.schema) for row in rows] == [
         ("registered", SCHEMA), ("registered", other), ("unregistered", other),
     ]  # fmt: skip
-    assert end == store.newest_offset()
+    assert end == store.read(newest_offset)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -218,11 +236,11 @@ def test_generated_worlds_are_read_as_they_were_accepted(store: LogStore, seed: 
 
 
 def _check_everything(store: LogStore) -> None:
-    for number, log in store.logs().items():
-        stored = store.entries_of(log.author, log.log_id)
+    for number, log in store.read(read_logs).items():
+        stored = store.read(read_entries, log.author, log.log_id)
         report = verify_log([HeldEntry(verify_signed(item.entry), item.payload) for item in stored], partial=True)
         assert {item.hash for item in stored if item.refusal is None} == {e.hash for e in report.verified.values()}
-        messages = store.messages_between(number)
+        messages = store.read(messages_between, number)
         by_hash = {item.hash: item.entry.seq_num for item in stored}
         wanted: dict[int, set[int]] = {}
         for message in messages:
@@ -230,7 +248,7 @@ def _check_everything(store: LogStore) -> None:
             at = _expected_create(message, by_hash)
             if at is not None:
                 wanted.setdefault(at, set()).add(message.seq_num)
-        found = store.messages_of_instances([InstanceKey(number, at) for at in wanted])
+        found = store.read(messages_of, [InstanceKey(number, at) for at in wanted])
         assert {at: {m.seq_num for m in some} for (_, at), some in found.items()} == wanted
         assert {message for some in found.values() for message in some} == set(messages)
         assert list(store.whole_logs(number, number)) == [(log, messages)]
@@ -254,4 +272,4 @@ def test_many_logs_and_hashes_fit_into_queries(store: LogStore) -> None:
     logs = [LogBuilder(SecretKey.from_seed(n.to_bytes(32, "big"))).grow(1) for n in range(1, 1501)]
     store.ingest([(log.entry(1), None) for log in logs])
     assert len(store.heights()) == 1500
-    assert len(store.verified_among([log.hash(1) for log in logs] * 10)) == 1500
+    assert len(store.read(verified_among, [log.hash(1) for log in logs] * 10)) == 1500

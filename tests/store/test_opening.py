@@ -22,6 +22,7 @@ from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
 from inkgrove.store.db.connection import Database, parse_store_url
 from inkgrove.store.db.node_tables import deliveries, identities
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.logs.log_store import (
     MIGRATIONS,
     NEWEST,
@@ -111,7 +112,7 @@ def test_store_is_there_when_it_is_opened_again(bare: Place) -> None:
     with open_store(bare) as store:
         store.ingest(offers(log))
     with open_store(bare) as store:
-        assert len(store.entries_of(log.secret.public, 1)) == 3
+        assert len(store.read(read_entries, log.secret.public, 1)) == 3
 
 
 def test_new_store_and_its_views_are_opened_by_many_at_once(bare: Place) -> None:
@@ -217,7 +218,7 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
         revision, columns = revision_and_columns(place)
         assert revision == "0008"
         assert "colour" in columns
-        assert len(store.entries_of(log.secret.public, 1)) == 2
+        assert len(store.read(read_entries, log.secret.public, 1)) == 2
     with raises("store.too-new"):
         open_store(place)
 
@@ -249,7 +250,7 @@ def test_store_from_a_newer_version_is_refused_and_left_alone(bare: Place) -> No
         connection.execute(update(versions).values(version_num=NEWEST))
     database.close()
     with open_store(bare) as store:
-        assert len(store.entries_of(log.secret.public, 1)) == 1
+        assert len(store.read(read_entries, log.secret.public, 1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -311,11 +312,11 @@ def test_full_disk_loses_nothing(small_disk: Path) -> None:
     with open_store(small_disk) as store:
         taken = _fill(store, log)
         assert taken > 3
-        held = store.entries_of(log.secret.public, 1)
+        held = store.read(read_entries, log.secret.public, 1)
         assert [item.payload for item in held] == log.payloads[:taken]
         subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
         assert store.ingest([(log.entries[-1], log.payloads[-1])])[0].error is None
-        assert len(store.entries_of(log.secret.public, 1)) == taken + 1
+        assert len(store.read(read_entries, log.secret.public, 1)) == taken + 1
 
 
 def test_server_that_goes_away_and_comes_back(postgres: PostgresServer) -> None:
@@ -329,7 +330,7 @@ def test_server_that_goes_away_and_comes_back(postgres: PostgresServer) -> None:
                 store.ingest(offers(log)[2:])
             server.start()
             assert [receipt.error for receipt in store.ingest(offers(log)[2:])] == [None, None]
-            assert len(store.entries_of(log.secret.public, 1)) == 4
+            assert len(store.read(read_entries, log.secret.public, 1)) == 4
     finally:
         server.remove()
 

@@ -10,7 +10,7 @@ from inkgrove.store.db.connection import Database, parse_store_url
 from inkgrove.store.db.log_tables import ingests
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.positions import START, Ingest, Offset
+from inkgrove.store.logs.positions import START, Ingest, Offset, newest_offset, read_ingests
 from inkgrove.store.logs.preparation import by_log, prepare_items
 from tests.store.postgres import PostgresServer
 from tests.support.logs import LogBuilder, key
@@ -23,24 +23,24 @@ def put(store: LogStore, log: LogBuilder, first: int = 1) -> None:
 def test_pages_are_the_whole(store: LogStore) -> None:
     for number in (1, 2, 3):
         put(store, LogBuilder(key(number)).grow(4))
-    everything, end = store.read_ingests()
+    everything, end = store.read(read_ingests)
     assert len(everything) == 12
-    assert end == store.newest_offset() == everything[-1].offset
+    assert end == store.read(newest_offset) == everything[-1].offset
     pages: list[Ingest] = []
     after = START
     while True:
-        page, after = store.read_ingests(after, 5)
+        page, after = store.read(read_ingests, after, 5)
         if not page:
             break
         assert len(page) <= 5
         pages += page
     assert pages == everything
-    assert store.read_ingests(end) == ([], end)
+    assert store.read(read_ingests, end) == ([], end)
 
 
 def test_empty_store_starts_at_the_start(store: LogStore) -> None:
-    assert store.newest_offset() == START
-    assert store.read_ingests() == ([], START)
+    assert store.read(newest_offset) == START
+    assert store.read(read_ingests) == ([], START)
 
 
 def test_position_that_commits_late_is_not_missed(postgres: PostgresServer) -> None:
@@ -52,19 +52,19 @@ def test_position_that_commits_late_is_not_missed(postgres: PostgresServer) -> N
 def _commit_late(place: str, store: LogStore) -> None:
     early, late = LogBuilder(key(1)).grow(2), LogBuilder(key(2)).grow(2)
     put(store, LogBuilder(key(3)).grow(1))
-    _, after = store.read_ingests()
+    _, after = store.read(read_ingests)
     other = Database(parse_store_url(place))
     with other.writing() as connection:
         batch = by_log(prepare_items(zip(early.entries, early.payloads, strict=True))[0])
         ingest_batch(connection, batch, must_be_next=False)
         put(store, late)  # has higher positions, and is committed first
         assert store.heights().keys() == {(key(2).public, 1), (key(3).public, 1)}
-        assert store.read_ingests(after) == ([], after)
-        assert store.newest_offset() == after
-    rows, after = store.read_ingests(after)
+        assert store.read(read_ingests, after) == ([], after)
+        assert store.read(newest_offset) == after
+    rows, after = store.read(read_ingests, after)
     assert {row.hash for row in rows} == {log.hash(n) for log in (early, late) for n in (1, 2)}
     assert [row.offset for row in rows] == sorted({row.offset for row in rows})
-    assert store.read_ingests(after) == ([], after)
+    assert store.read(read_ingests, after) == ([], after)
     other.close()
 
 
@@ -81,7 +81,7 @@ def test_reader_beside_many_writers_sees_everything_once(store: LogStore) -> Non
         after = START
         while True:
             was_done = is_done.is_set()
-            rows, after = store.read_ingests(after, 7)
+            rows, after = store.read(read_ingests, after, 7)
             seen += rows
             if was_done and not rows:
                 return seen
@@ -101,7 +101,7 @@ def test_offset_from_before_a_restore_leads_on(postgres: PostgresServer) -> None
     with open_store(place) as store:
         for number in (1, 2):
             put(store, LogBuilder(key(number)).grow(3))
-        (*_, fourth, _, _), end = store.read_ingests()
+        (*_, fourth, _, _), end = store.read(read_ingests)
     # As a dump brings them from a server that had seen many more transactions.
     database = Database(parse_store_url(place))
     with database.writing() as connection:
@@ -111,6 +111,6 @@ def test_offset_from_before_a_restore_leads_on(postgres: PostgresServer) -> None
     with open_store(place) as store:
         late = LogBuilder(key(3)).grow(2)
         put(store, late)
-        assert [row.hash for row in store.read_ingests(before[1])[0]] == [late.hash(1), late.hash(2)]
-        assert len(store.read_ingests(before[0])[0]) == 4
-        assert len(store.read_ingests(START)[0]) == 8
+        assert [row.hash for row in store.read(read_ingests, before[1])[0]] == [late.hash(1), late.hash(2)]
+        assert len(store.read(read_ingests, before[0])[0]) == 4
+        assert len(store.read(read_ingests, START)[0]) == 8

@@ -12,7 +12,9 @@ from typing import Any
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import verify_signed
 from inkgrove.store.logs.decision import LogValidity
+from inkgrove.store.logs.entries import find_log, read_entries, read_logs
 from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs.positions import read_ingests
 from tests.store import writers
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount
@@ -29,11 +31,11 @@ def at_once(work: Callable[..., Any], place: writers.Place, *arguments: tuple[An
 
 def check_everything(store: LogStore) -> int:
     """Entries, logs and positions agree, and every log is worth what `verify_log` says; how many entries there are."""
-    rows, _ = store.read_ingests(limit=1_000_000)
+    rows, _ = store.read(read_ingests, limit=1_000_000)
     happened = Counter((row.log, row.seq_num) for row in rows if row.what.value == "entry")
     total = 0
-    for number, log in store.logs().items():
-        stored = store.entries_of(log.author, log.log_id)
+    for number, log in store.read(read_logs).items():
+        stored = store.read(read_entries, log.author, log.log_id)
         total += len(stored)
         assert log.height == max(item.entry.seq_num for item in stored)
         assert log.held == len(stored)
@@ -46,10 +48,10 @@ def check_everything(store: LogStore) -> int:
 def test_publishers_of_one_log_take_turns(store: LogStore, place: writers.Place) -> None:
     at_once(writers.publish, place, (1, 25), (2, 25), (3, 25))
     assert check_everything(store) == 75
-    state = store.log_state(key(1).public, 1)
+    state = store.read(find_log, key(1).public, 1)
     assert state is not None
     assert (state.height, state.is_whole, state.standing) == (75, True, LogValidity())
-    payloads = [item.payload or b"" for item in store.entries_of(key(1).public, 1)]
+    payloads = [item.payload or b"" for item in store.read(read_entries, key(1).public, 1)]
     assert sorted(payloads) == sorted(f"{name}/{number}".encode() for name in (1, 2, 3) for number in range(25))
 
 
@@ -57,7 +59,7 @@ def test_same_new_logs_from_several_processes(store: LogStore, place: writers.Pl
     stored = at_once(writers.ingest_shuffled, place, (1,), (2,), (3,))
     assert sum(stored) == 120
     assert check_everything(store) == 120
-    assert len(store.read_ingests()[0]) == 120
+    assert len(store.read(read_ingests)[0]) == 120
 
 
 def test_branches_that_arrive_together_prove_the_fork(store: LogStore, place: writers.Place) -> None:
@@ -66,7 +68,7 @@ def test_branches_that_arrive_together_prove_the_fork(store: LogStore, place: wr
     said = at_once(writers.ingest_branch, place, (1,), (2,))
     assert sorted(said) == ["evidence refused refused", "stored stored stored"]
     check_everything(store)
-    state = store.log_state(key(1).public, 1)
+    state = store.read(find_log, key(1).public, 1)
     assert state is not None
     assert state.standing == LogValidity(forked_at=4)
 
@@ -104,7 +106,7 @@ def test_writer_killed_at_random_moments_of_50_batches_leaves_whole_ones(place: 
         assert check_everything(store) == sum(sizes)
         wanted = {entry.encoded for offers in writers.numbered_batches(BATCHES) for entry, _ in offers}
         heights = store.heights()
-        assert {item.entry.encoded for log in heights for item in store.entries_of(*log)} == wanted
+        assert {item.entry.encoded for log in heights for item in store.read(read_entries, *log)} == wanted
 
 
 def settled_total(store: LogStore) -> int:

@@ -25,6 +25,7 @@ from inkgrove.store.federation.public_index import (
     update_public_index,
 )
 from inkgrove.store.federation.wanted_schemas import list_due_schemas
+from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.logs.log_store import LogStore, open_store
 from tests.support.logs import LogBuilder, key
 
@@ -215,5 +216,5 @@ def test_lacking_are_places_whose_payloads_never_came(store: LogStore) -> None:
     take(store, log, 2, 3, 6)
     assert lacking() == [(1, 1), (4, 5), (7, 10)]
     assert lacking(most=2) == [(1, 1), (4, 10)]
-    store.drop_payloads([log.hash(3)])
+    store.write(drop_payloads, [log.hash(3)])
     assert lacking() == [(1, 1), (4, 5), (7, 10)]

@@ -13,8 +13,11 @@ from inkgrove.store.db.node_tables import public_instances
 from inkgrove.store.federation.public_index import update_public_index
 from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine, append_verified
 from inkgrove.store.logs.decision import LogValidity
+from inkgrove.store.logs.entries import find_log
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.messages import messages_between
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.logs.preparation import by_log, prepare_items
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
@@ -26,9 +29,9 @@ FIRST, FURTHER = 31, 32
 
 def messages(store: LogStore, log: LogBuilder) -> list[int]:
     """The places whose messages count."""
-    state = store.log_state(log.secret.public, log.log_id)
+    state = store.read(find_log, log.secret.public, log.log_id)
     assert state is not None
-    return [item.seq_num for item in store.messages_between(state.id)]
+    return [item.seq_num for item in store.read(messages_between, state.id)]
 
 
 def whole_run(log: LogBuilder) -> LogBatch:
@@ -75,9 +78,9 @@ def test_newest_word_on_a_key_counts(store: LogStore) -> None:
         ("ended", 6),
     ]
     # Nothing happens if nothing changes, and a key that is nobody's any more is not revoked by anybody.
-    before = store.newest_offset()
+    before = store.read(newest_offset)
     revoking.tell(store)
-    assert store.newest_offset() == before
+    assert store.read(newest_offset) == before
     revoking.say(((1, 1),)).tell(store)
     revoking.say(None, lists_it=False).tell(store)
     assert messages(store, log) == [1, 2, 3, 4, 5, 6]
@@ -114,8 +117,8 @@ def test_bulk_appends_nothing_of_a_revoked_key_without_looking(store: LogStore) 
     Revoking(FIRST, FURTHER).say(((1, 2),)).tell(store)
     log = LogBuilder(key(FURTHER)).grow(4)
     run = whole_run(log)
-    assert store.append_clean([run]) == [run]
-    assert store.log_state(log.secret.public, 1) is None
+    assert store.write(append_verified, [run]) == [run]
+    assert store.read(find_log, log.secret.public, 1) is None
     assert said(store.ingest(items(log))) == ["stored"] * 2 + ["log.key-revoked"] * 2
     # One that counts up to no entry at all is not taken for one that was never revoked.
     none = LogBuilder(key(FURTHER), log_id=7).grow(1)

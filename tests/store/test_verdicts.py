@@ -13,6 +13,7 @@ from inkgrove.core.links import lipmaa
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import verify_signed
 from inkgrove.store.logs.decision import IngestStatus, LogValidity
+from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
 from inkgrove.store.logs.ingestion import linking_to
 from inkgrove.store.logs.log_store import LogStore
 from tests.support.logs import LogBuilder, resign
@@ -88,13 +89,13 @@ def _accept(accepted: dict[bytes, HeldEntry], entry_hash: bytes, entry: Entry, p
 def _compare(store: LogStore, accepted: list[HeldEntry]) -> None:
     entry = accepted[0].signed.entry
     report = verify_log(accepted, partial=True)
-    state = store.log_state(entry.author, entry.log_id)
+    state = store.read(find_log, entry.author, entry.log_id)
     assert state is not None
     standing = state.standing
     assert standing.forked_at == (report.fork.seq_num if report.fork else None)
     assert standing.lied_at == report.lie
     assert state.invalid_from == report.invalid_from
-    stored = store.entries_of(entry.author, entry.log_id)
+    stored = store.read(read_entries, entry.author, entry.log_id)
     assert {(item.hash, item.payload) for item in stored} == {(item.signed.hash, item.payload) for item in accepted}
     assert {item.hash for item in stored if item.refusal is None} == {item.hash for item in report.verified.values()}
     for item in stored:
@@ -103,7 +104,7 @@ def _compare(store: LogStore, accepted: list[HeldEntry]) -> None:
             assert item.refusal == ("log.forked" if is_forked else "log.invalid-since")
     assert state.height == max(item.entry.seq_num for item in stored)
     assert state.held == len(stored)
-    proof = store.fork_proof(entry.author, entry.log_id)
+    proof = store.read(find_fork_proof, entry.author, entry.log_id)
     assert (proof.seq_num if proof else None) == standing.forked_at
 
 
@@ -114,7 +115,7 @@ def test_generator_makes_every_kind_of_log(store: LogStore) -> None:
         offers = make_offers(rng)
         rng.shuffle(offers)
         receipts = store.ingest(offers)
-        state = store.log_state(offers[0][0].author, 1)
+        state = store.read(find_log, offers[0][0].author, 1)
         standing = state.standing if state else LogValidity()
         seen |= {receipt.error.code for receipt in receipts if receipt.error}
         seen |= {name for name in LogValidity.__slots__ if getattr(standing, name) is not None}

@@ -11,6 +11,7 @@ from inkgrove.core.entry import Entry, sign_entry
 from inkgrove.core.keys import SecretKey
 from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
 from inkgrove.store.logs.decision import IngestStatus
+from inkgrove.store.logs.entries import read_next_entry
 from inkgrove.store.logs.log_store import open_store
 from inkgrove.store.views.catalog import open_views
 from inkgrove.store.views.stages import find_stage_url, open_stage
@@ -31,7 +32,7 @@ def publish(place: Place, start: Barrier, name: int, wins: int) -> int:
     losses = 0
     number = 0
     while number < wins:
-        at = store.next_place(secret.public, 1)
+        at = store.read(read_next_entry, secret.public, 1)
         payload = f"{name}/{number}".encode()
         entry = sign_entry(
             secret, payload, log_id=1, seq_num=at.seq_num, lipmaa_link=at.lipmaa_link, backlink=at.backlink

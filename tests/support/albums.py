@@ -10,6 +10,7 @@ from inkgrove.messages.message import encode_message
 from inkgrove.messages.yaml_form import parse_messages
 from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.schema_registry import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.plain_views import build_views
 
@@ -37,7 +38,7 @@ class Album:
         self._ingest(schema_log)
         self.schema_id = SchemaId(key(9).public, 1)
         self.version = SchemaVersion(key(9).public, 1, 2)
-        node.store.register(self.schema_id)
+        node.store.write(register_schema, self.schema_id)
         self._logs: dict[PublicKey, LogBuilder] = {}
 
     def create(self, owner: dict[str, Any], fields: dict[str, Any], access: Access | None = None) -> Hash:

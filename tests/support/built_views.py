@@ -11,6 +11,8 @@ from inkgrove.messages.instance import Access
 from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import Field
+from inkgrove.store.logs.entries import find_log
+from inkgrove.store.logs.schema_registry import read_registered, register_schema
 from inkgrove.store.views.catalog import View, read_views
 from inkgrove.store.views.tables import views
 from tests.support.publishing import schema_id
@@ -19,8 +21,8 @@ from tests.support.publishing import schema_id
 def build_view(node: Node, schema: str) -> View:
     """Register a schema and make the empty table of its view."""
     wanted = schema_id(schema)
-    node.store.register(wanted)
-    node.views.sync(node.store.registered())
+    node.store.write(register_schema, wanted)
+    node.views.sync(node.store.read(read_registered))
     folded = SchemaCache(node).read(wanted)
     assert folded.meta is not None
     newest = folded.versions[-1]
@@ -48,7 +50,7 @@ def _describe(field: Field) -> dict[str, Any]:
 def add_row(node: Node, view: View, published: dict[str, Any], access: Access | None = None, **fields: Any) -> None:
     """Put an instance into its view."""
     instance = parse_hash(published["instance"])
-    log = node.store.log_state(PublicKey.fromhex(published["author"]), published["log_id"])
+    log = node.store.read(find_log, PublicKey.fromhex(published["author"]), published["log_id"])
     assert log is not None
     row = {
         "_log": log.id,

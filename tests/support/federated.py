@@ -18,6 +18,8 @@ from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, en
 from inkgrove.node.identity.identity_log import IDENTITY_LOG
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.settings import NodeSettings
+from inkgrove.store.logs.entries import read_logs
+from inkgrove.store.logs.messages import schemas_of_logs
 from inkgrove.store.node.relations import put_relation_state, shares_of
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
@@ -64,8 +66,8 @@ class Federation:
     def count_entries(self, letter: str) -> int:
         """How many entries a node holds, those of identities and schemas aside, which it looks up by itself."""
         store = self.nodes[letter].node.store
-        logs = {state.id: state for state in store.logs().values() if state.log_id != IDENTITY_LOG}
-        named = store.schemas_of_logs(logs)  # also of logs whose payloads have rotted
+        logs = {state.id: state for state in store.read(read_logs).values() if state.log_id != IDENTITY_LOG}
+        named = store.read(schemas_of_logs, logs)  # also of logs whose payloads have rotted
         return sum(state.held for state in logs.values() if named[state.id])
 
     def is_deleted(self, letter: str, instance: str) -> bool:

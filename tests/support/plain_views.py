@@ -12,22 +12,25 @@ from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 from inkgrove.reference.results import ReferenceRow
 from inkgrove.reference.views import fold_views
+from inkgrove.store.logs.entries import read_entries, read_logs
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.views.catalog import STREAM, View, read_views, write_progress
 from inkgrove.store.views.tables import cell_encoder, outcomes_of, rows_of, views
 
 
 def build_views(node: Node) -> None:
     """Build every registered view anew from all that the store holds."""
-    newest = node.store.newest_offset()  # before the entries: what comes meanwhile is not yet in the views
+    newest = node.store.read(newest_offset)  # before the entries: what comes meanwhile is not yet in the views
     held = [
         HeldEntry(verify_signed(stored.entry), stored.payload)
         for author, log_id in node.store.heights()
-        for stored in node.store.entries_of(author, log_id)
+        for stored in node.store.read(read_entries, author, log_id)
     ]
-    registered = node.store.registered()
+    registered = node.store.read(read_registered)
     folded = {view.schema: view for view in fold_views(held, registered)}
     node.views.sync(registered)
-    logs = {(log.author, log.log_id): log.id for log in node.store.logs().values()}
+    logs = {(log.author, log.log_id): log.id for log in node.store.read(read_logs).values()}
 
     def work(connection: Connection) -> None:
         for schema_id, view in read_views(connection).items():

@@ -12,6 +12,7 @@ from inkgrove.core.keys import SecretKey, parse_public_key
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Create
 from inkgrove.messages.message import Message, encode_message, with_salt
+from inkgrove.store.logs.entries import read_logs
 from tests.support.nodes import RunningNode
 
 FIELDS = [
@@ -107,4 +108,4 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 def count_entries(running: RunningNode) -> int:
-    return sum(state.held for state in running.node.store.logs().values())
+    return sum(state.held for state in running.node.store.read(read_logs).values())

@@ -21,6 +21,7 @@ from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.results import ReferenceRow, ReferenceView
 from inkgrove.reference.views import fold_views
 from inkgrove.store.db.node_tables import relations, shares
+from inkgrove.store.logs.schema_registry import read_registered, register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.views import held_by
@@ -103,7 +104,7 @@ class World:
         log = LogBuilder(key(70), log_id=schema_id.log_id)
         for message in (SchemaMeta(name), SchemaMigration(tuple(changes))):
             self.append(log, message)
-        self.materialiser.store.register(schema_id)
+        self.materialiser.store.write(register_schema, schema_id)
 
     # What happens
 
@@ -159,7 +160,7 @@ class World:
 
     def views(self) -> dict[SchemaId | None, ReferenceView]:
         store = self.materialiser.store
-        return {view.schema: view for view in fold_views(held_by(store), store.registered())}
+        return {view.schema: view for view in fold_views(held_by(store), store.read(read_registered))}
 
     def may_see(self, row: ReferenceRow, reader: Person | None) -> bool:
         """The rule of docs/protocol.md section 8, word by word."""

@@ -7,6 +7,7 @@ from inkgrove.federation.replication import BULK, ENTRIES_PATH, ArchiveImporter,
 from inkgrove.node.runtime.node import Node
 from inkgrove.settings import SparkSettings
 from inkgrove.store.federation.peers import add_peer
+from inkgrove.store.logs.entries import read_entries, read_logs
 from tests.support.nodes import RunningNode
 from tests.support.peers import run
 
@@ -63,6 +64,6 @@ def held(node: Node) -> dict[tuple[str, int, int], bytes | None]:
     """Every entry that a node holds, by author, log and place, with its payload."""
     return {
         (state.author.hex(), state.log_id, stored.entry.seq_num): stored.payload
-        for state in node.store.logs().values()
-        for stored in node.store.entries_of(state.author, state.log_id)
+        for state in node.store.read(read_logs).values()
+        for stored in node.store.read(read_entries, state.author, state.log_id)
     }

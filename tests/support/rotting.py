@@ -22,7 +22,9 @@ from inkgrove.reference.views import fold_views
 from inkgrove.store.db.node_tables import shares
 from inkgrove.store.db.rot_tables import copies, summaries
 from inkgrove.store.logs.blob_references import AuthoredMessage, put_references
-from inkgrove.store.logs.messages import InstanceKey
+from inkgrove.store.logs.entries import find_log, read_entries
+from inkgrove.store.logs.messages import InstanceKey, messages_of
+from inkgrove.store.logs.schema_registry import read_registered, register_schema
 from inkgrove.store.node.identities import HostedIdentity, add_identity
 from inkgrove.store.rot.copies import add_reads, find_copy
 from inkgrove.store.views.blob_index import put_blob
@@ -77,7 +79,7 @@ class Grove:
         for message in (SchemaMeta("notes"), SchemaMigration(changes)):
             schema.append(encode_message(message))
         self.take_in(schema)
-        self.store.register(NOTES)
+        self.store.write(register_schema, NOTES)
 
     def close(self) -> None:
         self.materialiser.close()
@@ -149,7 +151,7 @@ class Grove:
         """The payloads of notes, as the store holds them."""
         total = 0
         for log in self.logs.values():
-            for stored in self.store.entries_of(log.secret.public, log.log_id):
+            for stored in self.store.read(read_entries, log.secret.public, log.log_id):
                 total += len(stored.payload or b"")
         return total
 
@@ -159,7 +161,7 @@ class Grove:
 
     def shown(self) -> set[Hash]:
         """What a view of the store shows, by the oracle."""
-        views = {view.schema: view for view in fold_views(held_by(self.store), self.store.registered())}
+        views = {view.schema: view for view in fold_views(held_by(self.store), self.store.read(read_registered))}
         return {row.instance for row in views[NOTES].rows}
 
     def materialised(self) -> set[Hash]:
@@ -172,11 +174,11 @@ class Grove:
     def prove(self, owner: int, instance: Hash) -> None:
         """Check the proof of a note from what is held."""
         log = self.logs[owner]
-        state = self.store.log_state(log.secret.public, log.log_id)
+        state = self.store.read(find_log, log.secret.public, log.log_id)
         assert state is not None
         seq_num = next(n for n in range(1, len(log.entries) + 1) if log.hash(n) == instance)
-        own = {item.seq_num for item in self.store.messages_of_instances([InstanceKey(state.id, seq_num)]).popitem()[1]}
-        held = self.store.entries_of(log.secret.public, log.log_id)
+        own = {item.seq_num for item in self.store.read(messages_of, [InstanceKey(state.id, seq_num)]).popitem()[1]}
+        held = self.store.read(read_entries, log.secret.public, log.log_id)
         pool = set(union_of_pools(sorted(own), state.height))
         entries = [
             (stored.entry.encoded, stored.payload if stored.entry.seq_num in own else None)

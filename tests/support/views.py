@@ -9,7 +9,9 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.views import fold_views
+from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.views.catalog import ViewStore
 from inkgrove.store.views.outcomes import read_all_outcomes
 from inkgrove.store.views.query import read_all_rows
@@ -28,7 +30,7 @@ def held_by(store: LogStore) -> list[HeldEntry]:
     return [
         HeldEntry(verify_signed(stored.entry), stored.payload)
         for author, log_id in store.heights()
-        for stored in store.entries_of(author, log_id)
+        for stored in store.read(read_entries, author, log_id)
     ]
 
 
@@ -63,7 +65,7 @@ def _plain(row: Any) -> dict[str, Any]:
 
 def expected(materialiser: Materialiser | Stores) -> Comparable:
     """What the oracle makes of the same store; absent payloads are counted by the store, not by views."""
-    return expected_of(held_by(materialiser.store), materialiser.store.registered())
+    return expected_of(held_by(materialiser.store), materialiser.store.read(read_registered))
 
 
 def expected_of(held: list[HeldEntry], registered: Collection[SchemaId]) -> Comparable:

@@ -21,7 +21,10 @@ from inkgrove.node.runtime.vault import open_vault
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import Settings
 from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, read_revision
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.node.identities import list_identities, some_sealed_keys
 from inkgrove.store.views.catalog import open_views
 
@@ -132,7 +135,7 @@ def _store(installation: Installation) -> Iterator[CheckResult]:
         return
     with open_store(installation.store_location) as store:
         kind = "PostgreSQL" if store.database.is_postgresql else "SQLite"
-        count = sum(state.held for state in store.logs().values())
+        count = sum(state.held for state in store.read(read_logs).values())
         yield CheckResult("store", True, f"{kind}, revision {NEWEST}, {count:,} entries")
 
 
@@ -159,7 +162,7 @@ def _restored(installation: Installation) -> Iterator[CheckResult]:
 
 def _pipeline(installation: Installation) -> Iterator[CheckResult]:
     with open_store(installation.store_location) as store:
-        newest, is_needed = store.newest_offset().position, bool(store.registered())
+        newest, is_needed = store.read(newest_offset).position, bool(store.read(read_registered))
     views = open_views(installation.store_location)
     try:
         behind = max(0, newest - views.progress()[1].position)

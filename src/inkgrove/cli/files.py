@@ -12,7 +12,7 @@ from inkgrove.core.errors import BadLine, InputError
 from inkgrove.core.keys import SecretKey, parse_secret_key
 from inkgrove.core.log import HeldEntry, verify_log
 from inkgrove.core.verify import VerifiedEntry, verify_signed
-from inkgrove.store.db.files import write_new_file
+from inkgrove.store.files import write_new_file
 
 
 def read_bytes(path: Path) -> bytes:

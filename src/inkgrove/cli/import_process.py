@@ -21,6 +21,7 @@ from inkgrove.node.identity.identity_log import apply_identity_logs_since
 from inkgrove.node.runtime.node import Node
 from inkgrove.settings import SparkSettings
 from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs.positions import newest_offset
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.archive.transfer import ImportReport
@@ -97,7 +98,7 @@ def import_into_store(
     from inkgrove.pipeline.archive.transfer import import_archive
 
     with open_store(store) as logs:
-        before = logs.newest_offset()
+        before = logs.read(newest_offset)
         try:
             return import_archive(spark, logs, archive, rejects, on_progress)
         finally:

@@ -80,9 +80,10 @@ def ingest(
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
     from inkgrove.node.identity.identity_log import apply_identity_logs_since
+    from inkgrove.store.logs.positions import newest_offset
 
     logs = options.open_logs(create=True)
-    before = logs.newest_offset()
+    before = logs.read(newest_offset)
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     with progress("reading ...", quiet=options.as_json, unit="entries") as bar:

@@ -13,10 +13,11 @@ from rich.table import Table
 from inkgrove.cli.options import CommandGroup, CommandOptions, current, set_flag
 from inkgrove.cli.output import console, facts_of, note, print_json, printable
 from inkgrove.cli.progress import Bar
-from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, parse_schema_id
+from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, require_schema_id
 from inkgrove.cli.spark import following, spark_session
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
+from inkgrove.messages.ids import SchemaId
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.views.materialiser import Materialiser, Report
@@ -47,9 +48,11 @@ def unindex(options: CommandOptions, author: AuthorArgument, log_id: LogArgument
 
 
 def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: bool) -> None:
-    schema_id = parse_schema_id(f"{author}/{log_id}")
+    from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
+
+    schema_id = require_schema_id(f"{author}/{log_id}")
     with options.open_logs() as logs:
-        has_changed = logs.register(schema_id) if is_wanted else logs.unregister(schema_id)
+        has_changed = logs.write(register_schema, schema_id) if is_wanted else logs.write(unregister_schema, schema_id)
     texts = (
         ("is registered", "was registered already") if is_wanted else ("is registered no more", "was not registered")
     )
@@ -59,6 +62,8 @@ def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: b
 
 def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
+    from inkgrove.store.logs.positions import newest_offset
+    from inkgrove.store.logs.schema_registry import read_registered
     from inkgrove.store.views.outcomes import count_all_outcomes
     from inkgrove.store.views.query import count_rows
 
@@ -66,7 +71,7 @@ def views(options: CommandOptions) -> None:
     known = built.views()
     facts: list[dict[str, Any]] = []
     with built.database.reading() as connection:
-        for schema_id in logs.registered():
+        for schema_id in logs.read(read_registered):
             view = known.get(schema_id)
             facts.append(
                 {
@@ -81,7 +86,7 @@ def views(options: CommandOptions) -> None:
                 }
             )
     _, offset = built.progress()
-    behind = logs.newest_offset().position - offset.position
+    behind = logs.read(newest_offset).position - offset.position
     logs.close()
     built.close()
     if options.as_json:
@@ -90,13 +95,12 @@ def views(options: CommandOptions) -> None:
         return
     table = Table("schema", "name", "version", "rows", "applied", "pending", "quarantined", "obsolete", "state")
     for item in facts:
-        author, log_id = item["schema"]
         counts: dict[str, int] = item["outcomes"]
         state = "not built yet: inkgrove materialise --once" if not item["built"] else "ready"
         if item["waits_for"]:
-            state = "waits for " + ", ".join(f"{a.hex()[:8]}…/{n}" for a, n in item["waits_for"])
+            state = "waits for " + ", ".join(SchemaId(*schema).short for schema in item["waits_for"])
         table.add_row(
-            f"{author.hex()[:8]}…/{log_id}",
+            SchemaId(*item["schema"]).short,
             printable(str(item["name"] or "-")),
             str(item["version"] or "-"),
             f"{item['rows']:,}",
@@ -228,8 +232,10 @@ def _check_store(options: CommandOptions, work: "ExclusiveWork") -> None:
 
 def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:
     """Show the position of the views on the bar after each batch, against the newest position if it runs `once`."""
+    from inkgrove.store.logs.positions import newest_offset
+
     begun = materialiser.views.progress()[1].position
-    total = materialiser.store.newest_offset().position - begun if once else None
+    total = materialiser.store.read(newest_offset).position - begun if once else None
     title = "folding ..." if once else "following ..."
     bar.begin(title, total, unit="positions")
 

@@ -104,7 +104,7 @@ def show(
     for heading in ("field", "type", "schema", "cascade", "validation"):
         table.add_column(heading, overflow="fold")
     for field in schema.version(number).fields:
-        target = f"{field.schema.author.hex()[:8]}…/{field.schema.log_id}" if field.schema else ""
+        target = field.schema.short if field.schema else ""
         table.add_row(field.name, field.type, target, "yes" if field.cascade else "", field.validation or "")
     console().print(table if schema.version(number).fields else "no fields yet")
     typer.echo(f"live path: {_path(schema, number)}")
@@ -255,7 +255,7 @@ def _facts(schema: Schema, version: int) -> dict[str, object]:
 def _describe_relation(item: RelationTarget) -> str:
     what = f"{item.name}, version {item.version}" if item.version else "a schema that is not held here"
     waits = "; not registered: the view waits for it" if item.is_registered is False else ""
-    return f"points to {item.schema_id.author.hex()[:8]}…/{item.schema_id.log_id}, {printable(what)}{waits}"
+    return f"points to {item.schema_id.short}, {printable(what)}{waits}"
 
 
 _MARKS = {"adds": "+", "keeps": "=", "may-lose": "!", "loses": "-"}

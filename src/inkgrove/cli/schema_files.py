@@ -19,7 +19,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.message import encode_message
 from inkgrove.messages.schema import SchemaMessage
 from inkgrove.schema.schema import Schema, append_version, fold_schema
-from inkgrove.store.db.files import make_directory, replace_file
+from inkgrove.store.files import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
@@ -129,7 +129,11 @@ def create_schema(home: Path, store: str | None, name: str, message: SchemaMessa
 def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
     """Append the entries that only the store has to a schema's file, which may have been restored from a copy."""
     with _open_current(home, store) as opened:
-        newer = opened.entries_of(*file.schema.id, len(file.verified) + 1) if opened is not None else []
+        if opened is None:
+            return file
+        from inkgrove.store.logs.entries import read_entries
+
+        newer = opened.read(read_entries, *file.schema.id, len(file.verified) + 1)
     lines = [render_entry_line(item.entry, item.payload) for item in newer if item.refusal is None]
     if not lines:
         return file
@@ -140,7 +144,11 @@ def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
 def _stored_logs(home: Path, store: str | None, author: PublicKey) -> list[int]:
     """List the ids of an author's logs in the store; none if there is no store."""
     with _open_current(home, store) as opened:
-        states = opened.logs().values() if opened is not None else ()
+        if opened is None:
+            return []
+        from inkgrove.store.logs.entries import read_logs
+
+        states = opened.read(read_logs).values()
         return [state.log_id for state in states if state.author == author]
 
 

@@ -10,9 +10,7 @@ import typer
 from inkgrove.cli.options import CommandOptions
 from inkgrove.cli.schema_files import find_schema, read_schema_file, schema_paths
 from inkgrove.core.errors import InkgroveError, InputError, NoStore
-from inkgrove.core.keys import parse_public_key
-from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.schema.schema import Schema, fold_schema
@@ -49,17 +47,19 @@ class SchemaLookup:
 
         None is the only file there is. Raises `input.unknown-schema` if there is none, or several.
         """
+        from inkgrove.store.logs.schema_registry import read_registered
+
         files = [path.stem for path in schema_paths(self._home)]
         if self._store is None or name in files or (name is None and files):
             return find_schema(self._home, name).schema
-        registered = {schema_id: self.read(schema_id) for schema_id in self._store.registered()}
+        registered = {schema_id: self.read(schema_id) for schema_id in self._store.read(read_registered)}
         if name is None:
             known = ", ".join(map(str, registered)) or "none"
             raise InputError(
                 "input.unknown-schema", f"say which schema with --schema AUTHOR/LOG or NAME; registered are: {known}"
             )
         if "/" in name:
-            found = self.read(parse_schema_id(name))
+            found = self.read(require_schema_id(name))
             if not found.versions:
                 raise InputError("input.unknown-schema", f"the store holds no schema {name}")
             return found
@@ -80,8 +80,10 @@ class SchemaLookup:
 
     def relation(self, field: str, schema_id: SchemaId) -> RelationTarget:
         """Return the target of the relation `field`."""
+        from inkgrove.store.logs.schema_registry import read_registered
+
         found = self.read(schema_id)
-        is_registered = None if self._store is None else schema_id in self._store.registered()
+        is_registered = None if self._store is None else schema_id in self._store.read(read_registered)
         name = found.meta.name if found.meta is not None else None
         return RelationTarget(field, schema_id, name, len(found.versions), is_registered)
 
@@ -90,10 +92,12 @@ class SchemaLookup:
 
         Raises `NoStore` if there is no store.
         """
+        from inkgrove.store.logs.messages import logs_of_schema, messages_between
+
         if self._store is None:
             raise NoStore("there is no store to count in: give a log file with --messages instead")
-        for number in self._store.logs_of_schema(schema_id):
-            for item in self._store.messages_between(number):
+        for number in self._store.read(logs_of_schema, schema_id):
+            for item in self._store.read(messages_between, number):
                 if item.payload is None or item.invalid_code is not None:
                     continue
                 try:
@@ -124,22 +128,20 @@ def open_lookup(options: CommandOptions) -> Iterator[SchemaLookup]:
         yield SchemaLookup(options.home, opened)
 
 
-def parse_schema_id(text: str) -> SchemaId:
-    """Parse `AUTHOR/LOG`, with a log id from 1 to 2^63 - 1; raises `typer.BadParameter` for anything else."""
-    author, _, log_id = text.partition("/")
-    is_number = log_id.isascii() and log_id.isdigit() and len(log_id) < 20
-    if not is_number or not 1 <= int(log_id) <= MAX_STORED_INTEGER:
-        raise typer.BadParameter(f"{text[:120]!r} is not AUTHOR/LOG, with a log id from 1 to 2^63 - 1")
-    try:
-        return SchemaId(parse_public_key(author), int(log_id))
-    except InkgroveError as err:
-        raise typer.BadParameter(f"{text!r} is not AUTHOR/LOG: {err.message}") from err
+def require_schema_id(text: str) -> SchemaId:
+    """Parse `AUTHOR/LOG`; raises `typer.BadParameter` if the text is anything else."""
+    schema_id = parse_schema_id(text)
+    if schema_id is None:
+        raise typer.BadParameter(
+            f"{text[:120]!r} is not AUTHOR/LOG: a key of 64 hex characters, and a log id from 1 to 2^63 - 1"
+        )
+    return schema_id
 
 
 def find_by_name(text: str, names: dict[SchemaId, str | None]) -> SchemaId:
     """Find a schema by `AUTHOR/LOG`, or by its name in `names`; raises `input.unknown-schema` if none or several."""
     if "/" in text:
-        return parse_schema_id(text)
+        return require_schema_id(text)
     found = [schema_id for schema_id, name in names.items() if name == text]
     if len(found) == 1:
         return found[0]

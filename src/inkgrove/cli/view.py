@@ -9,7 +9,7 @@ from rich.table import Table
 from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
-from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, parse_schema_id
+from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, require_schema_id
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, InputError
 from inkgrove.core.log import HeldEntry
@@ -56,7 +56,7 @@ def reference(
         raise InputError(
             "input.unreadable-file", 'no entry was found in the files: each line is an object with "entry" in hex'
         )
-    registered = None if schema is None else [parse_schema_id(text) for text in schema]
+    registered = None if schema is None else [require_schema_id(text) for text in schema]
     for view in fold_views(held, registered):
         if registered is None and view.version is None and not view.outcomes and not view.absent:
             continue  # only a relation points there
@@ -147,7 +147,7 @@ def _access_facts(access: Access | None) -> dict[str, object] | None:
 
 
 def _print_view(view: "ReferenceView") -> None:
-    name = "messages of no schema" if view.schema is None else f"{view.schema.author.hex()[:8]}…/{view.schema.log_id}"
+    name = "messages of no schema" if view.schema is None else view.schema.short
     out = console()
     if view.schema is not None:
         columns = list(view.rows[0].fields) if view.rows else []

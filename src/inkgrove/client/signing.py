@@ -14,7 +14,7 @@ from inkgrove.core.entry import Entry
 from inkgrove.core.hashing import Flavour, parse_hash
 from inkgrove.core.keys import SecretKey, parse_public_key
 from inkgrove.core.next_entry import NextEntry, sign_next
-from inkgrove.messages.ids import SchemaVersion
+from inkgrove.messages.ids import SchemaVersion, parse_schema_id
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import encode_salted
 from inkgrove.messages.timestamp import parse_timestamp
@@ -118,8 +118,10 @@ def _find_instance(instance: str) -> Flow[tuple[Instance, Schema]]:
 
 
 def _version(schema: str, version: int) -> SchemaVersion:
-    author, _, log_id = schema.partition("/")
-    return SchemaVersion(parse_public_key(author), int(log_id), version)
+    schema_id = parse_schema_id(schema)
+    if schema_id is None:
+        raise ValueError(f"the node calls a schema {schema[:80]!r}, which is not AUTHOR/LOG")
+    return SchemaVersion(*schema_id, version)
 
 
 def _values(schema: Schema, fields: Mapping[str, object]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from functools import lru_cache
 from typing import NamedTuple
 
+from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey
-from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES
+from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, parse_public_key
+from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES, MAX_STORED_INTEGER
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.value_readers import make_bad_value, read_bytes_or_hex, read_integer
 
@@ -17,7 +18,24 @@ class SchemaId(NamedTuple):
     log_id: int
 
     def __str__(self) -> str:
+        """Render as `AUTHOR/LOG`, which `parse_schema_id` reads."""
         return f"{self.author.hex()}/{self.log_id}"
+
+    @property
+    def short(self) -> str:
+        """The beginning of the author and the log id, for people."""
+        return f"{self.author.hex()[:8]}…/{self.log_id}"
+
+
+def parse_schema_id(text: str) -> SchemaId | None:
+    """Parse `AUTHOR/LOG`, a public key in hex and a log id from 1 to 2^63 - 1; None if the text is anything else."""
+    author, _, log_id = text.partition("/")
+    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and 1 <= int(log_id) <= MAX_STORED_INTEGER):
+        return None
+    try:
+        return SchemaId(parse_public_key(author), int(log_id))
+    except InkgroveError:
+        return None
 
 
 class SchemaVersion(NamedTuple):
@@ -33,7 +51,7 @@ class SchemaVersion(NamedTuple):
         return SchemaId(self.author, self.log_id)
 
     def __str__(self) -> str:
-        return f"{self.author.hex()}/{self.log_id}@{self.version}"
+        return f"{self.schema_id}@{self.version}"
 
 
 InstanceRef = Hash | int

@@ -39,7 +39,7 @@ def _common_facts(view: View, row: ViewRow, owner: Owner) -> dict[str, Any]:
         "row": row,
         "instance": row.instance.hex(),
         "owner": owner.fqdn,
-        "view_address": f"/pages/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}",
+        "view_address": f"/pages/views/{view.schema_id}",
     }
 
 

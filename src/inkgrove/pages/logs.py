@@ -15,7 +15,7 @@ from inkgrove.node.reading.logs import LogPage, list_logs, show_log
 from inkgrove.node.reading.query import schemas_of
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
-from inkgrove.store.logs.entries import LogState, StoredEntry
+from inkgrove.store.logs.entries import LogState, StoredEntry, find_log
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ENTRIES: Final = 40
@@ -54,7 +54,7 @@ def show_one_log(
     except InkgroveError as err:
         raise ViewError("view.unknown-log", "no such log is here, or it may not be seen") from err
     if first is None:
-        state = visit.node.store.log_state(key, log_id)
+        state = visit.node.store.read(find_log, key, log_id)
         first = 1 if state is None else max(1, state.height - ENTRIES + 1)
     found = show_log(visit.node, visit.caller, key, log_id, first, ENTRIES)
     last = min(found.state.height, first + ENTRIES - 1)

@@ -6,13 +6,12 @@ from fastapi import APIRouter, Query, Response
 
 from inkgrove.api.http.answers import make_large
 from inkgrove.core.errors import QueryTooExpensive
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import PublishError
 from inkgrove.node.identity.names import name_of_author, names_of_authors
 from inkgrove.node.reading.history import list_outcomes
 from inkgrove.node.reading.query import schemas_of
-from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.reading.summary import count_fallbacks
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import steps_of, title_of_version

@@ -81,7 +81,7 @@ def _facts(
     visit: Visit, answer: ViewPage, chosen: dict[str, str], alarm: str | None, *, is_first: bool
 ) -> dict[str, Any]:
     view = answer.view
-    address = f"/pages/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}"
+    address = f"/pages/views/{view.schema_id}"
     kept = {name: text for name, text in chosen.items() if text and (name == "sort" or chosen["field"])}
 
     def link(**changes: str | None) -> str:
@@ -113,5 +113,5 @@ def _facts(
         "is_filtered": bool(chosen["field"]),
         "operators": _OPERATORS,
         "alarm": alarm,
-        "changes": f"/views/{view.schema_id.author.hex()}/{view.schema_id.log_id}/changes",
+        "changes": f"/views/{view.schema_id}/changes",
     }

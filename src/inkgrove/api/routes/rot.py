@@ -22,6 +22,7 @@ from inkgrove.node.reading.status import pin_instance, unpin_instance
 from inkgrove.node.reading.summary import summarise
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.rot.summaries import add_summaries, summary_document
 
 router = APIRouter(tags=["rot"])
@@ -158,7 +159,7 @@ async def fetch_copy(
     identity = caller.require_identity()
     name = parse_instance(instance)
     await refetch_copy(fetching_of(request, node), identity, name)
-    offset = await run_in_threadpool(node.store.newest_offset)
+    offset = await run_in_threadpool(node.store.read, newest_offset)
     return JSONResponse({"instance": name.hex(), "position": render_position(node.vault, offset)})
 
 

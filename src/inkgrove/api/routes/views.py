@@ -23,7 +23,7 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import UnknownView
 from inkgrove.node.identity.caller import Caller
@@ -38,8 +38,9 @@ from inkgrove.node.reading.query import (
     render_position,
     row_document,
 )
-from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
 from inkgrove.store.views.query import ViewRow
 
 router = APIRouter(tags=["views"])
@@ -222,8 +223,8 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
     """Materialise a schema; its view is built by the pipeline. For the administrator."""
     caller.require_administrator()
     schema_id = _parse(author, log_id)
-    is_new = node.store.register(schema_id)
-    position = render_position(node.vault, node.store.newest_offset())
+    is_new = node.store.write(register_schema, schema_id)
+    position = render_position(node.vault, node.store.read(newest_offset))
     return JSONResponse({"schema": _schema(schema_id), "is_new": is_new, "position": position})
 
 
@@ -235,13 +236,13 @@ def index_schema(node: NodeDependency, caller: CallerDependency, author: AuthorP
 def unindex_schema(node: NodeDependency, caller: CallerDependency, author: AuthorPath, log_id: LogPath) -> Response:
     """Materialise a schema no more; its view goes, its messages stay. For the administrator."""
     caller.require_administrator()
-    if not node.store.unregister(_parse(author, log_id)):
+    if not node.store.write(unregister_schema, _parse(author, log_id)):
         raise UnknownView(f"{author[:64]}/{log_id} is not materialised here")
     return Response(status_code=204)
 
 
 def _parse(author: str, log_id: int) -> SchemaId:
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    if schema_id is None or log_id < 1:
+    if schema_id is None:
         raise UnknownView(f"{author[:64]!r}/{log_id} names no schema: write AUTHOR/LOG")
     return schema_id

@@ -210,10 +210,10 @@ def take_fork_proof(node: Node, first: bytes, second: bytes) -> LogState:
         check_storable(entry)
     signed = verify_signed(entries[0]), verify_signed(entries[1])
     proof = verify_fork_proof(*signed)
-    if node.store.log_state(proof.author, proof.log_id) is None:
+    if node.store.read(find_log, proof.author, proof.log_id) is None:
         raise ViewError("view.unknown-log", f"nothing of log {proof.log_id} of {proof.author} is held here")
     receipts = node.store.ingest([(item, None) for item in signed])
-    log = node.store.log_state(proof.author, proof.log_id)
+    log = node.store.read(find_log, proof.author, proof.log_id)
     assert log is not None
     if log.standing.forked_at is None:
         # Both lie behind what is held of the log, and link to nothing of it.

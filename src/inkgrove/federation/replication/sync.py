@@ -308,7 +308,7 @@ class Replicator:
     async def _ask_one(self, item: WantedSchema, whom: IdentityId | str) -> bool:
         """Ask somebody for a schema; returns whether it is held up to the wanted version now."""
         await self._fetch_schemas(whom, [item.schema])
-        state = await self._run_blocking(lambda: self._node.store.log_state(*item.schema))
+        state = await self._run_blocking(lambda: self._node.store.read(find_log, *item.schema))
         return state is not None and state.held >= item.version
 
     async def _fetch_schemas(self, whom: IdentityId | str, schemas: Sequence[SchemaId]) -> None:

@@ -31,9 +31,10 @@ from inkgrove.node.publishing.held_instance import find_held_instance, pack_parc
 from inkgrove.node.publishing.local_delivery import ArrivingParcel, SenderRelation, decide_acceptance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.db.files import Draft
 from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.files import Draft
 from inkgrove.store.logs.blob_references import lend_reference
+from inkgrove.store.logs.entries import find_entry
 from inkgrove.store.node.identities import find_identity, lives_here
 from inkgrove.store.rot.copies import Copy, find_copy, record_refetch, revive
 from inkgrove.store.views.blob_index import put_blob
@@ -264,7 +265,7 @@ def restore_copy(node: Node, copy: Copy, identity: IdentityId, delivery: Deliver
     """Store a copy that an owner's node has sent, for an identity that asked for it; raises unless it may have it."""
     if len(delivery.parcels) != 1 or delivery.parcels[0].instance != copy.instance:
         raise ParcelError("parcel.bad", "the answer is about something else than what was asked for")
-    create = node.store.entry(copy.instance)
+    create = node.store.read(find_entry, copy.instance)
     opened = open_parcel(delivery.parcels[0], create.entry if create is not None else None)
     if not opened.has_create:
         raise ParcelError("parcel.bad", "the answer lacks the create of the instance")

@@ -15,14 +15,7 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.locks import try_file_lock
-from inkgrove.store.logs.blob_references import (
-    ReferencePage,
-    put_search_offset,
-    read_reference_page,
-    rebuild_references,
-    search_offset,
-)
-from inkgrove.store.logs.positions import Offset
+from inkgrove.store.logs.blob_references import follow_references
 from inkgrove.store.views.blob_index import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
 
 _SECOND: Final = 1_000_000
@@ -82,19 +75,14 @@ def collect_if_alone(node: Node) -> CollectedBlobs | None:
 
 def update_blob_references(node: Node) -> None:
     """Follow the logs: what authors may lend that came past the node's publishing, and what counts otherwise now."""
-    while not node.stopping.is_set():
-        offset = node.database.read(search_offset)
-        page, after = node.database.read(lambda connection, start=offset: read_reference_page(connection, start))  # type: ignore[misc]
-        if after == offset:
-            return
 
-        def work(connection: Connection, found: ReferencePage = page, end: Offset = after) -> None:
-            rebuild_references(connection, found.instances)
-            for said in found.said:
-                note_references(node, connection, said.instance, said.message, said.author)
-            put_search_offset(connection, end)
+    def work(connection: Connection) -> bool:
+        return follow_references(
+            connection, lambda said: note_references(node, connection, said.instance, said.message, said.author)
+        )
 
-        node.database.write(work)
+    while not node.stopping.is_set() and node.database.write(work):
+        pass
 
 
 def _remove(node: Node, content: Hash, may_go: Callable[[Connection, Hash], bool]) -> int | None:

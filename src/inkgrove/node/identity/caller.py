@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.node.errors import AuthError, OutOfScope, RequestError, SignInRequired
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.node.services import RecordedAccess, ServiceAccess, read_accesses
@@ -40,12 +39,9 @@ def parse_scope(text: str) -> Scope:
         return text
     kind, _, rest = text.partition(":")
     name, _, action = rest.rpartition(":")
-    author, _, log_id = name.partition("/")
-    if kind == "schema" and action in ACTIONS and log_id.isascii() and log_id.isdigit():
-        try:
-            return SchemaScope(SchemaId(parse_public_key(author), int(log_id)), ACTIONS[action])
-        except InkgroveError:
-            pass
+    schema = parse_schema_id(name)
+    if kind == "schema" and action in ACTIONS and schema is not None:
+        return SchemaScope(schema, ACTIONS[action])
     raise RequestError(
         "request.invalid", f"{text[:120]!r} is no scope: write schema:AUTHOR/LOG:ACTION or relations:read"
     )

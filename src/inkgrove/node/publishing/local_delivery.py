@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.delivery import decode_delivery, open_parcel
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.instance import Access, InstanceMessage
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMeta
@@ -23,7 +23,6 @@ from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
 from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_to, mode_of, was_sent
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
-from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db.connection import Compiled
 from inkgrove.store.db.node_tables import accepted_senders, deliveries, relations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.message import message_from_value
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.value_readers import Unset
@@ -17,7 +17,6 @@ from inkgrove.node.identity.caller import Caller
 from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
-from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.schema.schema import Field, Schema, append_version
 
 _KINDS = {"name": "schema-meta", "fields": "schema-migration", "target": "schema-revert"}
@@ -93,7 +92,7 @@ class AddVersion:
 
 def _answer(end: LogEnd, entry: Hash) -> Finish:
     body = {
-        "schema": f"{end.author.hex()}/{end.log_id}",
+        "schema": str(SchemaId(end.author, end.log_id)),
         "version": end.height,
         "entry": entry.hex(),
         "author": end.author.hex(),

@@ -15,7 +15,7 @@ from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
 from inkgrove.core.links import has_lipmaa_link, lipmaa
 from inkgrove.core.next_entry import NextEntry, sign_own
 from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import InstanceRef, SchemaId
+from inkgrove.messages.ids import InstanceRef, SchemaId, parse_schema_id
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
@@ -27,7 +27,7 @@ from inkgrove.node.identity.quotas import QuotaCharges
 from inkgrove.node.publishing.delivery_queue import queue_own
 from inkgrove.node.publishing.instance_states import InstanceState, read_states
 from inkgrove.node.publishing.local_delivery import LocalShares, send_when_found
-from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, parse_schema_id, resolve_view
+from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, resolve_view
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, append_version, fold_schema
@@ -47,7 +47,7 @@ from inkgrove.store.logs.entries import (
 )
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.preparation import PreparedItem, by_log, prepare_own
+from inkgrove.store.logs.preparation import LogKey, PreparedItem, by_log, prepare_own
 from inkgrove.store.node.identities import OwnKey
 
 # What the writer knows from one transaction to the next.
@@ -83,9 +83,6 @@ class PublishingCache:
         if len(self.logs) + len(self.roles) > _KEPT:
             self.logs.clear()
             self.roles.clear()
-
-
-LogKey = tuple[PublicKey, int]
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ from inkgrove.node.reading.query import (
     schemas_of,
     show_instance,
 )
-from inkgrove.node.reading.schemas import SchemaCache, parse_schema_id
+from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.reading.status import (
     explain_copy,
     pin_instance,
@@ -71,7 +71,6 @@ __all__ = [
     "list_views",
     "parse_instance",
     "parse_position",
-    "parse_schema_id",
     "pin_instance",
     "prove_instance",
     "query_view",

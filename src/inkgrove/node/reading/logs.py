@@ -24,6 +24,7 @@ from inkgrove.store.logs.entries import (
     read_logs,
 )
 from inkgrove.store.logs.messages import schemas_of_logs
+from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.node.identities import keys_of
 
 
@@ -90,7 +91,7 @@ class _Sight:
     def __init__(self, node: Node, caller: Caller) -> None:
         identity = caller.require_identity()
         self._sees_all = caller.is_administrator
-        self._schemas = frozenset(node.store.registered())
+        self._schemas = frozenset(node.store.read(read_registered))
         self._identity = identity
         self._own: frozenset[PublicKey] | None = None
 

@@ -8,10 +8,7 @@ from itertools import count, takewhile
 from threading import Lock
 from typing import Final, NamedTuple
 
-from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import parse_public_key
-from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
@@ -24,17 +21,6 @@ from inkgrove.store.views.catalog import View, view_of, views_called
 _KEPT: Final = 1000
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 """How much of their logs the schemas that are kept have, all together; the one that is read last is always kept."""
-
-
-def parse_schema_id(text: str) -> SchemaId | None:
-    """`AUTHOR/LOG`, if the text is one; a schema's log has an id from 1 to 2^63 - 1."""
-    author, _, log_id = text.partition("/")
-    if not (log_id.isascii() and log_id.isdigit() and len(log_id) < 20 and 1 <= int(log_id) <= MAX_STORED_INTEGER):
-        return None
-    try:
-        return SchemaId(parse_public_key(author), int(log_id))
-    except InkgroveError:
-        return None
 
 
 def resolve_view(node: Node, text: str) -> View:

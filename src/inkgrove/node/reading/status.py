@@ -51,7 +51,7 @@ def read_state(node: Node) -> NodeState:
 
 def read_lag(node: Node) -> int:
     """How many positions are not in the views yet; raises if a store cannot be reached."""
-    position = node.store.newest_offset().position
+    position = node.store.read(newest_offset).position
     return max(0, position - node.views.progress()[1].position)
 
 
@@ -81,7 +81,7 @@ def read_pipeline_state(node: Node) -> PipelineState:
     pulse = database.read(lambda connection: read_stream_status(connection, STREAM))
     position = node.views.progress()[1].position
     return PipelineState(
-        is_work_running(database, ExclusiveWork.STREAM), node.store.newest_offset().position, position, pulse
+        is_work_running(database, ExclusiveWork.STREAM), node.store.read(newest_offset).position, position, pulse
     )
 
 

@@ -26,9 +26,10 @@ from inkgrove.node.errors import BackupError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
 from inkgrove.store.db.connection import FILE_NAME, Database, parse_store_url
-from inkgrove.store.db.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
 from inkgrove.store.db.locks import is_any_run_alive
 from inkgrove.store.db.node_tables import blobs, codes, sessions, tokens
+from inkgrove.store.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, too_old
 from inkgrove.store.logs.snapshot import (
     check_snapshot,
@@ -368,7 +369,7 @@ def _look_at_target(place: str) -> tuple[Epoch | None, int, bool]:
     with open_store(place) as store:
         if store.database.is_postgresql and (others := _count_others(store.database)):
             raise BackupError("backup.in-use", f"{others} others are connected to the database: end them first")
-        entries = sum(state.held for state in store.logs().values())
+        entries = sum(state.held for state in store.read(read_logs).values())
         is_empty = not entries and not store.database.read(hosts_anybody)
         return store.database.read(read_epoch), entries, is_empty
 

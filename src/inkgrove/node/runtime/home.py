@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from inkgrove.node.errors import BackupError, StorageError
-from inkgrove.store.db.files import make_directory
+from inkgrove.store.files import make_directory
 from inkgrove.store.locks import FileLock
 
 _NAME = "home.lock"

@@ -18,9 +18,9 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.signature_process import SignatureProcess
 from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import Database
-from inkgrove.store.db.files import BlobFiles
 from inkgrove.store.db.query_limit import NETWORK, LimitOf, QueryLimit
 from inkgrove.store.federation.peers import add_node_key, lock_node_keys, newest_node_key
+from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.log_store import LogStore, open_store
 from inkgrove.store.node.identities import sealed_key, some_sealed_keys
 from inkgrove.store.views.catalog import ViewStore, drop_all_views, open_views

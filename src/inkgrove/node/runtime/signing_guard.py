@@ -25,7 +25,7 @@ from inkgrove.core.keys import parse_secret_key
 from inkgrove.node.errors import Restored
 from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import Database, lock_schema_changes
-from inkgrove.store.db.files import write_new_file
+from inkgrove.store.files import write_new_file
 from inkgrove.store.locks import locked_file
 from inkgrove.store.logs.entries import keep_held_hashes
 from inkgrove.store.node.epoch import (

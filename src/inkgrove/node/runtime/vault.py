@@ -17,7 +17,7 @@ from nacl.secret import SecretBox
 
 from inkgrove.core.keys import SecretKey
 from inkgrove.node.errors import IdentityError, VaultLocked
-from inkgrove.store.db.files import write_new_file
+from inkgrove.store.files import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
 """The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""

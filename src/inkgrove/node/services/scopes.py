@@ -6,13 +6,14 @@ docs/protocol.md section 7. What is granted is author and log, so a namesake tha
 from dataclasses import dataclass, field
 from typing import Final
 
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import AmbiguousName, OAuthInvalidScope, UnknownView
 from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, Action, SchemaScope, Scope
-from inkgrove.node.reading.schemas import parse_schema_id, resolve_view
+from inkgrove.node.reading.schemas import resolve_view
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import fold_schema
+from inkgrove.store.logs.messages import payloads_of_schema
 
 MAX_SCOPES: Final = 50
 
@@ -45,7 +46,7 @@ def _resolve(node: Node, text: str) -> Scope:
 def _find_schema(node: Node, name: str) -> SchemaId:
     if "/" in name:
         schema_id = parse_schema_id(name)
-        if schema_id is None or schema_id.log_id < 1:
+        if schema_id is None:
             raise OAuthInvalidScope(f"{name[:120]!r} is not AUTHOR/LOG")
         return schema_id
     if "." in name:
@@ -72,7 +73,7 @@ def find_schema_by_fqdn(node: Node, fqdn: str) -> SchemaId:
 
 def find_schema_meta(node: Node, schema_id: SchemaId) -> SchemaMeta | None:
     """What a schema says about itself, as far as it is held."""
-    log = node.store.payloads_of_schema(schema_id)
+    log = node.store.read(payloads_of_schema, schema_id)
     return fold_schema(schema_id, log.payloads, log.invalid_from).meta
 
 

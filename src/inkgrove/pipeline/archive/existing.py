@@ -13,20 +13,21 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
+from inkgrove.store.logs.entries import find_logs
 from inkgrove.store.logs.ingestion import read_claims
 from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import START
+from inkgrove.store.logs.positions import START, newest_offset
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:
     """What the store holds of these logs, and what it says about the places that their entries speak of."""
-    if store.newest_offset() == START and not store.heights():
+    if store.read(newest_offset) == START and not store.heights():
         return None, None
     place = store.place
 
     def look_up_logs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = open_once(place).find_logs(batch.column(0).to_pylist())
+            found = open_once(place).read(find_logs, batch.column(0).to_pylist())
             rows = [
                 (name, log.id, log.height, log.held, any(getattr(log.standing, x) for x in log.standing.__slots__))
                 for name, log in found.items()

@@ -26,7 +26,13 @@ from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
 from inkgrove.store.db.log_tables import encode_log_key
 from inkgrove.store.locks import FileLock
-from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine
+from inkgrove.store.logs.bulk_ingestion import (
+    LogAtVerification,
+    LogBatch,
+    VerifiedLine,
+    append_verified,
+    find_held_payloads,
+)
 from inkgrove.store.logs.decision import IngestStatus
 from inkgrove.store.logs.preparation import read_content
 
@@ -127,7 +133,7 @@ class Loader:
         runs = [run for log, group in groupby(new, attrgetter("log")) if (run := self._run(log, list(group)))]
         if runs:
             with self._turn():
-                moved = self.store.append_clean(runs)
+                moved = self.store.write(append_verified, runs)
             self._note_logs(runs, {run.log for run in moved})
         for row in new:
             if self._is_moved(row):
@@ -149,7 +155,7 @@ class Loader:
 
     def _keep_new(self, rows: list[ArchiveRow]) -> list[ArchiveRow]:
         """Count what is there already; the payload of a held entry takes the careful way."""
-        held = self.store.held_among([Hash(row.hash or b"") for row in rows if row.seq_num <= row.height])
+        held = self.store.read(find_held_payloads, [Hash(row.hash or b"") for row in rows if row.seq_num <= row.height])
         new = []
         for row in rows:
             is_twin = row.hash == self._last_hash

@@ -31,6 +31,7 @@ from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import ARCHIVE, CHECKED, LOADED, spark_schema
 from inkgrove.pipeline.views.plan import InkgroveSource
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore, open_store
 
 _CHUNK = 5_000
@@ -55,7 +56,7 @@ def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnP
     """Write every entry of a store, evidence included; returns how many."""
     spark.dataSource.register(InkgroveSource)
     with open_store(place, create=False) as store:
-        held = sum(log.held for log in store.logs().values())
+        held = sum(log.held for log in store.read(read_logs).values())
     done = spark.sparkContext.accumulator(0)
     parts = max(spark.sparkContext.defaultParallelism, -(-held // _ROWS_PER_PARTITION))
     logs = spark.read.format("inkgrove").option("store", place).option("partitions", parts).load()

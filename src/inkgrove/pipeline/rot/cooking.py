@@ -29,6 +29,7 @@ from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.node_tables import identities, relations, shares
 from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore
 from inkgrove.store.views.tables import cell_encoder
 
@@ -56,7 +57,7 @@ def _by_log(copies: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, 
 
 
 def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    state = store.logs([log])[log]
+    state = store.read(read_logs, [log])[log]
     messages = store.messages_of(log, [copy["create_seq"] for copy in copies])
     sent, followers, own = store.database.read(lambda connection: _audience(connection, copies))
     for copy in copies:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from inkgrove.core.errors import InkgroveError, RotError
-from inkgrove.core.keys import IdentityId, parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core.errors import RotError
+from inkgrove.core.keys import IdentityId
+from inkgrove.messages.ids import SchemaId, parse_schema_id
 from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.store.rot.copies import SOFT_GUARDS
 
@@ -99,14 +99,11 @@ def restore_policy(text: str) -> Policy:
 
 
 def parse_schema(text: str) -> SchemaId:
-    """`AUTHOR/LOG`."""
-    author, _, log_id = text.partition("/")
-    try:
-        if log_id.isascii() and log_id.isdigit():
-            return SchemaId(parse_public_key(author), int(log_id))
-    except InkgroveError:
-        pass
-    raise RotError("rot.bad-policy", f"{text[:80]!r} is no schema: write AUTHOR/LOG")
+    """Parse `AUTHOR/LOG`; raises `rot.bad-policy` if the text is anything else."""
+    schema = parse_schema_id(text)
+    if schema is None:
+        raise RotError("rot.bad-policy", f"{text[:80]!r} is no schema: write AUTHOR/LOG")
+    return schema
 
 
 def parse_identity(text: str) -> IdentityId:

@@ -31,12 +31,13 @@ from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.db.files import BlobFiles
 from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, start_pipeline_run
 from inkgrove.store.db.rot_tables import SHOWN
 from inkgrove.store.db.rot_tables import copies as copy_table
+from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.schema_registry import find_schema_number
+from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.store.logs.schema_registry import find_schema_number, read_registered
 from inkgrove.store.rot.copies import may_rot, note_copies, select_copies
 from inkgrove.store.rot.runs import (
     EXPIRED,
@@ -292,10 +293,10 @@ class Rot:
         told = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
         to_cook = told.withColumn("is_expired", f.col("why") == EXPIRED).where("is_cooked").select(*TO_COOK)
         # By the list of registered schemas: what is cooked does not depend on how far views have come.
-        registered = self.store.registered()
+        registered = self.store.read(read_registered)
         snapshot = Snapshot(
             {schema_id: number for number, schema_id in enumerate(registered, 1)},
-            {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
+            {schema_id: self.store.read(payloads_of_schema, schema_id) for schema_id in registered},
         )
         values = to_cook.mapInArrow(value_task(self.place, snapshot), spark_schema(VALUES))
         return self._stage(cook(values).coalesce(2), _write_summaries)

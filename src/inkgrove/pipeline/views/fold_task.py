@@ -29,10 +29,17 @@ from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import FoldedRow
 from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
 from inkgrove.schema.schema import fold_schema
-from inkgrove.store.logs.entries import LogState
+from inkgrove.store.logs.entries import LogState, read_logs, verified_among
 from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import SchemaLog
-from inkgrove.store.logs.positions import Offset
+from inkgrove.store.logs.messages import (
+    SchemaLog,
+    find_create_seqs,
+    find_schema_of_log,
+    messages_between,
+    payloads_of_schema,
+    schemas_of_logs,
+)
+from inkgrove.store.logs.positions import Offset, has_schema_news, newest_offset
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.stages import Stage, open_stage
 from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
@@ -79,7 +86,7 @@ def _definition(snapshot: Snapshot, schema_id: SchemaId) -> ViewDefinition:
 
 def take_snapshot(store: LogStore, views: dict[SchemaId, View]) -> Snapshot:
     """The registered schemas as they are now."""
-    logs = {schema_id: store.payloads_of_schema(schema_id) for schema_id in views}
+    logs = {schema_id: store.read(payloads_of_schema, schema_id) for schema_id in views}
     return Snapshot({schema_id: view.id for schema_id, view in views.items()}, logs)
 
 
@@ -93,10 +100,10 @@ class Definitions:
     def now(self, views: dict[SchemaId, View]) -> tuple[Snapshot, dict[SchemaId, str]]:
         """The snapshot, and the fingerprint of each definition in it."""
         numbers = {schema_id: view.id for schema_id, view in views.items()}
-        newest = self._store.newest_offset()
+        newest = self._store.read(newest_offset)
         if self._read is not None:
             before, snapshot, prints = self._read
-            if snapshot.views == numbers and not self._store.has_schema_news(before):
+            if snapshot.views == numbers and not self._store.read(has_schema_news, before):
                 self._read = newest, snapshot, prints
                 return snapshot, prints
         snapshot = take_snapshot(self._store, views)
@@ -247,7 +254,7 @@ class _Worker:
         if self.is_new:
             return
         views = self.snapshot.views
-        for log, named in self.store.schemas_of_logs(logs).items():
+        for log, named in self.store.read(schemas_of_logs, logs).items():
             numbers = {views[schema_id] for schema_id in named if schema_id in views} | {NO_VIEW}
             self.buffers["log_views"] += [(log, number) for number in numbers]
 
@@ -264,9 +271,9 @@ class _Worker:
             yield len(messages)
 
     def fold_parts(self, log: int, create_seqs: list[int]) -> None:
-        state = self.store.logs([log])[log]
+        state = self.store.read(read_logs, [log])[log]
         facts = self._facts(log)
-        owners = self.store.owners_of(log, create_seqs)
+        owners = self.store.read(find_create_seqs, log, create_seqs)
         for create_seq, messages in self.store.messages_of(log, create_seqs).items():
             fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, facts)
             # The entry that the others name may itself belong to another group, which rules on it.
@@ -281,17 +288,17 @@ class _Worker:
 
     def _facts(self, log: int) -> LogContext:
         first: Message | InkgroveError | None = None
-        for item in self.store.messages_between(log, 1, 1):
+        for item in self.store.read(messages_between, log, 1, 1):
             if item.invalid_code is None and item.payload is not None:
                 try:
                     first = decode_message(item.payload)
                 except InkgroveError as error:
                     first = error
-        return LogContext(first, self.store.schema_of_log(log))
+        return LogContext(first, self.store.read(find_schema_of_log, log))
 
     def _is_elsewhere(self, instance: Hash) -> bool:
         """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
-        return bool(self.store.verified_among([instance]))
+        return bool(self.store.read(verified_among, [instance]))
 
     # staging
 

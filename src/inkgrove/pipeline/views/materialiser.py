@@ -25,8 +25,11 @@ from inkgrove.pipeline.views.plan import render_offset
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.store.db import Connection
 from inkgrove.store.db.locks import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.positions import START, Offset
+from inkgrove.store.logs.messages import logs_of_schema
+from inkgrove.store.logs.positions import START, Offset, newest_offset, read_ingests
+from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.views.catalog import (
     STREAM,
     View,
@@ -165,7 +168,7 @@ class Materialiser:
         self.begin()
         while True:
             _, after = self.views.progress()
-            _, until = self.store.read_ingests(after, max_entries)
+            _, until = self.store.read(read_ingests, after, max_entries)
             if until == after:
                 return
             self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
@@ -176,11 +179,11 @@ class Materialiser:
         If nothing was taken in yet, all of them are built, each entry folded once, and the stream goes on from there.
         """
         self.run.begin(ExclusiveWork.STREAM)
-        reached = self.store.newest_offset()
+        reached = self.store.read(newest_offset)
         if self.views.progress()[1] != START or reached == START:
             self.settle()
             return
-        known = self.views.sync(self.store.registered())
+        known = self.views.sync(self.store.read(read_registered))
         snapshot, prints = self._definitions.now(known)
         for schema_id in prints:
             self._build(schema_id, snapshot)
@@ -271,7 +274,7 @@ class Materialiser:
         return self._settle()[0]
 
     def _settle(self) -> tuple[Snapshot, dict[int, str | None]]:
-        known = self.views.sync(self.store.registered())
+        known = self.views.sync(self.store.read(read_registered))
         snapshot, prints = self._definitions.now(known)
         for schema_id, wanted in prints.items():
             if known[schema_id].fingerprint != wanted:
@@ -280,7 +283,7 @@ class Materialiser:
 
     def rebuild(self, schema_id: SchemaId) -> None:
         """Fold a view from scratch beside the one that is there, and swap it in."""
-        known = self.views.sync(self.store.registered())
+        known = self.views.sync(self.store.read(read_registered))
         if schema_id not in known:
             raise PipelineError(
                 "pipeline.not-registered",
@@ -291,7 +294,7 @@ class Materialiser:
 
     def _build(self, schema_id: SchemaId, snapshot: Snapshot) -> None:
         while not self._build_once(schema_id, snapshot):
-            snapshot = self._definitions.now(self.views.sync(self.store.registered()))[0]
+            snapshot = self._definitions.now(self.views.sync(self.store.read(read_registered)))[0]
 
     def _build_once(self, schema_id: SchemaId, snapshot: Snapshot) -> bool:
         """Build a view to a definition; False if the schema has another one by the time the build is ready."""
@@ -299,7 +302,7 @@ class Materialiser:
         if definition is None:
             return True  # unregistered meanwhile
         database = self.views.database
-        reached = self.store.newest_offset()
+        reached = self.store.read(newest_offset)
         with hold_merge_lock(database), database.writing() as connection:
             old = read_views(connection).get(schema_id)
             if old is None or old.id != snapshot.views[schema_id]:
@@ -339,7 +342,7 @@ class Materialiser:
 
         Returns what the tasks report, which counts if the build is swapped in.
         """
-        held = sum(log.held for log in self.store.logs(self.store.logs_of_schema(schema_id)).values())
+        held = sum(log.held for log in self.store.read(read_logs, self.store.read(logs_of_schema, schema_id)).values())
         shares = _SHARES if held >= _SHARE else min(held, 1)
 
         done = self.spark.sparkContext.accumulator(0)
@@ -349,7 +352,7 @@ class Materialiser:
             return self._fold(dirty, snapshot, schema_id, is_new=True, done=done)
 
         results: list[dict[str, Any]] = []
-        title = f"building {schema_id.author.hex()[:8]}…/{schema_id.log_id}"
+        title = f"building {schema_id.short}"
         with watched(done, title, held, self.on_progress), ThreadPoolExecutor(_SHARES_AT_ONCE) as pool:
             waiting = [pool.submit(fold, share + 1) for share in range(shares)]
             try:
@@ -380,12 +383,12 @@ class Materialiser:
         _, position = self.views.progress()
         if position <= reached:
             return 0
-        found, _ = self.store.read_ingests(reached, _FEW + 1)
+        found, _ = self.store.read(read_ingests, reached, _FEW + 1)
         return len(found)
 
     def _catch_up_build(self, schema_id: SchemaId, snapshot: Snapshot, new: View, reached: Offset) -> Offset:
         """Fold into a build what became dirty since; what it comes to is at least what the views show now."""
-        until = self.store.newest_offset()
+        until = self.store.read(newest_offset)
         between = {"after": render_offset(reached), "until": render_offset(until)}
         results = self._fold(self._dirty(schema=str(schema_id), **between), snapshot, schema_id)
         stages = [item["stage"] for item in results]

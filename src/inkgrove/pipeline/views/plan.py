@@ -22,12 +22,20 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from inkgrove.core.keys import parse_public_key
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.ids import parse_schema_id
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
+from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import Ingest, IngestKind, Offset
+from inkgrove.store.logs.messages import (
+    create_seqs_from,
+    find_unresolved_references,
+    first_payloads,
+    hashes_from,
+    logs_of_schema,
+    logs_without_schema,
+)
+from inkgrove.store.logs.positions import Ingest, IngestKind, Offset, newest_offset, read_ingests
 
 
 class Group(NamedTuple):
@@ -50,9 +58,9 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
         if item.log is None or item.seq_num is None:
             continue
         if item.what in _BREAKS:
-            groups.update(Group(item.log, seq) for seq in store.create_seqs_from(item.log, item.seq_num))
+            groups.update(Group(item.log, seq) for seq in store.read(create_seqs_from, item.log, item.seq_num))
             # What names an entry there by its hash is touched as well.
-            hashes += store.hashes_from(item.log, item.seq_num)
+            hashes += store.read(hashes_from, item.log, item.seq_num)
             continue
         if item.hash is not None:
             hashes.append(item.hash)
@@ -62,10 +70,10 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
             groups.add(Group(item.log, item.create_seq))
         if item.what in _LATE:
             late.append((item.log, item.seq_num))
-    first_held = store.first_payloads({log for log, _ in late})
+    first_held = store.read(first_payloads, {log for log, _ in late})
     # A payload that came or went before all others can change what its whole log is taken for.
     groups.update(Group(log, None) for log, seq_num in late if seq_num <= first_held.get(log, seq_num) or seq_num == 1)
-    for waiting in store.waiting_for(hashes):
+    for waiting in store.read(find_unresolved_references, hashes):
         groups.add(Group(waiting.log, waiting.seq_num))
     return groups
 
@@ -153,9 +161,9 @@ def _read_part(part: InputPartition) -> Iterator[pa.RecordBatch]:
 def _dirty_parts(
     store: LogStore, after: Offset, until: Offset, parts: int, logs: set[int] | None = None
 ) -> list[InputPartition]:
-    ingests, reached = store.read_ingests(after, MAX_ENTRIES_PER_BATCH)
+    ingests, reached = store.read(read_ingests, after, MAX_ENTRIES_PER_BATCH)
     while reached < until:
-        more, reached = store.read_ingests(reached, MAX_ENTRIES_PER_BATCH)
+        more, reached = store.read(read_ingests, reached, MAX_ENTRIES_PER_BATCH)
         ingests += more
     groups = dirty_groups(store, (item for item in ingests if item.offset <= until))
     if logs is not None:
@@ -202,15 +210,16 @@ class _AllReader(_Opened, DataSourceReader):
         store = self.store()
         numbers = None
         if self.wanted == "":
-            numbers = store.logs_without_schema()
+            numbers = store.read(logs_without_schema)
         elif self.wanted is not None:
-            author, _, log_id = self.wanted.partition("/")
-            numbers = store.logs_of_schema(SchemaId(parse_public_key(author), int(log_id)))
+            schema = parse_schema_id(self.wanted)
+            assert schema is not None, self.wanted
+            numbers = store.read(logs_of_schema, schema)
         if self.after is not None and self.until is not None:
             between = parse_offset(self.after), parse_offset(self.until)
             return _dirty_parts(store, *between, self.parts, None if numbers is None else set(numbers))
-        offset = store.newest_offset() if self.until is None else parse_offset(self.until)
-        heights = [(log.id, log.held) for log in store.logs(numbers).values()]
+        offset = store.read(newest_offset) if self.until is None else parse_offset(self.until)
+        heights = [(log.id, log.held) for log in store.read(read_logs, numbers).values()]
         parts = logs_in_parts(heights, self.parts * self.shares)
         mine = parts[(self.share - 1) * self.parts : self.share * self.parts]
         return [DirtyPart(part, offset) for part in mine or [[]]]
@@ -233,13 +242,13 @@ class _DirtyReader(_Opened, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(self.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._stop_at = self.store().newest_offset()
+        self._stop_at = self.store().read(newest_offset)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         after = Offset(**start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.limit
         assert isinstance(limit, ReadMaxRows | ReadAllAvailable)
-        _, end = self.store().read_ingests(after, most)
+        _, end = self.store().read(read_ingests, after, most)
         if self._stop_at is not None:
             end = min(end, self._stop_at)
         return max(end, after)._asdict()

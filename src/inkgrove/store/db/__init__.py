@@ -15,16 +15,6 @@ from inkgrove.store.db.connection import (
     lock_schema_changes,
     parse_store_url,
 )
-from inkgrove.store.db.files import (
-    BlobFiles,
-    Draft,
-    make_directory,
-    rename_durably,
-    replace_file,
-    sync_directory,
-    sync_file,
-    write_new_file,
-)
 from inkgrove.store.db.locks import (
     ExclusiveWork,
     hold_merge_lock,
@@ -64,6 +54,16 @@ from inkgrove.store.db.rot_tables import (
     copy_reads,
     rot_victims,
     summaries,
+)
+from inkgrove.store.files import (
+    BlobFiles,
+    Draft,
+    make_directory,
+    rename_durably,
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_new_file,
 )
 
 __all__ = [

@@ -43,7 +43,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceEr
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.store.db.files import make_directory, sync_directory
+from inkgrove.store.files import make_directory, sync_directory
 
 FILE_NAME: Final = "node.db"
 BUSY_SECONDS: Final = 30

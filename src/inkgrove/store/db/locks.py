@@ -1,7 +1,8 @@
-"""Living pipelines: each owns its stages, and only one at a time does each kind of work on the views.
+"""Locks of pipelines that work on one store: runs, exclusive kinds of work, and merging into the views.
 
-A run holds locks that end with its process however it ends: on SQLite locked files beside the views, on PostgreSQL
-advisory locks of a session. So nothing has to be cleaned up after a crash, and nobody mistakes the living for dead.
+A run is a living pipeline process and owns its stages. Its locks end with the process, however it ends: on SQLite
+locked files beside the views, on PostgreSQL advisory locks of a session. So a crash leaves nothing to clean up, and no
+living run is mistaken for a dead one. docs/adr/0007-locks-that-die-with-their-process.md has the reasons.
 """
 
 import os
@@ -18,21 +19,20 @@ from sqlalchemy.exc import DBAPIError
 
 from inkgrove.core.errors import AlreadyRunning, StoreUnavailable
 from inkgrove.store.db.connection import Database, lock_name
-from inkgrove.store.locks import (
-    FileLock,
-    is_advisory_locked,
-    is_locked,
-    release_advisory_lock,
-    try_advisory_lock,
-    try_file_lock,
-)
+from inkgrove.store.locks import FileLock, is_locked, try_file_lock
 
 _LOWEST_NUMBER: Final = 16
 """Below are the numbers of kinds of work; a run and a kind of work never have the same advisory lock."""
+_LOCK_CLASS: Final = 0x696E6B67
+"""The first half of the key of all our advisory locks of sessions; the other half is the number of the lock."""
+_IS_LOCKED: Final = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 class ExclusiveWork(IntEnum):
-    """What only one process at a time may do."""
+    """A kind of work that only one process at a time may do."""
 
     STREAM = 1
     REBUILD = 2
@@ -47,28 +47,28 @@ _MEANING: Final = {
 
 
 class PipelineRun(Protocol):
-    """A living pipeline."""
+    """A living pipeline process, with its number and its locks."""
 
     number: int
 
     def begin(self, work: ExclusiveWork) -> None:
-        """Begin a kind of work, or go on with it; raises `AlreadyRunning` if another process does it."""
+        """Lock a kind of work, unless this run has it already; raises `AlreadyRunning` if another process does it."""
 
     def end(self, work: ExclusiveWork) -> None:
-        """Let others begin it."""
+        """Release a kind of work."""
 
     def check(self) -> None:
-        """Make sure that the locks are held; a server that was restarted has forgotten them."""
+        """Take the locks again if they were lost: a database server that was restarted has forgotten them."""
 
     def is_dead(self, number: int) -> bool:
         """Whether the run of that number has ended."""
 
     def close(self) -> None:
-        """End the run and all its work."""
+        """Release all locks of the run."""
 
 
 def start_pipeline_run(database: Database) -> PipelineRun:
-    """A new run on the views of a database."""
+    """Begin a run on the views of a database; raises `StoreUnavailable` if its locks cannot be made."""
     number = secrets.randbelow(2**31 - _LOWEST_NUMBER) + _LOWEST_NUMBER
     if database.is_postgresql:
         return _PostgresRun(database, number)
@@ -76,9 +76,9 @@ def start_pipeline_run(database: Database) -> PipelineRun:
 
 
 def is_work_running(database: Database, work: ExclusiveWork) -> bool:
-    """Whether some process does a kind of work now."""
+    """Whether some process holds the lock of a kind of work."""
     if database.is_postgresql:
-        return database.read(lambda connection: is_advisory_locked(connection, int(work)))
+        return database.read(lambda connection: _is_advisory_locked(connection, int(work)))
     return is_locked(_work_path(Path(database.url.database or "").parent, work))
 
 
@@ -87,13 +87,13 @@ def _work_path(folder: Path, work: ExclusiveWork) -> Path:
 
 
 def is_any_run_alive(folder: Path) -> bool:
-    """Whether a run on the views in a directory lives; SQLite only."""
+    """Whether any run on the views in a directory is alive; SQLite only."""
     return any(is_locked(path) for path in folder.glob("inkgrove_run_*.lock"))
 
 
 @contextmanager
 def hold_work_lock(run: PipelineRun, work: ExclusiveWork) -> Iterator[None]:
-    """Do a kind of work that no other process does meanwhile."""
+    """Hold the lock of a kind of work; raises `AlreadyRunning` if another process holds it."""
     run.begin(work)
     try:
         yield
@@ -128,15 +128,15 @@ class _FileRun:
         try:
             lock = try_file_lock(path)
             if lock is None:
-                time.sleep(0.05)  # it may be held for an instant by one who only looks (`is_work_running`)
+                time.sleep(0.05)  # `is_work_running` of another process holds it for an instant
                 lock = try_file_lock(path)
             holder = "" if lock is not None else path.read_text().strip()
         except OSError as err:
             raise _not_writable(self._folder, err) from err
         if lock is None:
             raise _already_running(work, f"process {holder}" if holder else "another process")
-        with suppress(OSError):  # a full disk does not make the lock less good
-            lock.note(str(os.getpid()))
+        with suppress(OSError):  # the lock holds even if the disk is full
+            lock.write(str(os.getpid()))
         self._works[work] = lock
 
     def end(self, work: ExclusiveWork) -> None:
@@ -144,7 +144,7 @@ class _FileRun:
             lock.close()
 
     def check(self) -> None:
-        """Locked files stay locked."""
+        """Do nothing: locked files stay locked."""
 
     def is_dead(self, number: int) -> bool:
         if number == self.number:
@@ -182,7 +182,7 @@ class _PostgresRun:
     def _connect(self) -> Connection:
         with self._database.translated():
             connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            if not try_advisory_lock(connection, self.number):
+            if not _try_advisory_lock(connection, self.number):
                 connection.close()
                 raise StoreUnavailable("another process works under this run's number: try again", advice="try again")
         return connection
@@ -191,7 +191,7 @@ class _PostgresRun:
         if work in self._works:
             return
         with self._database.translated():
-            if not try_advisory_lock(self._connection, int(work)):
+            if not _try_advisory_lock(self._connection, int(work)):
                 raise _already_running(work, "another process")
         self._works.add(work)
 
@@ -199,7 +199,7 @@ class _PostgresRun:
         if work in self._works:
             self._works.discard(work)
             with self._database.translated():
-                release_advisory_lock(self._connection, int(work))
+                _release_advisory_lock(self._connection, int(work))
 
     def check(self) -> None:
         try:
@@ -216,9 +216,9 @@ class _PostgresRun:
         if number == self.number:
             return False
         with self._database.translated():
-            is_free = try_advisory_lock(self._connection, number)
+            is_free = _try_advisory_lock(self._connection, number)
             if is_free:
-                release_advisory_lock(self._connection, number)
+                _release_advisory_lock(self._connection, number)
         return is_free
 
     def close(self) -> None:
@@ -229,16 +229,28 @@ class _PostgresRun:
         self._connection.close()
 
 
-# Pipelines beside each other on one store: whose turn it is to change the views.
-#
-# On SQLite a turn is a lock on a file beside the views, on PostgreSQL an advisory lock. Both end with the process
-# that
-# holds them, so a crash leaves nothing to clear away.
+def _try_advisory_lock(connection: Connection, number: int) -> bool:
+    """Take a lock for the session of a connection; False if another session holds it."""
+    query = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
+    return bool(connection.exec_driver_sql(query, (_LOCK_CLASS, number)).scalar())
+
+
+def _release_advisory_lock(connection: Connection, number: int) -> None:
+    """Let others have a lock that the session of a connection holds."""
+    connection.exec_driver_sql("SELECT pg_advisory_unlock(%s::int, %s::int)", (_LOCK_CLASS, number))
+
+
+def _is_advisory_locked(connection: Connection, number: int) -> bool:
+    """Whether some session holds a lock."""
+    return bool(connection.exec_driver_sql(_IS_LOCKED, (_LOCK_CLASS, number)).scalar())
 
 
 @contextmanager
 def hold_merge_lock(database: Database) -> Iterator[None]:
-    """While it lasts no other pipeline merges into the views or swaps one; readers do not notice."""
+    """Hold the lock for merging into the views or swapping one: an advisory lock, or a locked file beside the views.
+
+    Waits until no other pipeline holds it. Readers do not wait for it.
+    """
     if database.is_postgresql:
         with database.writing() as connection:
             lock_name(connection, b"inkgrove turn")
@@ -249,9 +261,9 @@ def hold_merge_lock(database: Database) -> Iterator[None]:
 
 
 def hold_write_lock(database: Database) -> AbstractContextManager[None]:
-    """For a long write that others need not see.
+    """Hold the lock for a long write to a table that no view shows yet.
 
-    SQLite has one writer, and who waits for it gives up after a while, whereas turns are waited for; PostgreSQL needs
-    none.
+    SQLite has one writer and transactions that wait for it time out, but the merge lock is waited for; PostgreSQL
+    needs no lock.
     """
     return nullcontext() if database.is_postgresql else hold_merge_lock(database)

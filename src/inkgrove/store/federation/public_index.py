@@ -23,7 +23,6 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    update,
 )
 
 from inkgrove.core.hashing import Hash
@@ -35,7 +34,7 @@ from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.schema import SchemaMigration
 from inkgrove.messages.value_readers import Unset
-from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
+from inkgrove.store.db.connection import execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import encode_log_key, entries, ingests, logs, schemas
 from inkgrove.store.db.node_tables import deliveries, identities, identity_keys, index_progress, public_instances
 from inkgrove.store.federation.wanted_schemas import want_schemas
@@ -49,31 +48,21 @@ from inkgrove.store.logs.entries import (
     read_entry_bytes,
     read_logs,
 )
+from inkgrove.store.logs.followers import follow, read_offset
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from
-from inkgrove.store.logs.positions import (
-    START,
-    IngestKind,
-    Offset,
-    end_of_page,
-    is_after_offset,
-    is_up_to_offset,
-    newest_offset,
-)
+from inkgrove.store.logs.positions import IngestKind, Offset, is_after_offset, newest_offset, read_range
 
-_PAGE: Final = 5_000
 _FORGET = delete(public_instances).where(
     public_instances.c.log == bindparam("of_log"), public_instances.c.create_seq == bindparam("of_seq")
 )
 _REMEMBER = insert(public_instances)
-_PROGRESS = select(index_progress.c.xid, index_progress.c.position)
 _IS_ENTRY = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
 _VERDICTS: Final = (IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDED.value)
 
 
 def indexed_offset(connection: Connection) -> Offset:
     """Up to where the logs were followed."""
-    row = connection.execute(_PROGRESS).first()
-    return Offset(row.xid, row.position) if row is not None else START
+    return read_offset(connection, index_progress)
 
 
 def is_index_behind(connection: Connection) -> bool:
@@ -86,16 +75,13 @@ def update_public_index(connection: Connection, now: int) -> list[Hash] | None:
 
     Gives the instances of which something came that is newer than what is due to somebody elsewhere.
     """
-    before = _lock_progress(connection)
-    end = end_of_page(connection, before, _PAGE)
-    if end is None:
-        return None
-    # All that lies between two offsets is settled: every query about it sees the same.
-    is_new = and_(is_after_offset(connection, before), is_up_to_offset(connection, end))
-    _settle(connection, _dirty_instances(connection, is_new))
-    want_schemas(connection, _named_schemas(connection, is_new), now)
-    connection.execute(update(index_progress).values(xid=end.xid, position=end.position))
-    return _newer_than_due(connection, is_new)
+
+    def handle(is_new: ColumnElement[bool]) -> list[Hash]:
+        _settle(connection, _dirty_instances(connection, is_new))
+        want_schemas(connection, _named_schemas(connection, is_new), now)
+        return _newer_than_due(connection, is_new)
+
+    return follow(connection, index_progress, read_range, handle)
 
 
 def _newer_than_due(connection: Connection, is_new: ColumnElement[bool]) -> list[Hash]:
@@ -105,16 +91,6 @@ def _newer_than_due(connection: Connection, is_new: ColumnElement[bool]) -> list
     is_due = exists().where(deliveries.c.instance == creates.c.hash, deliveries.c.wanted < entries.c.seq_num)
     query = select(creates.c.hash).distinct().join_from(ingests, entries, _IS_ENTRY).join(creates, is_create)
     return [Hash(instance) for instance in connection.scalars(query.where(is_new, is_due))]
-
-
-def _lock_progress(connection: Connection) -> Offset:
-    row = connection.execute(_PROGRESS.with_for_update()).first()
-    if row is None:
-        # There is a row to lock from the very first time: several processes may follow.
-        first = {"id": 1, "xid": START.xid, "position": START.position}
-        connection.execute(insert_new(connection, index_progress), first)
-        row = connection.execute(_PROGRESS.with_for_update()).one()
-    return Offset(row.xid, row.position)
 
 
 def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set[InstanceKey]:

@@ -7,7 +7,7 @@ It begins with the message that names the hash and ends with the instance, since
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self, TypeGuard
@@ -27,10 +27,10 @@ from inkgrove.schema.types import MISFIT, check_blob
 from inkgrove.store.db.connection import Compiled, execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_progress, blob_references, blobs
+from inkgrove.store.logs.followers import follow
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from, messages_of
-from inkgrove.store.logs.positions import START, Ingest, IngestKind, Offset, read_ingests
+from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 
-_PAGE: Final = 5_000
 _AT_ONCE: Final = 500
 """How many instances are read at a time."""
 
@@ -333,32 +333,26 @@ def lend_reference(connection: Connection, content: Hash, instance: Hash, author
 # What came past the node's own publishing, or counts otherwise than when it came
 
 
-def search_offset(connection: Connection) -> Offset:
-    """Up to where the logs were searched for references."""
-    row = connection.execute(select(blob_progress.c.xid, blob_progress.c.position)).first()
-    return Offset(row.xid, row.position) if row is not None else START
+def follow_references(connection: Connection, put: Callable[[AuthoredMessage], None]) -> bool:
+    """Rebuild the references that the next page of ingests may change; False if nothing has happened.
+
+    `put` is called afterwards for each message on the page that names blobs or ends its instance, in their order.
+    """
+
+    def handle(ingests: list[Ingest]) -> bool:
+        messages, instances = _read_affected(connection, ingests)
+        rebuild_references(connection, instances)
+        for message in messages:
+            put(message)
+        return True
+
+    return follow(connection, blob_progress, read_ingests, handle) is not None
 
 
-def put_search_offset(connection: Connection, offset: Offset) -> None:
-    """Note up to where the logs were searched."""
-    facts = {"xid": offset.xid, "position": offset.position}
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(blob_progress).values(id=1, **facts)
-    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=facts))
-
-
-class ReferencePage(NamedTuple):
-    """What a page of ingest positions has to do with blobs."""
-
-    said: Sequence[AuthoredMessage]
-    """Messages that name blobs or end instances."""
-    instances: dict[InstanceKey, PublicKey]
-    """Instances whose references are to be found anew, each with its author."""
-
-
-def read_reference_page(connection: Connection, after: Offset, limit: int = _PAGE) -> tuple[ReferencePage, Offset]:
-    """What is to be looked at after an offset, and the offset behind it."""
-    ingests, offset = read_ingests(connection, after, limit)
+def _read_affected(
+    connection: Connection, ingests: Iterable[Ingest]
+) -> tuple[list[AuthoredMessage], dict[InstanceKey, PublicKey]]:
+    """Read messages that name blobs or end instances, and whose references may be other ones now, with the author."""
     hashes = [
         item.hash for item in ingests if item.hash is not None and item.what in (IngestKind.ENTRY, IngestKind.PAYLOAD)
     ]
@@ -389,7 +383,7 @@ def read_reference_page(connection: Connection, after: Offset, limit: int = _PAG
                 found[row.hash] = AuthoredMessage(Hash(row.instance), PublicKey(row.author), message)
                 instances[InstanceKey(row.log, row.create_seq)] = PublicKey(row.author)
     instances |= _touched_by_verdicts(connection, ingests)
-    return ReferencePage([found[content] for content in hashes if content in found], instances), offset
+    return [found[content] for content in hashes if content in found], instances
 
 
 def _touched_by_verdicts(connection: Connection, ingests: Iterable[Ingest]) -> dict[InstanceKey, PublicKey]:

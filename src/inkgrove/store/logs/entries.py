@@ -147,7 +147,9 @@ def find_entry(connection: Connection, entry_hash: Hash) -> StoredEntry | None:
     return _stored_entry(row) if row is not None else None
 
 
-def read_entries(connection: Connection, author: PublicKey, log_id: int, first: int, last: int) -> list[StoredEntry]:
+def read_entries(
+    connection: Connection, author: PublicKey, log_id: int, first: int = 1, last: int = MAX_STORED_INTEGER
+) -> list[StoredEntry]:
     """The entries of a part of a log in order, with evidence."""
     rows = _entries.rows(connection, name=encode_log_key(author, log_id), first=first, last=last)
     return [_stored_entry(row) for row in rows]

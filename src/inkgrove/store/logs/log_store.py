@@ -4,42 +4,29 @@ docs/protocol.md sections 2, 5 and 6. Each call is one transaction; a store can 
 database from many processes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from inkgrove.core.errors import NoStore, StoreError, StoreUnavailable
-from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
-from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.log import ForkProof
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.db.connection import FILE_NAME, Database, lock_schema_changes, parse_store_url, render_store_url
 from inkgrove.store.db.log_tables import metadata
-from inkgrove.store.logs import bulk_ingestion as bulk
 from inkgrove.store.logs import entries as reading
 from inkgrove.store.logs import messages
-from inkgrove.store.logs import schema_registry as registry
 from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import LogState, StoredEntry, drop_payloads
+from inkgrove.store.logs.entries import LogState, read_logs
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch
-from inkgrove.store.logs.messages import InstanceKey, SchemaLog, UnresolvedReference
-from inkgrove.store.logs.positions import (
-    START,
-    Ingest,
-    Offset,
-    adopt_restored,
-    has_schema_news,
-    is_restored,
-    newest_offset,
-    read_ingests,
-)
+from inkgrove.store.logs.messages import InstanceKey, messages_of
+from inkgrove.store.logs.positions import adopt_restored, is_restored
 from inkgrove.store.logs.preparation import IngestItem, by_log, prepare_items
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class LogStore:
@@ -52,6 +39,14 @@ class LogStore:
     def place(self) -> str:
         """What opens the same store in another process: its directory or its URL."""
         return render_store_url(self.database.url)
+
+    def read(self, query: Callable[Concatenate[Connection, _P], _R], *args: _P.args, **named: _P.kwargs) -> _R:
+        """Call a function of the store, which takes a connection first, in a transaction that only reads."""
+        return self.database.read(lambda connection: query(connection, *args, **named))
+
+    def write(self, work: Callable[Concatenate[Connection, _P], _R], *args: _P.args, **named: _P.kwargs) -> _R:
+        """Call a function of the store, which takes a connection first, in a transaction that writes."""
+        return self.database.write(lambda connection: work(connection, *args, **named))
 
     def close(self) -> None:
         """Close the store's connections."""
@@ -84,29 +79,7 @@ class LogStore:
             )
         return [receipts[number] for number in sorted(receipts)]
 
-    def append_clean(self, runs: Sequence[bulk.LogBatch]) -> list[bulk.LogBatch]:
-        """Append runs of different logs that were verified elsewhere; gives back those whose log has moved since."""
-        return self.database.write(lambda connection: bulk.append_verified(connection, runs))
-
-    def drop_payloads(self, hashes: Collection[Hash]) -> int:
-        """Forget the payloads of these entries, all but those that prove a lie about their size; how many went."""
-        return self.database.write(lambda connection: drop_payloads(connection, hashes))
-
     # Logs and entries
-
-    def next_place(self, author: PublicKey, log_id: int) -> NextEntry:
-        """What the next entry of a log must carry; raises if the log takes no more or lacks an entry to link to."""
-        return self.database.read(lambda connection: reading.read_next_entry(connection, author, log_id))
-
-    def entry(self, entry_hash: Hash) -> StoredEntry | None:
-        """The entry with this hash."""
-        return self.database.read(lambda connection: reading.find_entry(connection, entry_hash))
-
-    def entries_of(
-        self, author: PublicKey, log_id: int, first: int = 1, last: int = MAX_STORED_INTEGER
-    ) -> list[StoredEntry]:
-        """The entries of a part of a log in order, with payloads and evidence."""
-        return self.database.read(lambda connection: reading.read_entries(connection, author, log_id, first, last))
 
     def lines_of(self, log: int, page: int = 100) -> Iterator[tuple[bytes, bytes | None]]:
         """Every entry of a log as bytes, with its payload, in order and evidence included; a page at a time is read.
@@ -118,130 +91,23 @@ class LogStore:
             yield from ((line.encoded, line.payload) for line in found)
             after = found[-1].seq_num, found[-1].hash
 
-    def log_state(self, author: PublicKey, log_id: int) -> LogState | None:
-        """The log, if anything of it is held."""
-        return self.database.read(lambda connection: reading.find_log(connection, author, log_id))
-
-    def logs(self, numbers: Collection[int] | None = None) -> dict[int, LogState]:
-        """Logs by the store's own number: those asked for, or all."""
-        return self.database.read(lambda connection: reading.read_logs(connection, numbers))
-
     def heights(self) -> dict[tuple[PublicKey, int], int]:
         """The greatest sequence number held of every log."""
-        return {(log.author, log.log_id): log.height for log in self.logs().values()}
-
-    def find_logs(self, names: Collection[bytes]) -> dict[bytes, LogState]:
-        """Those of the logs, by author and log id as one key, of which anything is held."""
-        return self.database.read(lambda connection: reading.find_logs(connection, names))
-
-    def held_among(self, hashes: Collection[Hash]) -> dict[Hash, bool]:
-        """Those of the hashes that are of held entries, each with whether its payload is held too."""
-        return self.database.read(lambda connection: bulk.find_held_payloads(connection, hashes))
-
-    def fork_proof(self, author: PublicKey, log_id: int) -> ForkProof | None:
-        """The proof of the earliest known fork of a log."""
-        return self.database.read(lambda connection: reading.find_fork_proof(connection, author, log_id))
-
-    def verified_among(self, hashes: Collection[Hash]) -> set[Hash]:
-        """Those of the hashes that are of verified entries, of whatever log."""
-        return self.database.read(lambda connection: reading.verified_among(connection, hashes))
-
-    # What happened
-
-    def read_ingests(self, after: Offset = START, limit: int = 10_000) -> tuple[list[Ingest], Offset]:
-        """What happened after an offset, oldest first, and the offset behind it; a reader misses nothing."""
-        return self.database.read(lambda connection: read_ingests(connection, after, limit))
-
-    def newest_offset(self) -> Offset:
-        """The offset behind everything that readers see now."""
-        return self.database.read(newest_offset)
+        return {(log.author, log.log_id): log.height for log in self.read(read_logs).values()}
 
     # Messages
 
     def messages_of(self, log: int, create_seqs: Collection[int]) -> dict[int, list[LogMessage]]:
         """What is needed to fold instances of one log, as `messages.messages_of` has it, by their `create_seqs`."""
-        found = self.messages_of_instances([InstanceKey(log, create_seq) for create_seq in create_seqs])
+        found = self.read(messages_of, [InstanceKey(log, create_seq) for create_seq in create_seqs])
         return {instance.create_seq: messages for instance, messages in found.items()}
-
-    def messages_of_instances(self, instances: Collection[InstanceKey]) -> dict[InstanceKey, list[LogMessage]]:
-        """All that is needed to fold instances of any logs, each in the order of its log.
-
-        Each list holds the messages of the instance, those of the invalid part with its code, and the entry at
-        `create_seq` itself, whatever it is and even if its payload is not held. Entries behind the end of a log are
-        left out.
-        """
-        return self.database.read(lambda connection: messages.messages_of(connection, instances))
 
     def whole_logs(self, first: int, last: int) -> Iterator[tuple[LogState, list[LogMessage]]]:
         """The logs from one of the store's own numbers to another, each with all its messages in order."""
         with self.database.reading() as connection:
             yield from messages.whole_logs(connection, first, last)
 
-    def owners_of(self, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
-        """For the entries at these places, which entry each is folded with."""
-        return self.database.read(lambda connection: messages.find_create_seqs(connection, log, seq_nums))
-
-    def messages_between(self, log: int, first: int = 1, last: int = MAX_STORED_INTEGER) -> list[LogMessage]:
-        """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
-        return self.database.read(lambda connection: messages.messages_between(connection, log, first, last))
-
-    def hashes_from(self, log: int, first: int) -> list[Hash]:
-        """The entries of a log at or behind a place, whether they count or not."""
-        return self.database.read(lambda connection: messages.hashes_from(connection, log, first))
-
-    def create_seqs_from(self, log: int, first: int) -> list[int]:
-        """The instances that have a message at or behind `first`: what a fork, a lie or a late end there touches."""
-        return self.database.read(lambda connection: messages.create_seqs_from(connection, log, first))
-
-    def waiting_for(self, hashes: Collection[Hash]) -> list[UnresolvedReference]:
-        """The messages of any log that name one of these hashes and do not belong to it."""
-        return self.database.read(lambda connection: messages.find_unresolved_references(connection, hashes))
-
-    def first_payloads(self, numbers: Collection[int]) -> dict[int, int]:
-        """The place of the first payload that is held of each log, if any is."""
-        return self.database.read(lambda connection: messages.first_payloads(connection, numbers))
-
-    def count_absent(self, log: int) -> int:
-        """How many verified entries of a log have no payload."""
-        return self.database.read(lambda connection: reading.count_absent(connection, log))
-
     # Schemas
-
-    def payloads_of_schema(self, schema: SchemaId) -> SchemaLog:
-        """The log that defines a schema."""
-        return self.database.read(lambda connection: messages.payloads_of_schema(connection, schema))
-
-    def logs_of_schema(self, schema: SchemaId) -> list[int]:
-        """The logs that hold, or held, a message which names the schema."""
-        return self.database.read(lambda connection: messages.logs_of_schema(connection, schema))
-
-    def logs_without_schema(self) -> list[int]:
-        """The logs of which no message that counts names a schema."""
-        return self.database.read(messages.logs_without_schema)
-
-    def schemas_of_logs(self, numbers: Collection[int]) -> dict[int, list[SchemaId]]:
-        """The schemas that messages of each log name, or named."""
-        return self.database.read(lambda connection: messages.schemas_of_logs(connection, numbers))
-
-    def has_schema_news(self, after: Offset) -> bool:
-        """Whether the list of registered schemas or the log of one of them changed after an offset."""
-        return self.database.read(lambda connection: has_schema_news(connection, after))
-
-    def schema_of_log(self, log: int) -> SchemaId | None:
-        """The schema that the first message of the log's valid part names: that of messages which name none."""
-        return self.database.read(lambda connection: messages.find_schema_of_log(connection, log))
-
-    def register(self, schema: SchemaId) -> bool:
-        """Put a schema on the list of those to materialise; whether that was news."""
-        return self.database.write(lambda connection: registry.register_schema(connection, schema))
-
-    def unregister(self, schema: SchemaId) -> bool:
-        """Take a schema off that list; whether it was on it."""
-        return self.database.write(lambda connection: registry.unregister_schema(connection, schema))
-
-    def registered(self) -> list[SchemaId]:
-        """Every schema on that list, in the order of author and log id."""
-        return self.database.read(registry.read_registered)
 
 
 # Opens a store: creates its tables, brings them up to date, or says why it cannot.

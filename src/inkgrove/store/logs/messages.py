@@ -9,6 +9,7 @@ from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select,
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.db.connection import Compiled, in_lists, pairs_as_parameters, table_of_pairs
@@ -146,7 +147,9 @@ def find_create_seqs(connection: Connection, log: int, seq_nums: Collection[int]
     }
 
 
-def messages_between(connection: Connection, log: int, first: int, last: int) -> list[LogMessage]:
+def messages_between(
+    connection: Connection, log: int, first: int = 1, last: int = MAX_STORED_INTEGER
+) -> list[LogMessage]:
     """The messages of a part of a log in order, without those behind its end: what `fold_log` takes."""
     state = read_logs(connection, [log])[log]
     query = (

@@ -77,26 +77,29 @@ class Ingest(NamedTuple):
     """For changes of the registry."""
 
 
-def page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subquery:
-    """The rows of what happened after an offset, as a part of a query."""
+def _page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subquery:
     page = (
         select(ingests).where(is_after_offset(connection, after), _is_settled(connection)).order_by(*_order(connection))
     )
     return page.limit(limit).subquery()
 
 
-def end_of_page(connection: Connection, after: Offset, limit: int) -> Offset | None:
-    """The offset behind the next so many things that happened; None if nothing did."""
-    page = page_of_ingests(connection, after, limit)
+def read_range(connection: Connection, after: Offset, limit: int) -> tuple[ColumnElement[bool], Offset]:
+    """Read up to where the next page of ingests goes: a condition for its rows of `ingests`, and the offset behind it.
+
+    All that lies between the two offsets is in its final order: every query about it sees the same rows.
+    """
+    page = _page_of_ingests(connection, after, limit)
     row = connection.execute(
         select(page.c.xid, page.c.position).order_by(page.c.xid.desc(), page.c.position.desc()).limit(1)
     ).first()
-    return Offset(row.xid, row.position) if row is not None else None
+    end = Offset(row.xid, row.position) if row is not None else after
+    return and_(is_after_offset(connection, after), _is_up_to_offset(connection, end)), end
 
 
-def read_ingests(connection: Connection, after: Offset, limit: int) -> tuple[list[Ingest], Offset]:
+def read_ingests(connection: Connection, after: Offset = START, limit: int = 10_000) -> tuple[list[Ingest], Offset]:
     """What happened after an offset, oldest first, and the offset behind it."""
-    some = page_of_ingests(connection, after, limit)
+    some = _page_of_ingests(connection, after, limit)
     query = (
         select(some, entries.c.hash, entries.c.create_seq, schemas.c.author, schemas.c.log_id)
         .select_from(some)
@@ -167,8 +170,7 @@ def is_after_offset(connection: Connection, offset: Offset) -> ColumnElement[boo
     return ingests.c.position > offset.position
 
 
-def is_up_to_offset(connection: Connection, offset: Offset) -> ColumnElement[bool]:
-    """Whether something happened before an offset."""
+def _is_up_to_offset(connection: Connection, offset: Offset) -> ColumnElement[bool]:
     if connection.dialect.name == "postgresql":
         return tuple_(ingests.c.xid, ingests.c.position) <= _place_of(offset)
     return ingests.c.position <= offset.position

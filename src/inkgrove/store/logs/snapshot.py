@@ -17,8 +17,8 @@ from inkgrove.core.errors import StoreUnavailable
 from inkgrove.store.db import node_tables
 from inkgrove.store.db import node_tables as federation_tables  # noqa: F401  (their tables join the metadata)
 from inkgrove.store.db.connection import BUSY_SECONDS, FILE_NAME, Database, lock_schema_changes, parse_store_url
-from inkgrove.store.db.files import sync_file
 from inkgrove.store.db.log_tables import metadata
+from inkgrove.store.files import sync_file
 from inkgrove.store.logs.log_store import open_store
 
 OnRows = Callable[[str, int], None]

@@ -43,9 +43,9 @@ from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pai
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_references, blobs, deliveries, identities, identity_keys
 from inkgrove.store.db.rot_tables import LADDER, ROTTED, SHOWN, answered, copies, copy_reads, pins, rot_progress
-from inkgrove.store.logs.positions import START, Ingest, IngestKind, Offset, read_ingests
+from inkgrove.store.logs.followers import PAGE_SIZE, follow
+from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 
-_PAGE: Final = 5_000
 _TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED)
 _EXPIRES: Final = b"gexpires"
 """The key as CBOR writes it: what does not hold it is not decoded."""
@@ -75,21 +75,17 @@ class Copy:
 # Noting
 
 
-def note_copies(connection: Connection, tick: int, now: int, limit: int = _PAGE) -> bool:
+def note_copies(connection: Connection, tick: int, now: int, limit: int = PAGE_SIZE) -> bool:
     """Look through the next page of what happened; whether there was anything."""
-    row = connection.execute(select(rot_progress.c.xid, rot_progress.c.position)).first()
-    after = Offset(row.xid, row.position) if row is not None else START
-    happened, reached = read_ingests(connection, after, limit)
-    if reached == after:
-        return False
-    own = find_own_logs(connection, {item.log for item in happened if item.log is not None})
-    _note_answers(connection, [item for item in happened if item.log in own])
-    _note(connection, [item for item in happened if item.log not in own], tick, now)
-    _note(connection, [item for item in happened if item.log in own], tick, now, only_expiring=True)
-    facts = {"xid": reached.xid, "position": reached.position}
-    if connection.execute(update(rot_progress).values(facts)).rowcount == 0:
-        connection.execute(insert_new(connection, rot_progress), {"id": 1, **facts})
-    return True
+
+    def handle(happened: list[Ingest]) -> bool:
+        own = find_own_logs(connection, {item.log for item in happened if item.log is not None})
+        _note_answers(connection, [item for item in happened if item.log in own])
+        _note(connection, [item for item in happened if item.log not in own], tick, now)
+        _note(connection, [item for item in happened if item.log in own], tick, now, only_expiring=True)
+        return True
+
+    return follow(connection, rot_progress, read_ingests, handle, limit) is not None
 
 
 def find_own_logs(connection: Connection, numbers: Collection[int]) -> set[int]:

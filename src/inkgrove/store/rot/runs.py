@@ -13,10 +13,10 @@ from sqlalchemy import Connection, bindparam, delete, exists, func, insert, not_
 
 from inkgrove.core.hashing import Hash
 from inkgrove.store.db.connection import execute_many, in_lists, pairs_as_parameters, table_of_pairs
-from inkgrove.store.db.files import BlobFiles
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_references, blobs, shares
 from inkgrove.store.db.rot_tables import SHOWN, copies, copy_reads, rot_runs, rot_victims, summaries
+from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.rot.copies import guarded_among, read_expiry
 from inkgrove.store.views.blob_index import forget_unused

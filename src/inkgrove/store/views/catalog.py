@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Self
 
-from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, inspect, select, update
+from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, inspect, select
 
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
@@ -238,10 +238,8 @@ def read_progress(connection: Connection, stream: str) -> tuple[int, Offset]:
 
 def write_progress(connection: Connection, stream: str, batch: int, offset: Offset) -> None:
     """Note that a batch is in the views; part of the transaction that puts it there."""
-    facts = {"batch": batch, "xid": offset.xid, "position": offset.position}
-    done = connection.execute(update(progress).where(progress.c.stream == stream).values(facts))
-    if done.rowcount == 0:
-        connection.execute(insert(progress), {"stream": stream, **facts})
+    row = {"stream": stream, "batch": batch, "xid": offset.xid, "position": offset.position}
+    put_row(connection, progress, row)
 
 
 def drop_view(connection: Connection, view: View) -> None:
