@@ -11,14 +11,14 @@ from itertools import accumulate
 from typing import Any, Final
 
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch
-from sqlalchemy import ColumnElement, Connection, Double, MetaData, cast, exists, func, not_, select
+from sqlalchemy import Connection, Double, cast, exists, func, not_, select
 
 from inkgrove.store.db import rot_tables
 from inkgrove.store.db.log_tables import schemas
 from inkgrove.store.db.rot_tables import summaries
-from inkgrove.store.views.access import Reader
+from inkgrove.store.views.access import Reader, visible_rows
 from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import is_not_cascaded
+from inkgrove.store.views.tables import node_table
 
 # Reads the sketches of summaries: quantiles (KLL) and distinct values (HLL), of any number of them together.
 #
@@ -56,7 +56,7 @@ def count_distinct(sketches: Iterable[bytes]) -> float:
 
 RANKS: Final = (0.25, 0.5, 0.75)
 NUMBERS: Final = ("integer", "float")
-_copies = rot_tables.copies.to_metadata(MetaData(schema="node"))
+_copies = node_table(rot_tables.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,7 @@ def exact_summary(connection: Connection, view: View, reader: Reader | None) -> 
         return Summary(0)
     rows = view.table()
     is_cooked = exists().where(_copies.c.instance == rows.c._instance, _copies.c.cooked.is_not(None))
-    conditions: list[ColumnElement[bool]] = [*is_not_cascaded(view, rows), not_(is_cooked)]
-    if reader is not None:
-        conditions.append(reader.sees(rows))
+    conditions = [*visible_rows(rows, view.cascading, reader), not_(is_cooked)]
     columns: list[Any] = [func.count().label("_rows")]
     for name, kind in view.fields:
         column = rows.c[name]

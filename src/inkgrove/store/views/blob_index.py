@@ -37,26 +37,25 @@ from inkgrove.store.db.connection import insert_new
 from inkgrove.store.db.node_tables import blob_references, blob_rights, blob_uploads, blobs, identity_keys
 from inkgrove.store.db.rot_tables import SHOWN, copies
 from inkgrove.store.node.usage import forget_blob_usage
-from inkgrove.store.views.access import visible_rows
-from inkgrove.store.views.tables import gone, views
+from inkgrove.store.views.access import Reader, visible_rows
+from inkgrove.store.views.tables import node_table, views
 
-_beside = MetaData(schema="node")
-_rights, _keys, _relations, _shares, _logs, _copies = (
-    table.to_metadata(_beside)
-    for table in (
+_rights, _keys, _relations, _shares, _logs, _copies = map(
+    node_table,
+    (
         node_tables.blob_rights,
         node_tables.identity_keys,
         node_tables.relations,
         node_tables.shares,
         tables.logs,
         rot_tables.copies,
-    )
+    ),
 )
 # Under the names that rows of views have, so that the one condition on who sees what is asked of references too.
 _AS_IN_ROWS: Final = {name: f"_{name}" for name in ("instance", "author", "access", "expires")}
 _references = Table(
     "blob_references",
-    _beside,
+    MetaData(schema="node"),
     *(Column(item.name, item.type, key=_AS_IN_ROWS.get(item.name, item.name)) for item in blob_references.c),
 )
 _SOME: Final = 2_000
@@ -126,12 +125,9 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobReader:
+class BlobReader(Reader):
     """Who wants to read a blob, and when; a service through instances of some schemas alone."""
 
-    identity: IdentityId | None
-    own_keys: tuple[PublicKey, ...]
-    now: int
     schemas: frozenset[SchemaId] | None = None
     """None: of all."""
 
@@ -191,13 +187,9 @@ def _names(content: Hash, reader: BlobReader) -> ColumnElement[bool]:
     if reader.schemas is not None:
         conditions.append(tuple_(refers.schema_author, refers.schema_log_id).in_(sorted(reader.schemas)))
     rotted = exists().where(_copies.c.instance == refers._instance, _copies.c.step.not_in(SHOWN))
-    by_cascade = (
-        exists()
-        .where(views.c.author == refers.schema_author, views.c.log_id == refers.schema_log_id)
-        .where(gone.c.view == views.c.id, gone.c.instance == refers._instance)
-    )
-    sees = visible_rows(_references, reader.identity, reader.own_keys, reader.now)
-    return and_(*conditions, sees, not_(rotted), not_(by_cascade))
+    is_of_schema = and_(views.c.author == refers.schema_author, views.c.log_id == refers.schema_log_id)
+    view = select(views.c.id).where(is_of_schema).correlate(_references).scalar_subquery()
+    return and_(*conditions, *visible_rows(_references, view, reader), not_(rotted))
 
 
 def _stands() -> ColumnElement[bool]:

@@ -60,6 +60,11 @@ class View:
         """Whether there is a table to read."""
         return self.generation > 0
 
+    @property
+    def cascading(self) -> int | None:
+        """Its number if rows of it can go by cascade; None if none can."""
+        return self.id if self.cascades else None
+
     def table(self) -> Table:
         """The table of its rows."""
         return rows_of(self.id, self.generation, self.fields)

@@ -42,13 +42,14 @@ from sqlalchemy import (
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.db.connection import Compiled, in_lists
+from inkgrove.store.db.node_tables import visibility_changes
 from inkgrove.store.logs.positions import START, Offset, is_in_final_order
 from inkgrove.store.views.access import EarlierVisibility, Reader, has_mode, keys_of_identities, visible_rows
-from inkgrove.store.views.access import visibility_changes as seen
 from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import ViewRow, decode_rows, is_not_cascaded
-from inkgrove.store.views.tables import change_counts, change_table, deleted, edges, gone
+from inkgrove.store.views.query import ViewRow, decode_rows
+from inkgrove.store.views.tables import change_counts, change_table, deleted, edges, gone, node_table
 
+seen = node_table(visibility_changes)
 MAX_AT_ONCE: Final = 1000
 """Rows that come into sight or go out of it together; if there are more, the reader reads the view again."""
 _BATCH: Final = 500
@@ -175,15 +176,16 @@ def _read_changes(
 ) -> list[dict[str, Any]]:
     """The next images, both of each row."""
     changes, rows = change_table(view.id, view.generation, view.fields), view.table()
-    was_seen = visible_rows(changes, reader.identity, reader.own_keys, place.at, earlier)
-    is_there = exists().where(rows.c._instance == changes.c._instance, reader.sees(rows), *is_not_cascaded(view, rows))
+    was_seen = and_(*visible_rows(changes, None, replace(reader, now=place.at), earlier))
+    is_there = exists().where(rows.c._instance == changes.c._instance, *visible_rows(rows, view.cascading, reader))
+    is_seen = and_(*visible_rows(changes, None, reader), is_there)
     behind = (
         tuple_(changes.c._change, changes.c._instance) > tuple_(place.change, place.instance)
         if place.instance
         else changes.c._change > place.change
     )
     query = (
-        select(changes, _is_true(was_seen, "was_seen"), _is_true(and_(reader.sees(changes), is_there), "is_seen"))
+        select(changes, _is_true(was_seen, "was_seen"), _is_true(is_seen, "is_seen"))
         .where(behind)
         .order_by(changes.c._change, changes.c._instance, changes.c._is_after)
         .limit(_BATCH)
@@ -262,14 +264,13 @@ def _come_and_go(
     choices += [rows.c._instance.in_(some) for some in in_lists(instances)]
     if followees:
         choices.append(and_(rows.c._author.in_(keys_of_identities(followees)), has_mode(rows, "relations")))
-    was_seen = visible_rows(rows, reader.identity, reader.own_keys, before.at, earlier)
+    was_seen = and_(*visible_rows(rows, view.cascading, replace(reader, now=before.at), earlier))
+    is_seen = and_(*visible_rows(rows, view.cascading, reader))
     changed = exists().where(
         changes.c._instance == rows.c._instance, changes.c._change > before.settled, changes.c._change <= now.settled
     )
-    sight = select(rows, _is_true(was_seen, "was_seen"), _is_true(reader.sees(rows), "is_seen")).where(
-        or_(*choices), ~changed, *is_not_cascaded(view, rows)
-    )
-    both = sight.subquery()
+    images = select(rows, _is_true(was_seen, "was_seen"), _is_true(is_seen, "is_seen"))
+    both = images.where(or_(*choices), ~changed).subquery()
     query = select(both).where(both.c.was_seen != both.c.is_seen).order_by(both.c._instance).limit(MAX_AT_ONCE + 1)
     found = [dict(row._mapping) for row in connection.execute(query)]
     if len(found) > MAX_AT_ONCE:
@@ -370,7 +371,7 @@ class _Recorder:
 
     def copy(self, condition: ColumnElement[bool], *, is_after: bool, even_gone: bool = False) -> None:
         """Keep the rows as they are now."""
-        shown = [] if even_gone else is_not_cascaded(self.view, self.rows)
+        shown = visible_rows(self.rows, None if even_gone else self.view.cascading, None)
         image = select(literal(self.number), literal(is_after), *self.rows.columns).where(condition, *shown)
         names = [column.name for column in self.changes.columns]
         self.connection.execute(insert(self.changes).from_select(names, image))

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    MetaData,
     Select,
     Table,
     and_,
@@ -30,12 +29,11 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
 from inkgrove.store.db.log_tables import entries
-from inkgrove.store.views.access import Reader
+from inkgrove.store.views.access import Reader, visible_rows
 from inkgrove.store.views.catalog import View, find_view
-from inkgrove.store.views.query import is_not_cascaded
-from inkgrove.store.views.tables import NOT_APPLIED, outcomes_of_none
+from inkgrove.store.views.tables import NOT_APPLIED, node_table, outcomes_of_none
 
-_entries = entries.to_metadata(MetaData(schema="node"))
+_entries = node_table(entries)
 
 
 class OutcomeCursor(NamedTuple):
@@ -109,7 +107,7 @@ def _queries(view: View, reader: Reader | None, only: str | None) -> list[Select
     made = select(*place, *applied)
     if reader is not None:
         is_own = rows.c._author.in_(sorted(reader.own_keys))
-        made = made.where(or_(is_own, and_(reader.sees(rows), *is_not_cascaded(view, rows))))
+        made = made.where(or_(is_own, and_(*visible_rows(rows, view.cascading, reader))))
     return [ruled, made]
 
 
@@ -121,8 +119,7 @@ def _known(view: View, reader: Reader | None) -> list[ColumnElement[bool]]:
         rows.c._log == outcomes.c.log,
         _entries.c.hash == outcomes.c.hash,
         rows.c._seq_num == _entries.c.create_seq,
-        reader.sees(rows),
-        *is_not_cascaded(view, rows),
+        *visible_rows(rows, view.cascading, reader),
     )
     return [or_(outcomes.c.author.in_(sorted(reader.own_keys)), is_seen)]
 

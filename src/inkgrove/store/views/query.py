@@ -9,19 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Select,
-    Table,
-    bindparam,
-    exists,
-    func,
-    not_,
-    select,
-)
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, func, select
 
 from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash
@@ -30,7 +18,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.db.connection import Compiled, in_lists
-from inkgrove.store.views.access import Reader, visible_to
+from inkgrove.store.views.access import Reader, ReaderKind, visible_rows
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.filters import (
     Condition,
@@ -96,32 +84,26 @@ class _Asked(NamedTuple):
     view: int
     generation: int
     fields: tuple[tuple[str, str], ...]
-    cascades: bool
+    cascading: int | None
     where: tuple[Condition, ...]
-    kind: int | None
-    """The kind of the reader."""
-    is_restricted: bool
-    """False if there is no reader: every row is shown."""
+    reader: ReaderKind | None
+    """None: every row is shown."""
 
     def table(self) -> Table:
         return rows_of(self.view, self.generation, self.fields)
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
-        found = build_conditions(table, self.where)
-        if self.cascades:
-            found.append(_is_not_gone(self.view, table))
-        return [*found, visible_to(table, self.kind)] if self.is_restricted else found
+        return [*build_conditions(table, self.where), *visible_rows(table, self.cascading, self.reader)]
 
 
 def _asked(
     connection: Connection, view: View, where: Sequence[Filter], reader: Reader | None
 ) -> tuple[_Asked, dict[str, Any]]:
     conditions, parameters = split_filters(dict(view.fields), where, connection.dialect.name)
-    kind = None if reader is None else reader.kind
     if reader is not None:
         parameters |= reader.parameters()
-    facts = (view.id, view.generation, view.fields, bool(view.cascades))
-    return _Asked(*facts, conditions, kind, reader is not None), parameters
+    kind = None if reader is None else reader.kind
+    return _Asked(view.id, view.generation, view.fields, view.cascading, conditions, kind), parameters
 
 
 def read_page(
@@ -319,15 +301,6 @@ def _count_query(asked: _Asked) -> Compiled:
         return select(func.count()).select_from(table).where(*asked.conditions(table))
 
     return Compiled(build)
-
-
-def is_not_cascaded(view: View, table: FromClause) -> list[ColumnElement[bool]]:
-    """The condition that a row did not go by cascade, if rows of the view can."""
-    return [_is_not_gone(view.id, table)] if view.cascades else []
-
-
-def _is_not_gone(view: int, table: FromClause) -> ColumnElement[bool]:
-    return not_(exists().where(gone.c.view == view, gone.c.instance == table.c._instance))
 
 
 def _decode(

@@ -128,6 +128,14 @@ def decode_cell(type_name: str, cell: Any) -> Any:
     return cell if cell is None or decode is None else decode(cell)
 
 
+@cache
+def node_table(table: Table) -> Table:
+    """A table of the node, as transactions on views name it that were opened with the node's tables beside them."""
+    return table.to_metadata(_node_metadata)
+
+
+_node_metadata = MetaData(schema="node")
+
 FORMAT: Final = 4
 NO_VIEW: Final = 0
 """Stands for the view of messages that belong to no schema."""
