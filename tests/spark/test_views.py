@@ -211,9 +211,9 @@ def test_stream_refuses_a_store_that_is_not_there(spark: SparkSession, tmp_path:
 
 
 def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
-    dirty = on_sqlite.spark.read.format("inkgrove").option("store", on_sqlite.place).load()
+    dirty = on_sqlite.spark.read.format("inkgrove").option("store", on_sqlite.store_url).load()
     snapshot = take_snapshot(on_sqlite.store, {})
-    folded = dirty.mapInArrow(fold_task(on_sqlite.place, on_sqlite.staging, snapshot), spark_schema(FOLDED))
+    folded = dirty.mapInArrow(fold_task(on_sqlite.store_url, on_sqlite.staging, snapshot), spark_schema(FOLDED))
     plan = folded._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan
     assert "Exchange" not in plan
@@ -221,7 +221,7 @@ def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
 
 def test_cascade_is_joins_of_spark(on_sqlite: Materialiser) -> None:
     relations = Relations.after_merge({"stage": {"edges": 1, "groups": 1, "whole": 1}})
-    edges, deleted = effective(on_sqlite.spark, on_sqlite.place, relations)
+    edges, deleted = effective(on_sqlite.spark, on_sqlite.store_url, relations)
     plan = falling(edges, deleted)._jdf.queryExecution().optimizedPlan().toString()
     assert "Join LeftAnti" in plan
     assert "Join LeftSemi" in plan

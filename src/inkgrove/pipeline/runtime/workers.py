@@ -1,4 +1,4 @@
-"""What code that runs in Spark's Python workers has in common: the store it reads, opened there, and its data sources.
+"""Shared by the code that runs in Spark's Python workers: opening the store there, and the base of data sources.
 
 Sources are planned in workers too, which Spark starts in its own way and hands the source as a pickle.
 """
@@ -15,22 +15,22 @@ from inkgrove.store.logs.log_store import LogStore, open_store
 
 
 @lru_cache(maxsize=4)
-def open_once(place: str) -> LogStore:
-    """The store at a place, opened once in each worker process; raises `NoStore` if there is none."""
-    return open_store(place, create=False)
+def open_once(store_url: str) -> LogStore:
+    """The store at a URL, opened once in each worker process; raises `NoStore` if there is none."""
+    return open_store(store_url, create=False)
 
 
 @cache
 def keep_modules() -> None:
-    """Take what is loaded out of the garbage collection after each call: to look at all of it takes about 50 ms.
+    """Take loaded modules out of the garbage collection after each call: looking at all of them takes about 50 ms.
 
-    Tasks have `inkgrove.pipeline.runtime.daemon` for that; the workers that plan are started by Spark in its own way.
+    Workers that run tasks do it in `inkgrove.pipeline.runtime.daemon`; Spark starts those that plan without it.
     """
     gc.freeze()
 
 
 class PlannedSource(DataSource):
-    """Made in one worker, and handed to others as a pickle."""
+    """A data source that is made in one worker and handed to others as a pickle."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -41,16 +41,16 @@ class PlannedSource(DataSource):
         keep_modules()
 
 
-def place_of(options: Mapping[str, str]) -> str:
+def store_url_of(options: Mapping[str, str]) -> str:
     """The option `store`; raises `NoStore` without it."""
     if "store" not in options:
         raise NoStore("say where the store is: .option('store', its directory or PostgreSQL URL)")
     return options["store"]
 
 
-def open_existing(place: str) -> LogStore:
-    """The store at a place; to read from one that is not there makes none and raises `NoStore`."""
+def open_existing(store_url: str) -> LogStore:
+    """Open the store at a URL for the caller to close; raises `NoStore`, with a short traceback, if there is none."""
     try:
-        return open_store(place, create=False)
+        return open_store(store_url, create=False)
     except NoStore as error:
         raise NoStore(error.message) from None

@@ -8,10 +8,11 @@ something in has to think of rot.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -41,11 +42,20 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.value_readers import Unset
 from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
-from inkgrove.store.db.node_tables import blob_references, blobs, deliveries, identities, identity_keys
+from inkgrove.store.db.node_tables import (
+    blob_references,
+    blobs,
+    deliveries,
+    identities,
+    identity_keys,
+    relations,
+    shares,
+)
 from inkgrove.store.db.rot_tables import LADDER, ROTTED, SHOWN, answered, copies, copy_reads, pins, rot_progress
 from inkgrove.store.logs.positions import START, Ingest, IngestKind, Offset, read_ingests
 
 _PAGE: Final = 5_000
+_ROWS: Final = 10_000
 _TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED)
 _EXPIRES: Final = b"gexpires"
 """The key as CBOR writes it: what does not hold it is not decoded."""
@@ -342,8 +352,7 @@ _TO_BE_SENT: Final = ("waiting", "held")
 """Deliveries that need the payloads: what is held goes out again as a whole once the recipient accepts the sender."""
 
 
-def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
-    """All copies; `guards` are the soft ones in force, `absence` how long tombstones stay, in microseconds."""
+def _select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
     # PostgreSQL adds whole numbers up to a decimal one.
     refers = select(cast(func.coalesce(func.sum(blobs.c.size), 0), BigInteger)).join_from(
         blob_references, blobs, blobs.c.hash == blob_references.c.hash
@@ -357,7 +366,7 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     )
     owner = func.coalesce(identity_keys.c.identity, logs.c.author)
     conditions = _set_by_others() | {
-        "own": not_(may_rot(now)),
+        "own": not_(_may_rot(now)),
         "tombstone": copies.c.ended > now - absence,
         "newest": newest.c.create_seq == copies.c.create_seq,
     }
@@ -394,7 +403,7 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     )
 
 
-def may_rot(now: int) -> Any:
+def _may_rot(now: int) -> Any:
     """Whether a copy is somebody else's, or our own and its owner asked for it: it has expired."""
     return or_(identities.c.id.is_(None), func.coalesce(copies.c.expires <= now, false()))
 
@@ -424,9 +433,52 @@ def _is_live(table: Any, now: int) -> Any:
     return and_(table.c.step.in_(SHOWN), table.c.ended.is_(None), is_here)
 
 
+def read_copies(
+    connection: Connection, guards: Collection[str], now: int, absence: int, *, part: int, parts: int
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """One of so many parts of the copies that can rot, some thousand rows at a time.
+
+    `guards` are the soft ones in force, `absence` says how long tombstones stay, in microseconds.
+    """
+    # What is our own and stays takes nothing of the budgets.
+    query = _select_copies(guards, now, absence).where(_may_rot(now))
+    if parts > 1:
+        query = query.where((copies.c.log + copies.c.create_seq) % parts == part)
+    yield from connection.execute(query, execution_options={"yield_per": _ROWS}).partitions(_ROWS)
+
+
 def read_copy(connection: Connection, instance: Hash, guards: Collection[str], now: int, absence: int) -> Any:
-    """The same of one copy, or None."""
-    return connection.execute(select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+    """A row of `read_copies` for one instance, whether it can rot or not; None if it is no copy."""
+    return connection.execute(_select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+
+
+def is_any_copy_ended(connection: Connection) -> bool:
+    """Whether the owner of any copy has deleted it."""
+    return connection.scalar(select(literal(1)).where(copies.c.ended.is_not(None)).limit(1)) is not None
+
+
+class CopyAudience(NamedTuple):
+    """The identities of this node that copies of one owner can be visible to."""
+
+    recipients: Mapping[bytes, set[bytes]]
+    """Whom each instance was sent to."""
+    followers: set[bytes]
+    owner: set[bytes]
+    """The owner, if of this node."""
+
+
+def find_audience(connection: Connection, instances: Iterable[bytes], owner: bytes) -> CopyAudience:
+    """Whom of this node instances of an owner were sent to, and who follows the owner."""
+    hosted = select(identities.c.id)
+    recipients: dict[bytes, set[bytes]] = defaultdict(set)
+    for some in in_lists(instances):
+        sent = (shares.c.instance.in_(some), shares.c.identity.in_(hosted))
+        for row in connection.execute(select(shares.c.instance, shares.c.identity).where(*sent)):
+            recipients[bytes(row.instance)].add(bytes(row.identity))
+    follows = (relations.c.followee == owner, relations.c.state == "accepted", relations.c.follower.in_(hosted))
+    followers = connection.scalars(select(relations.c.follower).where(*follows))
+    own = connection.scalars(hosted.where(identities.c.id == owner))
+    return CopyAudience(recipients, set(map(bytes, followers)), set(map(bytes, own)))
 
 
 def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str], now: int) -> set[Hash]:

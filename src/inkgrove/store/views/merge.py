@@ -4,13 +4,14 @@ What was folded anew replaces what was there, group by group, so merging twice c
 dirty logs speak of are touched.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    MetaData,
     Table,
     and_,
     delete,
@@ -19,17 +20,29 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    null,
     or_,
     select,
     true,
     tuple_,
     union_all,
 )
+from sqlalchemy import table as named_table
 
+from inkgrove.store.db.connection import Database
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.change_feed import ReplacedRows, record_changes
-from inkgrove.store.views.stages import Fields, read_contents, stage_table
-from inkgrove.store.views.tables import NO_VIEW, deleted, edges, gone, outcomes_of_none
+from inkgrove.store.views.stages import Fields, open_stage_transaction, read_contents, stage_table
+from inkgrove.store.views.tables import (
+    NO_VIEW,
+    deleted,
+    deleted_table,
+    edge_table,
+    edges,
+    gone,
+    gone_table,
+    outcomes_of_none,
+)
 
 # The cascade of one batch: forward from what it touched, in the transaction that merges it.
 #
@@ -120,6 +133,54 @@ def _insert_gone(connection: Connection, condition: ColumnElement[bool], number:
     statement = insert(gone).from_select(["view", "instance", "round"], falling)
     # Drivers forget how many rows were written unless they are asked.
     return connection.execute(statement.execution_options(preserve_rowcount=True)).rowcount
+
+
+def is_any_gone(connection: Connection) -> bool:
+    """Whether any row has gone by cascade."""
+    return connection.scalar(select(literal(1)).select_from(gone).limit(1)) is not None
+
+
+class CascadeTable(NamedTuple):
+    """A table that a cascade is computed from."""
+
+    stage: str | None
+    """None: one of those beside the views."""
+    name: str
+    without_view: int | None = None
+    """A view whose rows in it do not count."""
+
+
+def may_have_rows(connection: Connection, tables: Iterable[CascadeTable]) -> bool:
+    """Whether any of the tables has rows; those of stages have, for they are made with their first rows."""
+    return any(
+        item.stage is not None or connection.scalar(select(literal(1)).select_from(named_table(item.name)).limit(1))
+        for item in tables
+    )
+
+
+def read_cascade_table(
+    database: Database, source: CascadeTable, of: str, columns: Sequence[str], *, part: int, parts: int
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """One of so many parts of a table, some thousand rows at a time; `of` says which table it is like.
+
+    `columns` that the table lacks are null.
+    """
+    with open_stage_transaction(database, source.stage) as (connection, schema):
+        found = _TABLES[of](source.name, MetaData()) if source.stage is None else stage_table(source.name, (), schema)
+        query = select(*(found.c[name] if name in found.c else null() for name in columns))
+        if parts > 1:
+            query = query.where(found.c.log % parts == part)
+        if source.without_view is not None:
+            query = query.where(found.c.view != source.without_view)
+        yield from connection.execute(query, execution_options={"yield_per": _ROWS}).partitions(_ROWS)
+
+
+_TABLES: Final[dict[str, Callable[[str, MetaData], Table]]] = {
+    "edges": edge_table,
+    "deleted": deleted_table,
+    "gone": gone_table,
+}
+_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
