@@ -21,7 +21,7 @@ from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.pipeline.views.relation_source import RelationSource
-from inkgrove.store.views.outcomes import read_all_outcomes
+from inkgrove.store.views.outcomes import read_visible_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
@@ -369,7 +369,7 @@ def test_late_revocation_of_a_key_takes_away_what_it_signed_since(materialiser: 
 def _outcomes(materialiser: Materialiser) -> list[Any]:
     (view,) = materialiser.views.views().values()
     with materialiser.views.database.reading() as connection:
-        return read_all_outcomes(connection, view.id, 1_000)
+        return read_visible_outcomes(connection, view, limit=1_000)
 
 
 def test_position_is_written_with_the_rows_and_a_second_run_does_nothing(materialiser: Materialiser) -> None:

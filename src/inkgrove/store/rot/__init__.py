@@ -1,4 +1,8 @@
-"""."""
+"""Data rot in SQL (docs/protocol.md section 9).
+
+`copies` keeps a record of every copy that can rot, from the logs and the reads; `runs` begins, plans and applies runs;
+`summaries` answers from rows and from what cooking left of those that have rotted.
+"""
 
 from inkgrove.store.rot.copies import (
     HARD_GUARDS,

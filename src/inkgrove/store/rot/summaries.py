@@ -1,4 +1,4 @@
-"""Summaries of a view: exact over the rows that are here, cooked over those that have rotted, each for itself.
+"""Summaries of a view: one exact over the rows that are held, one cooked over those that have rotted.
 
 docs/protocol.md section 9. A copy that was cooked and fetched again counts among the cooked, and only there.
 """
@@ -20,12 +20,8 @@ from inkgrove.store.views.access import Reader, visible_rows
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.tables import node_table
 
-# Reads the sketches of summaries: quantiles (KLL) and distinct values (HLL), of any number of them together.
-#
-# Spark makes them with Apache DataSketches for Java; here the same library for Python reads them, so that a node
-# answers
-# without Spark.
-
+# Sketches of quantiles (KLL) and of distinct values (HLL). Spark makes them with Apache DataSketches for Java; here its
+# library for Python reads them, so that a node answers without Spark.
 
 RANK_ERROR: Final = 0.0165
 """By how much of all ranks a quantile of a KLL sketch with k = 200 is off, in 99 of 100 cases."""
@@ -61,7 +57,7 @@ _copies = node_table(rot_tables.copies)
 
 @dataclass(frozen=True, slots=True)
 class FieldSummary:
-    """What is known of the values of a field that are not null."""
+    """Statistics of the values of a field that are not null."""
 
     count: int
     sum: float | None = None
@@ -76,7 +72,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of some rows: how many there are, and their fields by name."""
+    """Statistics of some rows: how many there are, and their fields by name."""
 
     count: int
     fields: dict[str, FieldSummary] = field(default_factory=dict)
@@ -85,7 +81,7 @@ class Summary:
 
 
 def exact_summary(connection: Connection, view: View, reader: Reader | None) -> Summary:
-    """Over the rows that the reader sees, or all; `connection` is one of the views, with the node's tables beside."""
+    """The summary of the rows that a reader sees, or of all; `connection` is on the views with the node's tables."""
     if not view.is_built:
         return Summary(0)
     rows = view.table()
@@ -120,7 +116,7 @@ def exact_summary(connection: Connection, view: View, reader: Reader | None) -> 
 
 
 def cooked_summary(connection: Connection, view: View, readers: Collection[bytes]) -> Summary:
-    """Over what has rotted and was, when it did, to be seen by the readers; `connection` is one of the node."""
+    """The summary of what has rotted and was visible to the readers then; `connection` is one of the node."""
     is_it = (schemas.c.author == view.schema_id.author, schemas.c.log_id == view.schema_id.log_id)
     query = (
         select(summaries)
@@ -159,7 +155,7 @@ def _merge(rows: Sequence[Any]) -> FieldSummary:
 
 
 def add_summaries(exact: Summary, cooked: Summary) -> Summary:
-    """Both, as far as they can be added up: counts, sums, extremes."""
+    """Both together, as far as they can be added up: counts, sums, extremes."""
     fields = {}
     for name in dict.fromkeys((*exact.fields, *cooked.fields)):
         both = [part.fields[name] for part in (exact, cooked) if name in part.fields]
@@ -174,7 +170,7 @@ def add_summaries(exact: Summary, cooked: Summary) -> Summary:
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:
-    """As JSON."""
+    """A summary as JSON."""
     return {"count": summary.count, "fields": {name: _field_document(item) for name, item in summary.fields.items()}}
 
 

@@ -1,4 +1,4 @@
-"""Which blobs are here, who may read and lend them, and which are of no use any more (docs/protocol.md section 8.10).
+"""Which blobs are held, who may read and lend them, and which are not used any more (docs/protocol.md section 8.10).
 
 `store/logs/blob_references.py` keeps which instances name them.
 """
@@ -68,7 +68,7 @@ _FEW: Final = 4
 
 
 def put_blob(connection: Connection, content: Hash, size: int, now: int) -> None:
-    """Note that the bytes are here; the time within which something must refer to them begins anew.
+    """Record that a blob is held; the time within which something must refer to it begins anew.
 
     Until the transaction ends, no collection can take the blob: its row is locked.
     """
@@ -79,7 +79,7 @@ def put_blob(connection: Connection, content: Hash, size: int, now: int) -> None
 
 
 def put_right(connection: Connection, content: Hash, identity: IdentityId, media_type: str) -> bool:
-    """Let an identity read a blob and lend it to the readers of its instances; whether that is new.
+    """Let an identity read a blob and lend it to the readers of its instances; returns whether that is new.
 
     The newest media type counts.
     """
@@ -92,13 +92,13 @@ def put_right(connection: Connection, content: Hash, identity: IdentityId, media
 
 
 def put_upload(connection: Connection, content: Hash, identity: IdentityId, client: str) -> None:
-    """Note that a service has the bytes, which it uploaded in the name of an identity."""
+    """Record that a service uploaded a blob in the name of an identity."""
     row = {"hash": content, "identity": identity, "client": client}
     connection.execute(insert_new(connection, blob_uploads), row)
 
 
 def size_of(connection: Connection, content: Hash) -> int | None:
-    """The size of a blob, if it is here."""
+    """The size of a blob, if it is held."""
     return connection.scalar(select(blobs.c.size).where(blobs.c.hash == content))
 
 
@@ -116,7 +116,7 @@ def own_media_type(
 
 
 def count_blobs(connection: Connection) -> tuple[int, int]:
-    """How many blobs are here, and their bytes."""
+    """How many blobs are held, and their bytes."""
     row = connection.execute(select(func.count(), func.coalesce(func.sum(blobs.c.size), 0)).select_from(blobs)).one()
     return int(row[0]), int(row[1])
 
@@ -172,10 +172,10 @@ def _one_of_each(content: Hash, reader: BlobReader, group: ColumnElement[bool]) 
         .limit(_SOME)
         .subquery()
     )
-    place = func.row_number().over(partition_by=some.c.author, order_by=(some.c.log, some.c.instance))
-    placed = select(some, place.label("place")).subquery()
-    query = select(placed.c.author, placed.c.instance).where(placed.c.place == 1)
-    return query.order_by(placed.c.log, placed.c.instance).limit(_FEW)
+    rank = func.row_number().over(partition_by=some.c.author, order_by=(some.c.log, some.c.instance))
+    ranked = select(some, rank.label("rank")).subquery()
+    query = select(ranked.c.author, ranked.c.instance).where(ranked.c.rank == 1)
+    return query.order_by(ranked.c.log, ranked.c.instance).limit(_FEW)
 
 
 def _names(content: Hash, reader: BlobReader) -> ColumnElement[bool]:
@@ -235,7 +235,7 @@ def unused_blobs(connection: Connection, before: int) -> list[Hash]:
 
 
 def forget_unused(connection: Connection, content: Hash, before: int) -> bool:
-    """Forget a blob if it is still unused; its row stays locked until the end of the transaction."""
+    """Forget a blob if it is still unused, and return whether it was; its row stays locked in the transaction."""
     locked = select(blobs.c.hash).where(blobs.c.hash == content, blobs.c.unused_since < before).with_for_update()
     if connection.scalar(locked) is None or connection.scalar(select(_is_used()).where(blobs.c.hash == content)):
         return False
