@@ -26,8 +26,8 @@ from inkgrove.pipeline.rot.cooking import TO_COOK, cook, value_task
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
 from inkgrove.pipeline.runtime.batches import record_batch
-from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
-from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
+from inkgrove.pipeline.runtime.workers import PlannedSource, StageRows, open_existing, stage_rows, store_url_of
+from inkgrove.pipeline.tables import STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.pipeline.views.relation_source import load_relations
 from inkgrove.store.db import Connection
@@ -52,7 +52,7 @@ from inkgrove.store.rot.runs import (
 )
 from inkgrove.store.views.catalog import open_views
 from inkgrove.store.views.merge import CascadeTable, is_any_gone
-from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction, open_stage
+from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction
 from inkgrove.store.views.tables import edges, gone
 
 
@@ -133,7 +133,7 @@ class Rot:
         self.store = open_store(store_url)
         self.views = open_views(store_url)
         self._run = start_pipeline_run(self.views.database)
-        self._stage_url = find_stage_url(self.store.database.url)
+        self._staging = find_stage_url(self.store.database.url), str(self._run.number)
         spark.dataSource.register(CopySource)
         drop_leftovers(self.views.database, self._run)
 
@@ -272,7 +272,7 @@ class Rot:
     def _stage_decisions(self, decided: DataFrame) -> list[str]:
         columns = [f.col(name) for name in dict.fromkeys((*_FRESH, *_MOVES)) if name != "is_cooked"]
         chosen = decided.select(*columns, f.col("is_cooked").cast("long"), f.col("step").alias("from_step"))
-        return self._stage(chosen.coalesce(_STAGES), _write_decisions)
+        return stage_rows(chosen.coalesce(_STAGES), self._staging, _split_decisions)
 
     def _stage_summaries(self, decided: DataFrame) -> list[str]:
         sized = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
@@ -284,24 +284,7 @@ class Rot:
             {schema_id: self.store.payloads_of_schema(schema_id) for schema_id in registered},
         )
         values = to_cook.mapInArrow(value_task(self.store_url, snapshot), spark_schema(VALUES))
-        return self._stage(cook(values).coalesce(2), _write_summaries)
-
-    def _stage(self, rows: DataFrame, write: Callable[[Any, pa.RecordBatch], None]) -> list[str]:
-        stage_url, owner = self._stage_url, str(self._run.number)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            stage = open_stage(stage_url, owner, {})
-            try:
-                for batch in batches:
-                    write(stage, batch)
-                stage.finish()
-            except BaseException:
-                stage.discard()
-                raise
-            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
-
-        found = rows.mapInArrow(task, spark_schema(STAGED)).toArrow().to_pylist()
-        return [item["stage"] for item in found]
+        return stage_rows(cook(values).coalesce(2), self._staging, _split_summaries)
 
     # Applying
 
@@ -351,16 +334,11 @@ def read_rot_report(connection: Connection, tick: int) -> RotReport:
     return RotReport(tick, **{name: report[name] for name in names if name in report})
 
 
-def _write_decisions(stage: Any, batch: pa.RecordBatch) -> None:
+def _split_decisions(batch: pa.RecordBatch) -> StageRows:
     rows = batch.to_pylist()
-    fresh = [tuple(row[name] for name in _FRESH) for row in rows if row["from_step"] in ("full", "no-blobs")]
-    moves = [tuple(row[name] for name in _MOVES) for row in rows if row["to_step"] is not None]
-    for table, found in (("rot_fresh", fresh), ("rot_moves", moves)):
-        if found:
-            stage.write(table, found)
+    yield "rot_fresh", [tuple(row[name] for name in _FRESH) for row in rows if row["from_step"] in SHOWN]
+    yield "rot_moves", [tuple(row[name] for name in _MOVES) for row in rows if row["to_step"] is not None]
 
 
-def _write_summaries(stage: Any, batch: pa.RecordBatch) -> None:
-    rows = [tuple(row.values()) for row in batch.to_pylist()]
-    if rows:
-        stage.write("rot_summaries", rows)
+def _split_summaries(batch: pa.RecordBatch) -> StageRows:
+    yield "rot_summaries", [tuple(row.values()) for row in batch.to_pylist()]

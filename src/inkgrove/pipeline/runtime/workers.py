@@ -4,14 +4,18 @@ Sources are planned in workers too, which Spark starts in its own way and hands 
 """
 
 import gc
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
 from inkgrove.core.errors import NoStore
+from inkgrove.pipeline.tables import STAGED, spark_schema
 from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.views.stages import open_stage
 
 
 @lru_cache(maxsize=4)
@@ -54,3 +58,30 @@ def open_existing(store_url: str) -> LogStore:
         return open_store(store_url, create=False)
     except NoStore as error:
         raise NoStore(error.message) from None
+
+
+StageRows = Iterable[tuple[str, Sequence[Sequence[Any]]]]
+"""Tables of a stage with rows for each."""
+
+
+def stage_rows(rows: DataFrame, staging: tuple[str, str], split: Callable[[pa.RecordBatch], StageRows]) -> list[str]:
+    """Let each task write its rows to a stage, `split` by table; returns the names of the stages.
+
+    `staging` is where to stage and for which pipeline run (`open_stage`).
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = open_stage(*staging, {})
+        try:
+            for batch in batches:
+                for table, found in split(batch):
+                    if found:
+                        stage.write(table, found)
+            stage.finish()
+        except BaseException:
+            stage.discard()
+            raise
+        yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
+
+    results = rows.mapInArrow(run, spark_schema(STAGED)).toArrow().to_pylist()
+    return [item["stage"] for item in results]

@@ -5,7 +5,7 @@ one batch adds is spread in the database (`inkgrove.store.views.merge`), where i
 `Relations` says where the edges and deletions are found: as they will be after a merge, or after a swap.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,12 +14,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from inkgrove.pipeline.tables import STAGED, spark_schema
+from inkgrove.pipeline.runtime.workers import StageRows, stage_rows
 from inkgrove.pipeline.views.relation_source import load_relations
 from inkgrove.store.views.catalog import View, open_views
 from inkgrove.store.views.merge import CascadeTable, may_have_rows
 from inkgrove.store.views.rebuild import shadow_edges
-from inkgrove.store.views.stages import open_stage
 from inkgrove.store.views.tables import deleted, edges
 
 _ROUNDS_IN_ONE_PLAN = 10
@@ -62,25 +61,6 @@ def cascade(edges: DataFrame, deleted: DataFrame) -> DataFrame:
         last, number = fallen, number + 1
     edges.unpersist()
     return fallen if gone is None else gone
-
-
-def stage_gone(staging: tuple[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`: rows of `cascade` in, the name of the stage that holds them out."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = open_stage(*staging, {})
-        try:
-            for batch in batches:
-                columns = [batch.column(name).to_pylist() for name in ("view", "instance", "round")]
-                if columns[0]:
-                    stage.write("gone", list(zip(*columns, strict=True)))
-            stage.finish()
-        except BaseException:
-            stage.discard()
-            raise
-        yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
-
-    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +116,11 @@ def gone_stages(spark: SparkSession, store_url: str, staging: tuple[str, str], r
             return []
     # SQLite attaches ten files at most: those of the fold are eight (MOST_FILES), so these are two.
     gone = cascade(*effective(spark, store_url, relations)).coalesce(2)
-    results = gone.mapInArrow(stage_gone(staging), spark_schema(STAGED)).toArrow().to_pylist()
-    return [item["stage"] for item in results]
+    return stage_rows(gone.select("view", "instance", "round"), staging, _split_gone)
+
+
+def _split_gone(batch: pa.RecordBatch) -> StageRows:
+    return [("gone", list(zip(*batch.to_pydict().values(), strict=True)))]
 
 
 def effective(spark: SparkSession, store_url: str, relations: Relations) -> tuple[DataFrame, DataFrame]:
