@@ -216,7 +216,7 @@ def _write_letters(node: Node, letters: SchemaId, rng: random.Random) -> list[Ha
 def _build_views(home: Path) -> None:
     spark = start_session(home / "spark-logs", {"spark.master": f"local[{os.cpu_count()}]"})
     materialiser = Materialiser(spark, str(home))
-    materialiser.settle()
+    materialiser.build_changed()
     newest = materialiser.store.read(newest_offset)
     materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))
     materialiser.close()

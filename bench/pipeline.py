@@ -71,7 +71,7 @@ def views_of(spark: SparkSession, store: Path, folder: Path) -> Iterator[tuple[M
     shutil.copytree(store, home)
     materialiser = Materialiser(spark, str(home))
     try:
-        materialiser.settle()
+        materialiser.build_changed()
         # The view was just built from everything: a batch of all positions would fold it a second time.
         newest = materialiser.store.read(newest_offset)
         materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))

@@ -88,7 +88,7 @@ def make_home() -> Path:
     if not (home / "viewed").exists():
         spark = start_session(home / "spark-logs", {"spark.master": f"local[{os.cpu_count()}]"})
         materialiser = Materialiser(spark, str(home))
-        materialiser.settle()
+        materialiser.build_changed()
         # The view was just built from everything: a batch of all positions would fold it a second time.
         newest = materialiser.store.read(newest_offset)
         materialiser.views.database.write(lambda connection: write_progress(connection, STREAM, 0, newest))

@@ -32,7 +32,7 @@ def make(target: Path, folder: Path) -> None:
     spark = start_session(folder, {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={made}"'})
     java = SparkContext._gateway.proc  # type: ignore[union-attr]
     materialiser = Materialiser(spark, str(home))
-    materialiser.settle()
+    materialiser.build_changed()
     materialiser.follow(folder / "checkpoint", once=True).awaitTermination()
     materialiser.close()
     export_archive(spark, str(home), file)

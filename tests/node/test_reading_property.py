@@ -226,7 +226,7 @@ def test_minus_zero_is_zero_in_views_filters_order_and_exports(world: World, tmp
     session = world.materialiser.spark
     for form in ("parquet", "csv", "json", "delta"):
         target = tmp_path / form
-        assert export_view(session, world.materialiser.place, view, target, form) == 5  # type: ignore[arg-type]
+        assert export_view(session, world.materialiser.store_url, view, target, form) == 5  # type: ignore[arg-type]
         read = session.read.schema("_instance string, weight double").option("header", "true")
         if form == "csv":
             read = session.read.option("header", "true").option("inferSchema", "true")

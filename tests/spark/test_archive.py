@@ -60,7 +60,7 @@ def test_import_of_an_export_is_the_same_store(
     take(spark, other.store, archive)
     assert other.store.read(newest_offset) == before
     # And out of this database again.
-    assert export_archive(spark, other.place, tmp_path / "again") == len(held)
+    assert export_archive(spark, other.store_url, tmp_path / "again") == len(held)
     assert lines_in(tmp_path / "again") == lines_in(archive)
     other.close()
 
@@ -154,7 +154,7 @@ def test_view_is_exported_whole(on_sqlite: Materialiser, tmp_path: Path, form: s
     on_sqlite.catch_up()
     (view,) = on_sqlite.views.views().values()
     target = tmp_path / "out"
-    assert export_view(on_sqlite.spark, on_sqlite.place, view, target, form) == 7  # type: ignore[arg-type]
+    assert export_view(on_sqlite.spark, on_sqlite.store_url, view, target, form) == 7  # type: ignore[arg-type]
     # One task reads one state of the view: one file, as the documentation says.
     assert len([file for file in target.glob("part-*") if not file.name.endswith(".crc")]) == 1
     if form == "delta":
@@ -169,4 +169,4 @@ def test_view_is_exported_whole(on_sqlite: Materialiser, tmp_path: Path, form: s
     assert sorted(row["a"] for row in rows) == [f"note {number}" for number in range(7)]
     assert {str(row["b"]) for row in rows} == {"[1, 2]"}
     with raises("input.unreadable-file"):
-        export_view(on_sqlite.spark, on_sqlite.place, view, target, form)  # type: ignore[arg-type]
+        export_view(on_sqlite.spark, on_sqlite.store_url, view, target, form)  # type: ignore[arg-type]

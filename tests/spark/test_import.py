@@ -191,7 +191,7 @@ def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(place: Path | 
         store.ingest([(entry.encoded, None) for entry in log.entries[:3]])
         loader = Loader(store.place, 3)
         for row in rows:
-            loader.take(row)
+            loader.add(row)
         loader.flush()
         assert loader.counts == {"appended": 6, "known": 2}
         assert store.heights() == {(key(1).public, 1): 6}
@@ -209,7 +209,7 @@ def test_large_lines_are_appended_before_many_have_gathered(place: Path | str) -
             held = []
             for n in range(most - 5, most + 1):
                 facts = name, n, log.hash(n), log.entry(n).encoded, log.payloads[n - 1], False
-                loader.take(ArchiveRow(*facts, None, None, is_clean, 0, 0))
+                loader.add(ArchiveRow(*facts, None, None, is_clean, 0, 0))
                 held.append(loader.counts.total())
             assert held == [0, 0, 3, 3, 3, 6]
         assert store.heights() == {(key(1).public, 1): 7}

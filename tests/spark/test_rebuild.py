@@ -60,7 +60,7 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
     for number in range(50):
         shop.create(f"note {number}")
     schema_id = SchemaId(shop.schema.secret.public, 10)
-    views = open_views(materialiser.place)
+    views = open_views(materialiser.store_url)
     seen: list[int] = []
 
     def write() -> None:
@@ -73,7 +73,7 @@ def test_rebuild_beside_a_stream_and_a_writer_loses_nothing(materialiser: Materi
             time.sleep(0.01)  # a swap may come here
             seen.append(count_rows(connection, view))
 
-    process = stream(materialiser.place)
+    process = stream(materialiser.store_url)
     try:
         newest = materialiser.store.read(newest_offset)
         wait_for(lambda: materialiser.views.progress()[1] >= newest)
@@ -224,5 +224,5 @@ def test_build_of_a_dead_pipeline_is_swept_away(materialiser: Materialiser) -> N
     (view,) = materialiser.views.views().values()
     materialiser.views.database.write(lambda connection: begin_build(connection, view, "99", view.fields, {}))
     assert "view_1_rows_2" in tables_of_views(materialiser)
-    Materialiser(materialiser.spark, materialiser.place).close()
+    Materialiser(materialiser.spark, materialiser.store_url).close()
     assert tables_of_views(materialiser) == {"view_1_outcomes_1", "view_1_rows_1", "view_1_rows_1_changes"}

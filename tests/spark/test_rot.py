@@ -304,9 +304,9 @@ def test_run_that_was_interrupted_comes_to_the_same(grove: Grove, where: str, mo
         elif where == "staged":
             patched.setattr(rot_run, "commit_plan", crash)
         elif where == "planned":
-            patched.setattr(grove.rot, "work_off", crash)
+            patched.setattr(grove.rot, "apply", crash)
         else:
-            patched.setattr(grove.rot, "work_off", lambda run, _: half(grove, run, commits=where == "half"))
+            patched.setattr(grove.rot, "apply", lambda run, _: half(grove, run, commits=where == "half"))
         with pytest.raises(Crash):
             grove.rot.run(policy)
     whole = {note for note, step in grove.steps().items() if step == "full"}

@@ -24,7 +24,7 @@ from inkgrove.pipeline.views.relation_source import RelationSource
 from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.logs.schema_registry import read_registered, register_schema, unregister_schema
-from inkgrove.store.views.outcomes import read_all_outcomes
+from inkgrove.store.views.outcomes import read_visible_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
@@ -214,9 +214,9 @@ def test_stream_refuses_a_store_that_is_not_there(spark: SparkSession, tmp_path:
 
 
 def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
-    dirty = on_sqlite.spark.read.format("inkgrove").option("store", on_sqlite.place).load()
+    dirty = on_sqlite.spark.read.format("inkgrove").option("store", on_sqlite.store_url).load()
     snapshot = take_snapshot(on_sqlite.store, {})
-    folded = dirty.mapInArrow(fold_task(on_sqlite.place, on_sqlite.staging, snapshot), spark_schema(FOLDED))
+    folded = dirty.mapInArrow(fold_task(on_sqlite.store_url, on_sqlite.staging, snapshot), spark_schema(FOLDED))
     plan = folded._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan
     assert "Exchange" not in plan
@@ -224,7 +224,7 @@ def test_no_shuffle_between_source_and_staging(on_sqlite: Materialiser) -> None:
 
 def test_cascade_is_joins_of_spark(on_sqlite: Materialiser) -> None:
     relations = Relations.after_merge({"stage": {"edges": 1, "groups": 1, "whole": 1}})
-    edges, deleted = effective(on_sqlite.spark, on_sqlite.place, relations)
+    edges, deleted = effective(on_sqlite.spark, on_sqlite.store_url, relations)
     plan = falling(edges, deleted)._jdf.queryExecution().optimizedPlan().toString()
     assert "Join LeftAnti" in plan
     assert "Join LeftSemi" in plan
@@ -372,7 +372,7 @@ def test_late_revocation_of_a_key_takes_away_what_it_signed_since(materialiser: 
 def _outcomes(materialiser: Materialiser) -> list[Any]:
     (view,) = materialiser.views.views().values()
     with materialiser.views.database.reading() as connection:
-        return read_all_outcomes(connection, view.id, 1_000)
+        return read_visible_outcomes(connection, view, limit=1_000)
 
 
 def test_position_is_written_with_the_rows_and_a_second_run_does_nothing(materialiser: Materialiser) -> None:

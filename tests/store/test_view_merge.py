@@ -15,7 +15,7 @@ from inkgrove.messages.ids import SchemaId
 from inkgrove.store.db.locks import hold_merge_lock
 from inkgrove.store.views.catalog import View, ViewStore, drop_view, open_views
 from inkgrove.store.views.merge import has_undone_cascade, merge_stages, open_stages
-from inkgrove.store.views.outcomes import count_all_outcomes, read_all_outcomes
+from inkgrove.store.views.outcomes import count_visible_outcomes, read_visible_outcomes
 from inkgrove.store.views.query import count_rows, read_all_rows
 from inkgrove.store.views.rebuild import (
     KEEP_SECONDS,
@@ -108,7 +108,7 @@ class Bench:
 
     def outcomes(self) -> dict[int, tuple[str, str, str]]:
         with self.views.database.reading() as connection:
-            found = read_all_outcomes(connection, self.view.id, 100)
+            found = read_visible_outcomes(connection, self.view, limit=100)
         return {item.seq_num: (item.outcome, item.code, item.reason) for item in found}
 
 
@@ -153,10 +153,16 @@ def test_row_stands_for_the_outcome_of_its_create(bench: Bench) -> None:
         9: APPLIED,
     }
     with bench.views.database.reading() as connection:
-        assert count_all_outcomes(connection, bench.view.id) == {"applied": 4, "quarantined": 1, "pending": 1}
-        assert [item.seq_num for item in read_all_outcomes(connection, bench.view.id, 100, "pending")] == [5]
-        assert [item.seq_num for item in read_all_outcomes(connection, bench.view.id, 3, "applied")] == [1, 2, 3]
-        assert read_all_outcomes(connection, None, 100) == []
+        assert count_visible_outcomes(connection, bench.view) == {"applied": 4, "quarantined": 1, "pending": 1}
+        assert [item.seq_num for item in read_visible_outcomes(connection, bench.view, only="pending", limit=100)] == [
+            5
+        ]
+        assert [item.seq_num for item in read_visible_outcomes(connection, bench.view, only="applied", limit=3)] == [
+            1,
+            2,
+            3,
+        ]
+        assert read_visible_outcomes(connection, None, limit=100) == []
 
 
 def test_provenance_that_is_not_stored_is_that_of_the_create(bench: Bench) -> None:
@@ -202,12 +208,12 @@ def test_message_leaves_those_of_no_schema_when_it_gets_one(bench: Bench) -> Non
     bench.build(first(number))
     bench.merge({**dirty(number, [6], [6]), "outcomes_0": [outcome(6, "quarantined", "cbor.truncated", "cut off")]})
     with bench.views.database.reading() as connection:
-        assert count_all_outcomes(connection, None) == {"quarantined": 1}
+        assert count_visible_outcomes(connection, None) == {"quarantined": 1}
     bench.merge(
         {**dirty(number, [6], [6]), f"outcomes_{number}": [outcome(6, "quarantined", "cbor.truncated", "cut off")]}
     )
     with bench.views.database.reading() as connection:
-        assert count_all_outcomes(connection, None) == {}
+        assert count_visible_outcomes(connection, None) == {}
     assert bench.outcomes()[6][0] == "quarantined"
 
 

@@ -13,7 +13,7 @@ from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.logs.log_store import LogStore
 from inkgrove.store.logs.schema_registry import read_registered
 from inkgrove.store.views.catalog import ViewStore
-from inkgrove.store.views.outcomes import read_all_outcomes
+from inkgrove.store.views.outcomes import read_visible_outcomes
 from inkgrove.store.views.query import read_all_rows
 from tests.support.whole_fold import Comparable, comparable
 
@@ -43,7 +43,7 @@ def materialised(materialiser: Materialiser | Stores) -> Comparable:
             rows = (
                 {} if view is None else {row.instance: _plain(row) for row in read_all_rows(connection, view, page=3)}
             )
-            outcomes = read_all_outcomes(connection, None if view is None else view.id, 1_000_000)
+            outcomes = read_visible_outcomes(connection, view, limit=1_000_000)
             result[schema_id] = {
                 "version": None if view is None else view.version or None,
                 "waits_for": [] if view is None else list(view.waits_for),

@@ -10,15 +10,9 @@ BRINGS = {"collect", "toPandas", "toArrow", "take", "first", "head", "tail", "to
 
 KNOWN = {
     ("views/materialiser.py", "_fold", "toArrow"): "one row for each task: counts, and the name of its stage",
-    ("views/cascade.py", "gone_stages", "toArrow"): "the names of two stages",
+    ("runtime/workers.py", "stage_rows", "toArrow"): "the names of four stages at most",
     ("archive/transfer.py", "_counts", "collect"): "lines grouped by status and code: a few rows",
-    ("rot/run.py", "_outcome", "collect"): "copies grouped by step, guard, reason and bin: a few hundred rows",
-    ("rot/run.py", "_stage", "toArrow"): "the names of four stages at most",
-    # Methods of our own that have the same names.
-    ("views/materialiser.py", "follow", "take"): "Materialiser.take: a batch of dirty groups",
-    ("views/materialiser.py", "catch_up", "take"): "the same",
-    ("views/materialiser.py", "begin", "take"): "the same",
-    ("archive/load.py", "run", "take"): "Loader.take: a line, in a task",
+    ("rot/run.py", "_count", "collect"): "copies grouped by step, guard, reason and bin: a few hundred rows",
 }
 
 

@@ -64,7 +64,7 @@ def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
     from inkgrove.store.logs.positions import newest_offset
     from inkgrove.store.logs.schema_registry import read_registered
-    from inkgrove.store.views.outcomes import count_all_outcomes
+    from inkgrove.store.views.outcomes import count_visible_outcomes
     from inkgrove.store.views.query import count_rows
 
     logs, built = options.open_logs(), options.open_views()
@@ -79,7 +79,7 @@ def views(options: CommandOptions) -> None:
                     "name": view.name if view else None,
                     "version": (view.version or None) if view else None,
                     "rows": count_rows(connection, view) if view else 0,
-                    "outcomes": count_all_outcomes(connection, view.id) if view else {},
+                    "outcomes": count_visible_outcomes(connection, view) if view else {},
                     "waits_for": [list(waiting) for waiting in view.waits_for] if view else [],
                     "stopped": view.stopped if view else None,
                     "built": bool(view and view.is_built),
@@ -165,14 +165,13 @@ def outcomes(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.views.outcomes import read_all_outcomes
+    from inkgrove.store.views.outcomes import VisibleOutcome, read_visible_outcomes
 
     with options.open_views() as built:
-        view = None
-        if schema != "-":
-            found = built.views().get(find_schema_id(schema, built))
-            view = found.id if found is not None else -1
-        rows = built.database.read(lambda connection: read_all_outcomes(connection, view, limit, only))
+        view = None if schema == "-" else built.views().get(find_schema_id(schema, built))
+        rows: list[VisibleOutcome] = []
+        if schema == "-" or view is not None:
+            rows = built.database.read(lambda c: read_visible_outcomes(c, view, only=only, limit=limit))
     if options.as_json:
         for row in rows:
             print_json(facts_of(row, "author log_id seq_num hash outcome code reason"))

@@ -137,7 +137,7 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
             break
         parcels.append(parcel)
         sent += members
-        last_seqs |= {due.place: last for due in members}
+        last_seqs |= {due.queue_position: last for due in members}
         size += weight
     if not parcels:
         return OutgoingDelivery("", deliveries, b"", {})
@@ -477,19 +477,21 @@ class Outbox:
                     receipt["fate"] == "refused"
                     and receipt.get("code") == LacksCreate.code
                     and due.delivered
-                    and due.place not in self._begun_again
+                    and due.queue_position not in self._begun_again
                 ):
-                    self._begun_again.add(due.place)  # once: who takes the first part and not the next has no end
+                    self._begun_again.add(
+                        due.queue_position
+                    )  # once: who takes the first part and not the next has no end
                     forget_progress(connection, due)
                 elif receipt["fate"] == "refused":
                     record_delivery(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
                 else:
                     state: DeliveryStatus = "delivered" if receipt["fate"] == "accepted" else "held"
-                    if state == "delivered" and delivery.last_seqs[due.place] < due.wanted:
+                    if state == "delivered" and delivery.last_seqs[due.queue_position] < due.wanted:
                         state = "waiting"  # for the next part
                     else:
-                        self._begun_again.discard(due.place)
-                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.place], now=now)
+                        self._begun_again.discard(due.queue_position)
+                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.queue_position], now=now)
 
         self.node.database.write(work)
 

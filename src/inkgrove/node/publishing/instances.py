@@ -47,7 +47,7 @@ from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.fold import FoldedRow
 from inkgrove.store.rot.copies import lock_instance
-from inkgrove.store.views.access import VisibleRow, find_visible_row
+from inkgrove.store.views.access import Reader, VisibleRow, find_visible_row
 
 # Who may see a copy: no more than may see its source, unless whoever copies says so (docs/protocol.md section 8.3).
 
@@ -488,7 +488,6 @@ def _find_visible(appender: Appender, caller: Caller, state: InstanceState, inst
     view = appender.node.views.views().get(state.create.schema)
     if view is None:
         return None
-    own = [key.author for key in appender.keys.values() if key.identity == caller.identity]
-    return appender.node.views.database.read(
-        lambda connection: find_visible_row(connection, view, instance, caller.identity, own, appender.node.clock())
-    )
+    own = tuple(key.author for key in appender.keys.values() if key.identity == caller.identity)
+    reader = Reader(caller.identity, own, appender.node.clock())
+    return appender.node.views.database.read(lambda c: find_visible_row(c, view, instance, reader))

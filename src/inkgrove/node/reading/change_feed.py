@@ -104,9 +104,9 @@ def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tupl
         except ChangesExpired:
             place = find_newest_cursor(connection, view, reader.now)
             return [ChangeEvent("reset", event_id(node, place), [])], ViewSubscription(view.schema_id, place, expiry)
-        last = told[-1].place
+        last = told[-1].cursor
         owners = owners_on(connection, {row.author for item in told for row, _ in item.shown})
-        patches = [(item.place, patch) for item in told if (patch := _patch(item, owners))]
+        patches = [(item.cursor, patch) for item in told if (patch := _patch(item, owners))]
         # With the last event everything is told, also what came to nothing behind it.
         places = [*(place for place, _ in patches[:-1]), last]
         events = [

@@ -1,6 +1,6 @@
-"""What a store holds of the logs of an archive: looked up by tasks, only at the places that the archive speaks of.
+"""Looks up what a store holds of the logs of an archive, at the sequence numbers that the archive speaks of.
 
-docs/protocol.md section 2.
+docs/protocol.md section 2. Tasks do it, each for a part of the logs.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,17 @@ from inkgrove.store.logs.positions import START, newest_offset
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:
-    """What the store holds of these logs, and what it says about the places that their entries speak of."""
+    """The logs as the store holds them, and its claims about the sequence numbers that the entries speak of.
+
+    None and None if it holds none of them. What Spark keeps on disk for it is added to `kept`.
+    """
     if store.read(newest_offset) == START and not store.heights():
         return None, None
-    place = store.place
+    store_url = store.place
 
     def look_up_logs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = open_once(place).read(find_logs, batch.column(0).to_pylist())
+            found = open_once(store_url).read(find_logs, batch.column(0).to_pylist())
             rows = [
                 (name, log.id, log.height, log.held, any(getattr(log.standing, x) for x in log.standing.__slots__))
                 for name, log in found.items()
@@ -39,12 +42,12 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
             columns = [batch.column(name).to_pylist() for name in ("log", "id", "height", "at")]
             names = dict(zip(columns[1], columns[0], strict=True))
             heights = dict(zip(columns[1], columns[2], strict=True))
-            places = set(zip(columns[1], columns[3], strict=True))
-            with open_once(place).database.reading() as connection:
+            asked = set(zip(columns[1], columns[3], strict=True))
+            with open_once(store_url).database.reading() as connection:
                 rows = [
                     (names[item.log], item.at, item.claim.hash, item.claim.is_held)
-                    for item in read_claims(connection, places, heights)
-                    if (item.log, item.at) in places
+                    for item in read_claims(connection, asked, heights)
+                    if (item.log, item.at) in asked
                 ]
             yield record_batch(rows, HELD_CLAIMS)
 
@@ -53,7 +56,7 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
     kept.append(logs)
     if logs.isEmpty():
         return None, None
-    places = claims_of(linked).join(logs, "log").where("at <= height").select("log", "id", "height", "at").distinct()
-    claims = places.mapInArrow(look_up_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
+    asked = claims_of(linked).join(logs, "log").where("at <= height").select("log", "id", "height", "at").distinct()
+    claims = asked.mapInArrow(look_up_claims, spark_schema(HELD_CLAIMS)).persist(StorageLevel.DISK_ONLY)
     kept.append(claims)
     return logs, claims

@@ -26,7 +26,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The files of an archive, whose form has been checked."""
+    """An archive whose files have the right columns."""
 
     path: Path
     slices: list[Slice]
@@ -35,7 +35,7 @@ class Archive:
 
 
 def open_archive(path: Path) -> Archive:
-    """Look at the form of every file of an archive."""
+    """Check the columns of every file of an archive and cut it into slices; raises PipelineError for a bad one."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
     if not files:
         raise PipelineError("pipeline.bad-archive", f"{path} holds no Parquet file")

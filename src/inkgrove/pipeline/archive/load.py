@@ -61,17 +61,17 @@ class ArchiveRow(NamedTuple):
 
 
 def load_task(
-    place: str, done: "Accumulator[int]", chunk: int
+    store_url: str, done: "Accumulator[int]", chunk: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`: rows like `ArchiveRow`, ordered by log, place and hash, in; `LOADED` out."""
+    """Return the function for `mapInArrow`: `ArchiveRow`s ordered by log, sequence number and hash in, `LOADED` out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            loader = Loader(place, chunk)
+            loader = Loader(store_url, chunk)
             for batch in batches:
                 columns = [batch.column(name).to_pylist() for name in ArchiveRow._fields]
                 for row in map(ArchiveRow._make, zip(*columns, strict=True)):
-                    loader.take(row)
+                    loader.add(row)
                 done.add(len(batch))
                 yield from loader.refused()
             loader.flush()
@@ -85,11 +85,11 @@ def load_task(
 
 
 class Loader:
-    """Writes the checked lines of one task to the store."""
+    """Gathers the lines of one task and writes them to the store in chunks."""
 
-    def __init__(self, place: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
-        self.store = open_once(place)
-        self.place = place
+    def __init__(self, store_url: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
+        self.store = open_once(store_url)
+        self.store_url = store_url
         self.chunk = chunk
         self.most_bytes = most_bytes
         self._bytes = 0
@@ -102,8 +102,8 @@ class Loader:
         self._logs: dict[bytes, LogAtVerification | None] = {}
         """The logs that this task has changed, as it left them; None for those that others have changed meanwhile."""
 
-    def take(self, row: ArchiveRow) -> None:
-        """Take one line, sooner or later."""
+    def add(self, row: ArchiveRow) -> None:
+        """Gather one line; writes a chunk when it is full."""
         if row.hash is None or row.log is None:
             self._refuse(row, row.code or "inkgrove", row.message)
             return
@@ -117,7 +117,7 @@ class Loader:
             self._ingest()
 
     def flush(self) -> None:
-        """Take what has gathered."""
+        """Write what has gathered."""
         self._append()
         self._ingest()
 
@@ -132,9 +132,9 @@ class Loader:
         new = self._keep_new(rows)
         runs = [run for log, group in groupby(new, attrgetter("log")) if (run := self._run(log, list(group)))]
         if runs:
-            with self._turn():
+            with self._hold_import_lock():
                 moved = self.store.write(append_verified, runs)
-            self._note_logs(runs, {run.log for run in moved})
+            self._remember_logs(runs, {run.log for run in moved})
         for row in new:
             if self._is_moved(row):
                 self._careful.append(row)
@@ -144,7 +144,7 @@ class Loader:
         if len(self._careful) >= _CAREFUL_CHUNK:
             self._ingest()
 
-    def _note_logs(self, runs: list[LogBatch], moved: set[LogAtVerification]) -> None:
+    def _remember_logs(self, runs: list[LogBatch], moved: set[LogAtVerification]) -> None:
         for run in runs:
             log, lines = run.log, run.lines
             left = log._replace(height=max(log.height, lines[-1].seq_num), held=log.held + len(lines))
@@ -186,7 +186,7 @@ class Loader:
             return
         # The signatures of these very bytes were verified before.
         items = [(trust_signed(decode_entry(row.entry or b""), Hash(row.hash or b"")), row.payload) for row in rows]
-        with self._turn():
+        with self._hold_import_lock():
             receipts = self.store.ingest(items)
         for row, receipt in zip(rows, receipts, strict=True):
             if receipt.error is not None:
@@ -204,12 +204,12 @@ class Loader:
         self._refused.append((REJECTED, code, message, row.entry, 1))
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _hold_import_lock(self) -> Iterator[None]:
         """One task at a time on SQLite, and now and then nobody, so that a node can write meanwhile."""
-        if "://" in self.place:
+        if "://" in self.store_url:
             yield
             return
-        with FileLock(Path(self.place) / "import.lock"):
+        with FileLock(Path(self.store_url) / "import.lock"):
             start = monotonic()
             yield
             sleep(_PAUSE * (monotonic() - start))

@@ -1,8 +1,8 @@
 """Archives: all entries of a store as Parquet, and Parquet taken into a store with full verification.
 
 docs/protocol.md section 2. An archive has the columns `entry` (binary) and `payload` (binary, may be null), in any
-order. Tasks read and check slices of it; the checked lines are brought together by log; Spark judges the logs; tasks
-load them. Nothing is written before all of the archive has been read.
+order. Tasks read and check slices of it; the checked lines are brought together by log; Spark decides which logs are
+clean; tasks load them. Nothing is written before all of the archive has been read.
 """
 
 import shutil
@@ -41,7 +41,7 @@ _ROW_GROUP_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class ImportReport:
-    """The numbers of one import: how many lines were read, appended, known or rejected."""
+    """How many lines of an archive were read, appended, known already, or rejected, by code."""
 
     read: int = 0
     appended: int = 0
@@ -52,15 +52,15 @@ class ImportReport:
 # Export
 
 
-def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnProgress = tell_nobody) -> int:
-    """Write every entry of a store, evidence included; returns how many."""
+def export_archive(spark: SparkSession, store_url: str, path: Path, on_progress: OnProgress = tell_nobody) -> int:
+    """Write every entry of a store, evidence included, to a new directory and return how many."""
     spark.dataSource.register(InkgroveSource)
-    with open_store(place, create=False) as store:
+    with open_store(store_url, create=False) as store:
         held = sum(log.held for log in store.read(read_logs).values())
     done = spark.sparkContext.accumulator(0)
     parts = max(spark.sparkContext.defaultParallelism, -(-held // _ROWS_PER_PARTITION))
-    logs = spark.read.format("inkgrove").option("store", place).option("partitions", parts).load()
-    written = logs.mapInArrow(_read_entries(place, done), spark_schema(ARCHIVE)).write.mode("errorifexists")
+    logs = spark.read.format("inkgrove").option("store", store_url).option("partitions", parts).load()
+    written = logs.mapInArrow(_read_entries(store_url, done), spark_schema(ARCHIVE)).write.mode("errorifexists")
     with watched(done, "writing entries", held, on_progress):
         # Small row groups: whoever imports it can share the work.
         written.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(path))
@@ -68,10 +68,10 @@ def export_archive(spark: SparkSession, place: str, path: Path, on_progress: OnP
 
 
 def _read_entries(
-    place: str, done: "Accumulator[int]"
+    store_url: str, done: "Accumulator[int]"
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_once(place)
+        store = open_once(store_url)
         for batch in batches:
             for log in batch.column("log").to_pylist():
                 if log is None:
@@ -107,7 +107,10 @@ def in_batches(
 def import_archive(
     spark: SparkSession, store: LogStore, path: Path, rejects: Path, on_progress: OnProgress, *, chunk: int = CHUNK
 ) -> ImportReport:
-    """Take an archive into a store; what is refused is written to the Parquet file `rejects`, with the reason."""
+    """Ingest an archive; what is refused is written to the Parquet file `rejects`, with the reason.
+
+    Raises PipelineError if the archive cannot be read, StoreUnavailable if the store cannot be written.
+    """
     archive = open_archive(path)
     report = ImportReport(read=archive.rows)
     if not archive.rows:
@@ -186,7 +189,7 @@ class VerifiedArchive:
 def verify_archive(
     spark: SparkSession, store: LogStore, archive: Archive, on_progress: OnProgress = tell_nobody
 ) -> VerifiedArchive:
-    """Read and check all of an archive, and judge its logs together with what the store holds of them."""
+    """Read and check all of an archive, and decide which of its logs are clean together with what the store holds."""
     done = spark.sparkContext.accumulator(0)
     numbers = spark.range(0, len(archive.slices), 1, len(archive.slices))
     partitions = max(spark.sparkContext.defaultParallelism, -(-archive.rows // _ROWS_PER_PARTITION))
@@ -203,8 +206,8 @@ def verify_archive(
     except (PySparkException, Py4JError) as err:
         checked.unpersist()
         # What is wrong with a file, tasks say themselves; all else is a fault of Spark, and no fault of the archive.
-        if told := raised_by_a_task(err):
-            raise told from err
+        if own := raised_by_a_task(err):
+            raise own from err
         raise
     linked = with_links(checked)
     kept = [checked]

@@ -3,7 +3,7 @@
 docs/protocol.md section 2. Bytes, signatures and payload hashes are checked in Arrow batches; claims and forks are a
 group-by and links are two joins, both Spark's own. The result is a verdict on each log: in a *clean* one every entry
 has a path to entry 1, nothing contradicts anything, nobody lied and nothing follows the end; so its entries can be
-appended as they are. In any other log `store.decide` has to look at each entry, one after the other.
+appended as they are. In any other log `store.logs.decision` decides on each entry, one after the other.
 
 Entries of a whole batch are decoded at once, column by column. Only well-formed ones are understood there, and
 strictly; whatever looks odd is left to `core.entry.decode_entry`, which has the last word and knows the reason.
@@ -51,7 +51,7 @@ _lipmaa = lru_cache(maxsize=1 << 16)(lipmaa)
 
 
 class EntryColumns(NamedTuple):
-    """The fields of the entries of a batch, in columns; rows that are no entry have their refusal in `refused`."""
+    """The entries of a batch, decoded column by column; rows that are no entry have their error in `refused`."""
 
     log: pa.Array
     """Author and log id as one key."""
@@ -109,7 +109,7 @@ def decode_columns(encoded: pa.Array) -> EntryColumns:
 
 
 def _buffers(encoded: pa.Array) -> tuple[Numbers, npt.NDArray[np.uint8]]:
-    """Where each value begins, and the bytes of all, with room behind them for looking too far."""
+    """Where each value begins, and the bytes of all, with zeros behind them so that reading too far is harmless."""
     _, offsets, data = encoded.buffers()
     ends = np.frombuffer(offsets, np.int32)[encoded.offset : encoded.offset + len(encoded) + 1].astype(np.int64)
     first, last = (int(ends[0]), int(ends[-1])) if len(encoded) else (0, 0)
@@ -124,9 +124,9 @@ def _varints(data: npt.NDArray[np.uint8], at: Numbers) -> tuple[Numbers, Numbers
     first = data[at].astype(np.int64)
     width = np.maximum(first - 247, 0)
     value = np.where(width == 0, first, 0).astype(np.uint64)
-    for place in range(1, int(width.max(initial=0)) + 1):
-        longer = (value << np.uint64(8)) | data[at + place]
-        value = np.where(width >= place, longer, value)
+    for byte in range(1, int(width.max(initial=0)) + 1):
+        longer = (value << np.uint64(8)) | data[at + byte]
+        value = np.where(width >= byte, longer, value)
     is_shortest = (width == 0) | ((data[at + 1] != 0) & (value > 247))
     is_storable = value <= MAX_STORED_INTEGER
     return np.where(is_storable, value, 0).astype(np.int64), at + 1 + width, is_shortest & is_storable
@@ -138,9 +138,9 @@ def _hash_sizes(data: npt.NDArray[np.uint8], at: Numbers) -> tuple[Numbers, Flag
 
 
 def _lipmaa_links(seq_num: Numbers, good: Flags) -> Numbers:
-    different, place = np.unique(np.where(good, seq_num, 1), return_inverse=True)
+    different, index = np.unique(np.where(good, seq_num, 1), return_inverse=True)
     linked = [target if (target := _lipmaa(n)) != n - 1 else 0 for n in different.tolist()]
-    return np.array(linked, np.int64)[place]
+    return np.array(linked, np.int64)[index]
 
 
 def _plain(entry: Entry) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
@@ -234,13 +234,13 @@ def with_links(entries: DataFrame) -> DataFrame:
 
 
 def claims_of(linked: DataFrame) -> DataFrame:
-    """Every hash that an entry claims for its own place and for those it links to."""
+    """Every hash that an entry claims for its own sequence number and for those it links to."""
 
     def claim(at: Column, claimed: str, *, is_own: bool) -> Column:
         end_at = when(col("is_end"), col("seq_num")) if is_own else lit(None).cast(LongType())
         is_lie = col("is_lie") if is_own else lit(False)
-        facts = at.alias("at"), col(claimed).alias("hash"), lit(is_own).alias("is_there"), end_at.alias("end_at")
-        return struct(*facts, is_lie.alias("is_lie"))
+        own = at.alias("at"), col(claimed).alias("hash"), lit(is_own).alias("is_there"), end_at.alias("end_at")
+        return struct(*own, is_lie.alias("is_lie"))
 
     claims = array(
         claim(col("seq_num"), "hash", is_own=True),
@@ -258,17 +258,17 @@ def judge_logs(
     if held_claims is not None:
         nothing = lit(None).cast(LongType()).alias("end_at"), lit(False).alias("is_lie")
         claims = claims.unionByName(held_claims.select("log", "at", "hash", "is_there", *nothing))
-    # Distinct claims, then places, then logs: three group-bys, and one exchange at most.
+    # Distinct claims, then sequence numbers, then logs: three group-bys, and one exchange at most.
     distinct = claims.groupBy("log", "at", "hash").agg(
         bool_or("is_there").alias("is_there"), max_("end_at").alias("end_at"), bool_or("is_lie").alias("is_lie")
     )
-    places = distinct.groupBy("log", "at").agg(
+    seq_nums = distinct.groupBy("log", "at").agg(
         count("*").alias("hashes"),
         bool_and("is_there").alias("is_there"),
         max_("end_at").alias("end_at"),
         bool_or("is_lie").alias("is_lie"),
     )
-    logs = places.groupBy("log").agg(
+    logs = seq_nums.groupBy("log").agg(
         max_("hashes").alias("hashes"),
         bool_and("is_there").alias("is_whole"),
         max_("at").alias("last"),

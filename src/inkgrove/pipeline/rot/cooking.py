@@ -9,14 +9,13 @@ nothing. Of other schemas only the copies themselves are counted.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from sqlalchemy import Connection, select
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages.instance import Access, Create, Update
@@ -26,22 +25,21 @@ from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
-from inkgrove.store.db.connection import in_lists
-from inkgrove.store.db.node_tables import identities, relations, shares
 from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
 from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore
+from inkgrove.store.rot.copies import find_audience
 from inkgrove.store.views.tables import cell_encoder
 
 TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
 _NUMBERS: Final = ("integer", "float")
 
 
-def value_task(place: str, snapshot: Snapshot) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def value_task(store_url: str, snapshot: Snapshot) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: copies in, their values out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_once(place)
+        store = open_once(store_url)
         for batch in batches:
             rows = [row for part in _by_log(batch.to_pylist()) for row in _values(store, snapshot, *part)]
             yield record_batch(rows, VALUES)
@@ -59,23 +57,24 @@ def _by_log(copies: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, 
 def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     state = store.read(read_logs, [log])[log]
     messages = store.messages_of(log, [copy["create_seq"] for copy in copies])
-    sent, followers, own = store.database.read(lambda connection: _audience(connection, copies))
+    instances, owner = [copy["instance"] for copy in copies], copies[0]["owner"]
+    recipients, followers, own = store.database.read(lambda c: find_audience(c, instances, owner))
     for copy in copies:
-        said = messages[copy["create_seq"]]
-        fields = _fields(state.log_id, snapshot, said, copy["instance"])
+        own_messages = messages[copy["create_seq"]]
+        fields = _fields(state.log_id, snapshot, own_messages, copy["instance"])
         if fields is None:
             continue
         # What expired was hidden from everybody before it went; of our own, which go in no other way, the owner knows.
         readers = {EVERYTHING} | own
         if not copy["is_expired"]:
-            readers = readers_of(newest_access(said), sent.get(copy["instance"], set()), followers)
+            readers = readers_of(newest_access(own_messages), recipients.get(copy["instance"], set()), followers)
         month = datetime.fromtimestamp(copy["noted"] / 1_000_000, UTC).strftime("%Y-%m")
         for reader in sorted(readers):
             key = (reader, copy["owner"], copy["schema"], month)
-            place = (copy["instance"], copy["arrival"])
-            yield (*key, "", *place, copy["bytes"], None, None)
+            source = (copy["instance"], copy["arrival"])
+            yield (*key, "", *source, copy["bytes"], None, None)
             for name, number, text in fields:
-                yield (*key, name, *place, 0, number, text)
+                yield (*key, name, *source, 0, number, text)
 
 
 def _fields(
@@ -129,26 +128,6 @@ def readers_of(access: Access | None, sent: set[bytes], followers: set[bytes]) -
     if mode == "closed":
         return {EVERYTHING} | (sent & set(access.to if access is not None else ()))
     return {EVERYTHING} | sent | (followers if mode == "relations" else set())
-
-
-def _audience(
-    connection: Connection, copies: list[dict[str, Any]]
-) -> tuple[Mapping[bytes, set[bytes]], set[bytes], set[bytes]]:
-    """Whom of this node each copy was sent to, who follows their owner, and the owner, if of this node."""
-    hosted = select(identities.c.id)
-    sent: dict[bytes, set[bytes]] = defaultdict(set)
-    for some in in_lists(copy["instance"] for copy in copies):
-        query = select(shares.c.instance, shares.c.identity).where(
-            shares.c.instance.in_(some), shares.c.identity.in_(hosted)
-        )
-        for row in connection.execute(query):
-            sent[bytes(row.instance)].add(bytes(row.identity))
-    owner = copies[0]["owner"]
-    follows = select(relations.c.follower).where(
-        relations.c.followee == owner, relations.c.state == "accepted", relations.c.follower.in_(hosted)
-    )
-    own = connection.scalars(hosted.where(identities.c.id == owner))
-    return sent, {bytes(follower) for follower in connection.scalars(follows)}, {bytes(name) for name in own}
 
 
 KLL_K: Final = 200

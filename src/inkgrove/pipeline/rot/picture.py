@@ -51,20 +51,20 @@ def draw_freshness(runs: Sequence[tuple[int, Sequence[int]]]) -> Picture:
     """A column for each run, from rotten at the bottom to fresh at the top; the darker, the more copies."""
     left, height, title = 56, 200, "freshness of copies over the runs; the darker, the more copies"
     bottom = _TOP + height
-    told = [(tick, bins) for tick, bins in runs if sum(bins)]
+    drawn = [(tick, bins) for tick, bins in runs if sum(bins)]
     # A few runs do not fill the width: a column that wide is no column.
-    width = min((_WIDTH - _GAP - left) / max(len(told), 1), 48)
+    width = min((_WIDTH - _GAP - left) / max(len(drawn), 1), 48)
     boxes, labels = [], [Label(left, 20, title)]
-    for number, (tick, bins) in enumerate(told):
+    for number, (tick, bins) in enumerate(drawn):
         step, x = height / len(bins), left + number * width
-        for place, count in enumerate(bins):
+        for level, count in enumerate(bins):
             if count:
-                boxes.append(Box(x, bottom - (place + 1) * step, width - 1, step - 1, shade(count, max(bins))))
-        if number % -(-len(told) // 16) == 0:
+                boxes.append(Box(x, bottom - (level + 1) * step, width - 1, step - 1, shade(count, max(bins))))
+        if number % -(-len(drawn) // 16) == 0:
             labels.append(Label(x + width / 2, bottom + 18, str(tick), "middle"))
     labels += [Label(left - 8, _TOP + 10, "fresh", "end"), Label(left - 8, bottom - 2, "rotten", "end")]
     labels.append(Label(left - 8, bottom + 18, "run", "end"))
-    if not told:
+    if not drawn:
         labels.append(Label(left + 20, _TOP + 60, "no run has looked at any copies yet"))
     return Picture(_WIDTH, bottom + 30, title, boxes, labels)
 

@@ -1,11 +1,11 @@
-"""From the copies and a policy to what becomes of each of them: one graph of Spark, nothing collected.
+"""Decides from the copies and a policy which step each copy moves to: one graph of Spark, nothing collected.
 
 docs/protocol.md section 9. Budgets are met one after the other, those of schemas first, then those of owners, then the
 node's. Of bytes, blobs go first. A plan and a run are the same computation; only a run keeps the result.
 
 The least fresh copies go until a budget is met; nothing is sorted as a whole. Copies are counted in narrow bands of
-freshness; whole bands go, and only the band in which the budget is met is put in order. What comes of it is one place
-to cut for each scope: a few rows, which are brought to the copies, while no copy moves.
+freshness; whole bands go, and only the band in which the budget is met is put in order. The result is one cut for each
+scope: a few rows, which are brought to the copies, while no copy moves.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from inkgrove.store.rot.runs import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Tick, seed and time of a run: all that chance and age depend on."""
+    """Seed, number and time of a run."""
 
     seed: int
     tick: int
@@ -77,8 +77,8 @@ def decide(
     )
     for budget in budgets_of(policy, schema_numbers):
         work = squeeze(work, budget, moment)
-    rested = _sink(counted.where(~f.col("step").isin(*SHOWN)), policy, moment)
-    decided = work.select(*rested.columns).unionByName(rested)
+    at_rest = _sink_further(counted.where(~f.col("step").isin(*SHOWN)), policy, moment)
+    decided = work.select(*at_rest.columns).unionByName(at_rest)
     is_new = f.col("step").isin(*SHOWN) & f.col("cooked").isNull() & f.col("ended").isNull()
     return decided.withColumn("is_cooked", f.coalesce((f.col("to_step") == "cooked") & is_new, f.lit(False)))
 
@@ -199,7 +199,7 @@ def _take(
     why = f.format_string(
         f"{budget.name}: freshness %.6f, and the budget is met at %.6f",
         f.col("freshness"),
-        f.coalesce(f.col("cut_place.freshness"), f.least(f.col("cut_band") / BANDS, f.lit(1.0))),
+        f.coalesce(f.col("cut_rank.freshness"), f.least(f.col("cut_band") / BANDS, f.lit(1.0))),
     )
     takes_all = to_step == "cooked"
     changes = {
@@ -213,8 +213,8 @@ def _take(
     return marked.withColumns(changes).select(*work.columns)
 
 
-def _sink(rested: DataFrame, policy: Policy, moment: Moment) -> DataFrame:
-    """What is cooked becomes a stub with time, a stub is gone after the longest absence of a peer."""
+def _sink_further(copies: DataFrame, policy: Policy, moment: Moment) -> DataFrame:
+    """Move rotted copies on: cooked ones become stubs with time, a stub is gone after the longest absence of a peer."""
     step, is_old = f.col("step"), f.col("changed") <= moment.now - policy.cooked
     is_over = f.col("changed") <= moment.now - policy.absence
     may_move = f.col("guard").isNull() | ~f.col("guard").isin(*HARD_GUARDS, "cascade")
@@ -226,7 +226,7 @@ def _sink(rested: DataFrame, policy: Policy, moment: Moment) -> DataFrame:
         .when(step.isin("cooked", "stub") & came_later, step)
     )
     why = f.when(to_step == step, f.lit("a later word of its owner")).when(to_step.isNotNull(), f.lit("age"))
-    return rested.withColumns({"to_step": to_step.cast("string"), "why": why})
+    return copies.withColumns({"to_step": to_step.cast("string"), "why": why})
 
 
 # The least fresh
@@ -239,15 +239,15 @@ def _band() -> Column:
     return f.least(f.floor(f.col("freshness") * BANDS), f.lit(BANDS))
 
 
-def _place(seed: int, tick: int) -> Column:
+def _rank(seed: int, tick: int) -> Column:
     """The order within a band; ties are broken by chance."""
     return f.struct(f.col("freshness"), chance(seed, tick).alias("chance"), f.col("instance"))
 
 
 def find_cuts(copies: DataFrame, excess: DataFrame, weight: Column, *, seed: int, tick: int) -> DataFrame:
-    """For each scope with an excess, where to cut: (scope, cut_band, cut_place).
+    """For each scope with an excess, where to cut: (scope, cut_band, cut_rank).
 
-    All copies in bands below `cut_band` go, and of that band those up to `cut_place`.
+    All copies in bands below `cut_band` go, and of that band those up to `cut_rank`.
     """
     # A cut is made among few scopes, but there may be many bands.
     marked = copies.join(f.broadcast(excess), on="scope", how="inner")
@@ -261,25 +261,25 @@ def find_cuts(copies: DataFrame, excess: DataFrame, weight: Column, *, seed: int
         .groupBy("scope")
         .agg(f.min("_band").alias("cut_band"), f.min_by(f.col("_until") - f.col("_in_band"), "_band").alias("_before"))
     )
-    in_band = Window.partitionBy("scope").orderBy("_place").rowsBetween(Window.unboundedPreceding, -1)
+    in_band = Window.partitionBy("scope").orderBy("_rank").rowsBetween(Window.unboundedPreceding, -1)
     cut = (
         banded.join(f.broadcast(bands), on="scope", how="inner")
         .where((f.col("_band") == f.col("cut_band")) & (f.col("_before") < f.col("excess")))
-        .withColumn("_place", _place(seed, tick))
+        .withColumn("_rank", _rank(seed, tick))
         .withColumn("_reached", f.col("_before") + f.coalesce(f.sum("_weight").over(in_band), f.lit(0)))
         .where(f.col("_reached") < f.col("excess"))
         .groupBy("scope")
-        .agg(f.max("_place").alias("cut_place"))
+        .agg(f.max("_rank").alias("cut_rank"))
     )
     return (
         excess.select("scope")
         .join(bands.select("scope", "cut_band"), on="scope", how="left")
         .join(cut, on="scope", how="left")
-        .select("scope", f.coalesce("cut_band", f.lit(_NO_BAND)).alias("cut_band"), "cut_place")
+        .select("scope", f.coalesce("cut_band", f.lit(_NO_BAND)).alias("cut_band"), "cut_rank")
     )
 
 
 def is_cut(seed: int, tick: int) -> Column:
     """Whether a copy, with the cut of its scope beside it, is among those that go; no cut, no victim."""
-    in_band = (_band() == f.col("cut_band")) & (_place(seed, tick) <= f.col("cut_place"))
+    in_band = (_band() == f.col("cut_band")) & (_rank(seed, tick) <= f.col("cut_rank"))
     return f.coalesce((_band() < f.col("cut_band")) | in_band, f.lit(False))

@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The limits, fungi and other rules that a run goes by."""
+    """Budgets, fungi and guards of a run; raises RotError (`rot.bad-policy`) if they make no sense."""
 
     fungus: str = "rot"
     seed: int = 0
@@ -83,19 +83,19 @@ class Policy:
         return self.cooked_seconds * _SECOND
 
     def render(self) -> str:
-        """As a run remembers it."""
+        """The policy as JSON, which a run stores."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 def restore_policy(text: str) -> Policy:
-    """The policy that a run remembered."""
-    facts: dict[str, Any] = json.loads(text)
+    """The policy from `Policy.render`."""
+    values: dict[str, Any] = json.loads(text)
     for name in ("node", "per_identity", "per_schema"):
-        facts[name] = Limits(**facts[name])
+        values[name] = Limits(**values[name])
     for name in ("identities", "schemas"):
-        facts[name] = {key: Limits(**limits) for key, limits in facts[name].items()}
-    facts["guards"] = tuple(facts["guards"])
-    return Policy(**facts)
+        values[name] = {key: Limits(**limits) for key, limits in values[name].items()}
+    values["guards"] = tuple(values["guards"])
+    return Policy(**values)
 
 
 def parse_schema(text: str) -> SchemaId:
@@ -107,7 +107,7 @@ def parse_schema(text: str) -> SchemaId:
 
 
 def parse_identity(text: str) -> IdentityId:
-    """An identity's id in hex."""
+    """The identity of an id in hex; raises RotError."""
     try:
         found = bytes.fromhex(text)
     except ValueError:
@@ -118,7 +118,7 @@ def parse_identity(text: str) -> IdentityId:
 
 
 def parse_rules(text: str, allowed: Sequence[str]) -> dict[str, str]:
-    """`bytes=1000000 rows=500 fungus=fifo`."""
+    """The rules of a text like `bytes=1000000 rows=500 fungus=fifo`, by name; raises RotError."""
     rules: dict[str, str] = {}
     for part in text.split():
         name, found, value = part.partition("=")

@@ -1,13 +1,12 @@
-"""Plans and runs rot: note what is here, decide in Spark, commit the plan with its summaries, work it off.
+"""Plans and runs rot: record the copies, decide in Spark, commit the plan with its summaries, carry it out.
 
-docs/protocol.md section 9. Up to the commit nothing has changed but what is known of copies; after it the plan stands.
+docs/protocol.md section 9. Before the commit nothing has changed but the records of copies; after it the plan stands.
 Whenever the process dies, the next run goes on with the same seed, clock and policy.
 
 Spark reads the copies of a store that can rot, each with its guard, by the Python data source `inkgrove-copies`.
 Options: `store`, `partitions`, `guards` (with commas), `now` and `absence` (microseconds).
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,24 +20,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection, literal, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.pipeline.rot.cooking import TO_COOK, cook, value_task
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
 from inkgrove.pipeline.runtime.batches import record_batch
-from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
-from inkgrove.pipeline.tables import STAGED, STORED_COPIES, VALUES, spark_schema
+from inkgrove.pipeline.runtime.workers import PlannedSource, StageRows, open_existing, stage_rows, store_url_of
+from inkgrove.pipeline.tables import STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
+from inkgrove.pipeline.views.relation_source import load_relations
+from inkgrove.store.db import Connection
 from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, start_pipeline_run
 from inkgrove.store.db.rot_tables import SHOWN
-from inkgrove.store.db.rot_tables import copies as copy_table
 from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.log_store import open_store
 from inkgrove.store.logs.messages import payloads_of_schema
 from inkgrove.store.logs.schema_registry import find_schema_number, read_registered
-from inkgrove.store.rot.copies import may_rot, note_copies, select_copies
+from inkgrove.store.rot.copies import is_any_copy_ended, note_copies, read_copies
 from inkgrove.store.rot.runs import (
     EXPIRED,
     RotRun,
@@ -53,15 +52,14 @@ from inkgrove.store.rot.runs import (
     remove_blobs,
 )
 from inkgrove.store.views.catalog import open_views
-from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction, open_stage
+from inkgrove.store.views.merge import CascadeTable, is_any_gone
+from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction
 from inkgrove.store.views.tables import edges, gone
-
-_ROWS: Final = 10_000
 
 
 @dataclass
-class Share(InputPartition):
-    """The copies that one task reads."""
+class CopyPart(InputPartition):
+    """The part of the copies that one task reads."""
 
     part: int
 
@@ -82,36 +80,32 @@ class CopySource(PlannedSource):
 
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.place = place_of(options)
+        self.store_url = store_url_of(options)
         self.parts = int(options.get("partitions", 1))
         self.guards = [name for name in options.get("guards", "").split(",") if name]
         self.now, self.absence = int(options["now"]), int(options["absence"])
 
     def partitions(self) -> list[InputPartition]:
-        return [Share(part) for part in range(self.parts)]
+        return [CopyPart(part) for part in range(self.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)
-        # What is our own and stays takes nothing of the budgets.
-        query = select_copies(self.guards, self.now, self.absence).where(may_rot(self.now))
-        if self.parts > 1:
-            query = query.where((copy_table.c.log + copy_table.c.create_seq) % self.parts == partition.part)
-        with open_existing(self.place) as store, store.database.reading() as connection:
-            found = connection.execute(query, execution_options={"yield_per": _ROWS})
-            for rows in found.partitions(_ROWS):
+        assert isinstance(partition, CopyPart)
+        share = {"part": partition.part, "parts": self.parts}
+        with open_existing(self.store_url) as store, store.database.reading() as connection:
+            for rows in read_copies(connection, self.guards, self.now, self.absence, **share):
                 yield record_batch(rows, STORED_COPIES)
 
 
 BINS: Final = 20
-"""Freshness is told in so many bins."""
+"""Freshness is reported in so many bins."""
 _STAGES: Final = 4
 _FRESH: Final = ("instance", "freshness", "reads", "last_read", "new_reads")
 _MOVES: Final = ("instance", "log", "create_seq", "to_step", "why", "is_cooked")
 
 
 @dataclass(slots=True)
-class RotOutcome:
-    """The moves of a run, done or planned, and the amounts before and after."""
+class RotReport:
+    """What a run did, or would do."""
 
     tick: int
     moves: list[dict[str, Any]] = field(default_factory=list)
@@ -132,15 +126,15 @@ class RotOutcome:
 class Rot:
     """The rot of one store, computed by one Spark session."""
 
-    def __init__(self, spark: SparkSession, place: str, home: Path, clock: Callable[[], int]) -> None:
+    def __init__(self, spark: SparkSession, store_url: str, home: Path, clock: Callable[[], int]) -> None:
         self.spark = spark
-        self.place = place
+        self.store_url = store_url
         self.files = BlobFiles(home / "blobs")
         self.clock = clock
-        self.store = open_store(place)
-        self.views = open_views(place)
+        self.store = open_store(store_url)
+        self.views = open_views(store_url)
         self._run = start_pipeline_run(self.views.database)
-        self._stage_place = find_stage_url(self.store.database.url)
+        self._staging = find_stage_url(self.store.database.url), str(self._run.number)
         spark.dataSource.register(CopySource)
         drop_leftovers(self.views.database, self._run)
 
@@ -150,34 +144,34 @@ class Rot:
         self.store.close()
         self.views.close()
 
-    def plan(self, policy: Policy, out: Path | None = None) -> RotOutcome:
-        """What a run would do now; nothing goes. `out` is a new directory for a table of every copy that would."""
+    def plan(self, policy: Policy, out: Path | None = None) -> RotReport:
+        """What a run would do now; nothing goes. `out` is a new directory for a table of every copy that would go."""
         tick = self.store.database.read(next_tick)
         now = self.clock()
-        self._note(tick, now)
+        self._record_copies(tick, now)
         with self.decided(policy, Moment(policy.seed, tick, now)) as decided:
             if out is not None:
                 victims(decided).write.mode("errorifexists").parquet(str(out))
-            return self._outcome(decided, tick)
+            return self._count(decided, tick)
 
-    def run(self, policy: Policy) -> RotOutcome:
-        """Let copies rot, or end the run that was interrupted."""
+    def run(self, policy: Policy) -> RotReport:
+        """Let copies rot, or finish the run that was interrupted."""
         with hold_work_lock(self._run, ExclusiveWork.ROT):
             run = self._begin(policy)
             policy = restore_policy(run.policy)
             if run.state == "begun":
                 self.commit(run, policy)
-            return self.work_off(run, policy)
+            return self.apply(run, policy)
 
     def _begin(self, policy: Policy) -> RotRun:
         now = self.clock()
         tick = self.store.database.read(next_tick)
         run = self.store.database.write(lambda c: begin_rot_run(c, policy.seed, now, policy.render()))
         if run.state == "begun":
-            self._note(tick, run.now)
+            self._record_copies(tick, run.now)
         return run
 
-    def _note(self, tick: int, now: int) -> None:
+    def _record_copies(self, tick: int, now: int) -> None:
         while self.store.database.write(lambda connection: note_copies(connection, tick, now)):
             continue
 
@@ -185,10 +179,10 @@ class Rot:
 
     @contextmanager
     def decided(self, policy: Policy, moment: Moment) -> Iterator[DataFrame]:
-        """Every copy with what becomes of it; kept in memory until the end of the `with`, and no longer."""
+        """Every copy with the step it moves to (`plan.decide`); kept in memory until the end of the `with`."""
         source = (
             self.spark.read.format("inkgrove-copies")
-            .option("store", self.place)
+            .option("store", self.store_url)
             .option("partitions", self.spark.sparkContext.defaultParallelism)
             .option("guards", ",".join(policy.guards))
             .option("now", moment.now)
@@ -214,26 +208,23 @@ class Rot:
 
     def _pointed_at(self) -> DataFrame | None:
         """The instances that rows cascade with; None if no copy has ended, which is all that they matter to."""
-        ended = select(literal(1)).where(copy_table.c.ended.is_not(None)).limit(1)
-        if self.store.database.read(lambda connection: connection.scalar(ended)) is None:
+        if not self.store.database.read(is_any_copy_ended):
             return None
-        source = self.spark.read.format("inkgrove-relations").option("store", self.place).option("of", "edges")
-        found = source.option("tables", json.dumps([(None, edges.name, None)])).load()
-        return found.select(f.col("target").alias("instance"))
+        return self._read_all("edges", edges.name).select(f.col("target").alias("instance"))
 
     def _without_gone(self, decided: DataFrame) -> DataFrame:
         """Cook nothing that has gone from its view by cascade: it is no row any more."""
-        is_any = select(literal(1)).select_from(gone).limit(1)
-        if self.views.database.read(lambda connection: connection.scalar(is_any)) is None:
+        if not self.views.database.read(is_any_gone):
             return decided
-        source = self.spark.read.format("inkgrove-relations").option("store", self.place).option("of", "gone")
-        found = source.option("tables", json.dumps([(None, gone.name, None)])).load()
-        marks = found.select("instance").distinct().withColumn("_is_gone", f.lit(True))
+        marks = self._read_all("gone", gone.name).select("instance").distinct().withColumn("_is_gone", f.lit(True))
         is_row = f.col("is_cooked") & f.col("_is_gone").isNull()
         return decided.join(marks, on="instance", how="left").withColumn("is_cooked", is_row).drop("_is_gone")
 
-    def _outcome(self, decided: DataFrame, tick: int) -> RotOutcome:
-        # One pass for all that is told: a few hundred rows at most.
+    def _read_all(self, of: str, table: str) -> DataFrame:
+        return load_relations(self.spark, self.store_url, of, [CascadeTable(None, table)])
+
+    def _count(self, decided: DataFrame, tick: int) -> RotReport:
+        # One pass for the whole report: a few hundred rows at most.
         counted = decided.groupBy(
             "step",
             "to_step",
@@ -241,26 +232,26 @@ class Rot:
             f.substring_index("why", ":", 1).alias("why"),
             f.least(f.floor(f.col("freshness") * BINS), f.lit(BINS - 1)).alias("bin"),
         ).agg(f.count("*").alias("copies"), f.sum(_freed()).alias("bytes"))
-        outcome = RotOutcome(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
+        report = RotReport(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
         moves: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
         for row in counted.collect():
             if row["to_step"] is not None:
-                told = moves.setdefault((row["step"], row["to_step"], row["why"]), [0, 0])
-                told[0] += row["copies"]
-                told[1] += row["bytes"]
+                total = moves.setdefault((row["step"], row["to_step"], row["why"]), [0, 0])
+                total[0] += row["copies"]
+                total[1] += row["bytes"]
                 continue
             if row["guard"] is not None:
                 kept[row["guard"]] += row["copies"]
             if row["step"] in SHOWN:
-                outcome.freshness[row["bin"]] += row["copies"]
+                report.freshness[row["bin"]] += row["copies"]
         names = ("step", "to_step", "why")
-        outcome.moves = [
-            dict(zip(names, key, strict=True)) | {"copies": told[0], "bytes": told[1]}
-            for key, told in sorted(moves.items())
+        report.moves = [
+            dict(zip(names, key, strict=True)) | {"copies": total[0], "bytes": total[1]}
+            for key, total in sorted(moves.items())
         ]
-        outcome.kept = dict(sorted(kept.items()))
-        return outcome
+        report.kept = dict(sorted(kept.items()))
+        return report
 
     # Committing
 
@@ -271,13 +262,8 @@ class Rot:
             with self.decided(policy, Moment(run.seed, run.tick, run.now)) as decided:
                 stages += self._stage_decisions(decided)
                 stages += self._stage_summaries(decided)
-                outcome = self._outcome(decided, run.tick)
-            report = {
-                "before": outcome.before,
-                "moves": outcome.moves,
-                "kept": outcome.kept,
-                "freshness": outcome.freshness,
-            }
+                counted = self._count(decided, run.tick)
+            report = {name: getattr(counted, name) for name in ("before", "moves", "kept", "freshness")}
             self._run.check()
             with open_merge_transaction(self.store.database, stages) as (connection, names):
                 commit_plan(connection, names, run.tick, report)
@@ -287,55 +273,38 @@ class Rot:
     def _stage_decisions(self, decided: DataFrame) -> list[str]:
         columns = [f.col(name) for name in dict.fromkeys((*_FRESH, *_MOVES)) if name != "is_cooked"]
         chosen = decided.select(*columns, f.col("is_cooked").cast("long"), f.col("step").alias("from_step"))
-        return self._stage(chosen.coalesce(_STAGES), _write_decisions)
+        return stage_rows(chosen.coalesce(_STAGES), self._staging, _split_decisions)
 
     def _stage_summaries(self, decided: DataFrame) -> list[str]:
-        told = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
-        to_cook = told.withColumn("is_expired", f.col("why") == EXPIRED).where("is_cooked").select(*TO_COOK)
+        sized = decided.withColumn("bytes", f.col("payload_bytes") + f.col("blob_bytes"))
+        to_cook = sized.withColumn("is_expired", f.col("why") == EXPIRED).where("is_cooked").select(*TO_COOK)
         # By the list of registered schemas: what is cooked does not depend on how far views have come.
         registered = self.store.read(read_registered)
         snapshot = Snapshot(
             {schema_id: number for number, schema_id in enumerate(registered, 1)},
             {schema_id: self.store.read(payloads_of_schema, schema_id) for schema_id in registered},
         )
-        values = to_cook.mapInArrow(value_task(self.place, snapshot), spark_schema(VALUES))
-        return self._stage(cook(values).coalesce(2), _write_summaries)
+        values = to_cook.mapInArrow(value_task(self.store_url, snapshot), spark_schema(VALUES))
+        return stage_rows(cook(values).coalesce(2), self._staging, _split_summaries)
 
-    def _stage(self, rows: DataFrame, write: Callable[[Any, pa.RecordBatch], None]) -> list[str]:
-        place, owner = self._stage_place, str(self._run.number)
+    # Applying
 
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            stage = open_stage(place, owner, {})
-            try:
-                for batch in batches:
-                    write(stage, batch)
-                stage.finish()
-            except BaseException:
-                stage.discard()
-                raise
-            yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
-
-        found = rows.mapInArrow(task, spark_schema(STAGED)).toArrow().to_pylist()
-        return [item["stage"] for item in found]
-
-    # Working off
-
-    def work_off(self, run: RotRun, policy: Policy) -> RotOutcome:
+    def apply(self, run: RotRun, policy: Policy) -> RotReport:
         """Do what the committed plan says, in small transactions."""
         database = self.store.database
         self._remove(database.read(lambda connection: blobs_left_by(connection, run)), run)
         while True:
             # What came since the plan may guard what is to go. It is new to the next run, and later than this one.
-            self._note(run.tick + 1, max(self.clock(), run.now + 1))
+            self._record_copies(run.tick + 1, max(self.clock(), run.now + 1))
             applied = database.write(lambda connection: apply_moves(connection, run, policy.guards))
             if not applied.moves:
                 break
             self._remove(applied.blobs, run)
 
-        def end(connection: Connection) -> RotOutcome:
+        def end(connection: Connection) -> RotReport:
             after = count_steps(connection)
             finish_rot_run(connection, run.tick, self.clock(), {"after": after})
-            return outcome_of(connection, run.tick)
+            return read_rot_report(connection, run.tick)
 
         return database.write(end)
 
@@ -358,24 +327,19 @@ def _freed() -> Column:
     )
 
 
-def outcome_of(connection: Connection, tick: int) -> RotOutcome:
-    """What the record of a run says."""
+def read_rot_report(connection: Connection, tick: int) -> RotReport:
+    """The report of a run, from its record."""
     found = find_rot_run(connection, tick)
     report = {} if found is None else found.report
     names = ("moves", "kept", "freshness", "before", "after")
-    return RotOutcome(tick, **{name: report[name] for name in names if name in report})
+    return RotReport(tick, **{name: report[name] for name in names if name in report})
 
 
-def _write_decisions(stage: Any, batch: pa.RecordBatch) -> None:
+def _split_decisions(batch: pa.RecordBatch) -> StageRows:
     rows = batch.to_pylist()
-    fresh = [tuple(row[name] for name in _FRESH) for row in rows if row["from_step"] in ("full", "no-blobs")]
-    moves = [tuple(row[name] for name in _MOVES) for row in rows if row["to_step"] is not None]
-    for table, found in (("rot_fresh", fresh), ("rot_moves", moves)):
-        if found:
-            stage.write(table, found)
+    yield "rot_fresh", [tuple(row[name] for name in _FRESH) for row in rows if row["from_step"] in SHOWN]
+    yield "rot_moves", [tuple(row[name] for name in _MOVES) for row in rows if row["to_step"] is not None]
 
 
-def _write_summaries(stage: Any, batch: pa.RecordBatch) -> None:
-    rows = [tuple(row.values()) for row in batch.to_pylist()]
-    if rows:
-        stage.write("rot_summaries", rows)
+def _split_summaries(batch: pa.RecordBatch) -> StageRows:
+    yield "rot_summaries", [tuple(row.values()) for row in batch.to_pylist()]

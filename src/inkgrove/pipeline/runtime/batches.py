@@ -1,7 +1,4 @@
-"""Arrow batches: made of rows, and cut by their bytes.
-
-How many rows there are says little, for one may be a few bytes and another half a megabyte.
-"""
+"""Arrow batches: made of rows, and cut by their bytes, for a row may be a few bytes or half a megabyte."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

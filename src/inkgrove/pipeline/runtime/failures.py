@@ -1,4 +1,4 @@
-"""What went wrong, told from what Spark says about it: a task's own error comes back as that error.
+"""Finds the cause of a failure in what Spark says about it: a task's own error comes back as that error.
 
 Errors cross from tasks to the driver as text only, with every traceback on the way.
 """
@@ -19,8 +19,8 @@ _NOISE = ("An error occurred while calling", "An exception was thrown", "Traceba
 def explain(error: Exception, logs: Path) -> InkgroveError:
     """The error to raise in place of one of Spark's."""
     text = str(error)
-    if told := raised_by_a_task(error):
-        return told
+    if own := raised_by_a_task(error):
+        return own
     for name, message in reversed(_DATABASE.findall(text)):
         reason = f"{name.rpartition('.')[2]}: {message.strip()}"
         advice = advice_on(reason, is_postgresql=name.startswith("psycopg"))
@@ -44,7 +44,7 @@ def raised_by_a_task(error: Exception) -> InkgroveError | None:
 
 
 def first_reason(error: Exception) -> str:
-    """What Python says last where it was at fault; else what Spark says first, beyond the name of an exception."""
+    """The last line of Python's traceback, if there is one; else the first line of Spark's that says anything."""
     raised = _RAISED.findall(str(error))
     if raised:
         return str(raised[-1]).strip()[:300]

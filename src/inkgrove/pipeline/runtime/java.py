@@ -14,7 +14,7 @@ _ADVICE: Final = f"install Java {OLDEST_JAVA} or newer (Debian: apt-get install 
 
 
 def find_java() -> tuple[str, int]:
-    """The program and its version; raises what to install if there is none, or an old one."""
+    """The program and its version; raises PipelineError, with what to install, if there is none or an old one."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():

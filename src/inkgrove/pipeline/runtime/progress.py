@@ -1,4 +1,4 @@
-"""How far the tasks of a job have come: they count, and a thread on the driver tells now and then."""
+"""Progress of a job: its tasks count rows, and a thread on the driver reports the count now and then."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +22,12 @@ OnProgress = Callable[[Progress], None]
 
 
 def tell_nobody(_: Progress) -> None:
-    """For those who have nothing to show it on."""
+    """Ignore progress: the default where nothing shows it."""
 
 
 @contextmanager
 def watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProgress) -> Iterator[None]:
-    """Tell now and then how many rows the tasks have done; a task's count arrives when the task ends."""
+    """Report now and then how many rows the tasks have done; a task's count arrives when the task ends."""
     with telling(lambda: on_progress(Progress(what, min(done.value, total), total))):
         yield
     on_progress(Progress(what, total, total))
@@ -35,7 +35,7 @@ def watched(done: "Accumulator[int]", what: str, total: int, on_progress: OnProg
 
 @contextmanager
 def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call something now and then, as long as the work goes on."""
+    """Call a function now and then until the block ends."""
     is_over = Event()
 
     def watch() -> None:

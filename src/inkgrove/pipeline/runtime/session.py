@@ -36,9 +36,9 @@ rootLogger.appenderRef.file.ref = file
 
 
 def start_session(logs: Path, properties: Mapping[str, str] | None = None, python: str | None = None) -> SparkSession:
-    """A session that writes its logs into a directory; `properties` are Spark's own and win over ours.
+    """Start a session that writes its logs into a directory; `properties` are Spark's own and win over ours.
 
-    `python` is what executors run, for those that have it at another place than this machine.
+    `python` is the interpreter of executors on other machines. Raises PipelineError if Java or Spark do not start.
     """
     find_java()
     log4j = logs / "log4j2.properties"
@@ -107,7 +107,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
 def session_for(
     logs: Path, properties: Mapping[str, str] | None = None, python: str | None = None
 ) -> Iterator[SparkSession]:
-    """A session for one piece of work; what fails in Spark is said in one line."""
+    """A session for one piece of work; failures of Spark are raised as InkgroveError with one line of reason."""
     # A JVM that went away is told by the errors below; py4j would print a traceback beside them.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     spark = start_session(logs, properties, python)

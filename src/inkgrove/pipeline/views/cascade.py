@@ -5,20 +5,20 @@ one batch adds is spread in the database (`inkgrove.store.views.merge`), where i
 `Relations` says where the edges and deletions are found: as they will be after a merge, or after a swap.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from sqlalchemy import Connection, literal, select, table
 
-from inkgrove.pipeline.tables import STAGED, spark_schema
+from inkgrove.pipeline.runtime.workers import StageRows, stage_rows
+from inkgrove.pipeline.views.relation_source import load_relations
 from inkgrove.store.views.catalog import View, open_views
+from inkgrove.store.views.merge import CascadeTable, may_have_rows
 from inkgrove.store.views.rebuild import shadow_edges
-from inkgrove.store.views.stages import open_stage
 from inkgrove.store.views.tables import deleted, edges
 
 _ROUNDS_IN_ONE_PLAN = 10
@@ -63,55 +63,34 @@ def cascade(edges: DataFrame, deleted: DataFrame) -> DataFrame:
     return fallen if gone is None else gone
 
 
-def stage_gone(staging: tuple[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that stages what is gone; the stage's name comes out."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = open_stage(*staging, {})
-        try:
-            for batch in batches:
-                columns = [batch.column(name).to_pylist() for name in ("view", "instance", "round")]
-                if columns[0]:
-                    stage.write("gone", list(zip(*columns, strict=True)))
-            stage.finish()
-        except BaseException:
-            stage.discard()
-            raise
-        yield pa.RecordBatch.from_pydict({"stage": [stage.name]}, schema=STAGED)
-
-    return run
-
-
-Place = tuple[str | None, str, int | None]
-"""The stage or None, the table, and a view whose rows in it do not count."""
-
-
 @dataclass(frozen=True, slots=True)
 class Relations:
     """The tables that a cascade is computed from."""
 
-    edges: list[Place]
-    deleted: list[Place]
-    new_edges: list[Place]
-    new_deleted: list[Place]
-    folded: list[Place]
-    """Groups whose edges and deletions are in the new places only."""
+    edges: list[CascadeTable]
+    deleted: list[CascadeTable]
+    new_edges: list[CascadeTable]
+    new_deleted: list[CascadeTable]
+    folded: list[CascadeTable]
+    """Groups whose edges and deletions are in the new tables only."""
 
     @property
-    def sides(self) -> tuple[list[Place], list[Place]]:
-        """All places of edges and all of deletions; if one side is empty nothing is gone."""
+    def sides(self) -> tuple[list[CascadeTable], list[CascadeTable]]:
+        """All tables of edges and all of deletions; if one side is empty nothing is gone."""
         return self.edges + self.new_edges, self.deleted + self.new_deleted
 
     @classmethod
     def after_merge(cls, stages: Mapping[str, Mapping[str, int]]) -> "Relations":
         """As they will be when the stages, given with their tables, are merged."""
 
-        def named(*tables: str) -> list[Place]:
-            return [(stage, table, None) for stage, contents in stages.items() for table in tables if table in contents]
+        def named(*names: str) -> list[CascadeTable]:
+            return [
+                CascadeTable(stage, name) for stage, contents in stages.items() for name in names if name in contents
+            ]
 
         return cls(
-            [(None, edges.name, None)],
-            [(None, deleted.name, None)],
+            [CascadeTable(None, edges.name)],
+            [CascadeTable(None, deleted.name)],
             named("edges"),
             named("deleted"),
             named("whole", "groups"),
@@ -122,40 +101,31 @@ class Relations:
         """As they will be when a view that was built is shown."""
         new_deleted, new_edges = shadow_edges(new)
         return cls(
-            [(None, edges.name, new.id)],
-            [(None, deleted.name, new.id)],
-            [(None, new_edges.name, None)],
-            [(None, new_deleted.name, None)],
+            [CascadeTable(None, edges.name, new.id)],
+            [CascadeTable(None, deleted.name, new.id)],
+            [CascadeTable(None, new_edges.name)],
+            [CascadeTable(None, new_deleted.name)],
             [],
         )
 
 
-def gone_stages(spark: SparkSession, place: str, staging: tuple[str, str], relations: Relations) -> list[str]:
-    """Compute the whole cascade and stage its result."""
-    with open_views(place) as views, views.database.reading() as connection:
-        if not all(_has_rows(connection, places) for places in relations.sides):
+def gone_stages(spark: SparkSession, store_url: str, staging: tuple[str, str], relations: Relations) -> list[str]:
+    """Compute the whole cascade and stage its result; gives the names of the stages."""
+    with open_views(store_url) as views, views.database.reading() as connection:
+        if not all(may_have_rows(connection, tables) for tables in relations.sides):
             return []
     # SQLite attaches ten files at most: those of the fold are eight (MOST_FILES), so these are two.
-    gone = cascade(*effective(spark, place, relations)).coalesce(2)
-    results = gone.mapInArrow(stage_gone(staging), spark_schema(STAGED)).toArrow().to_pylist()
-    return [item["stage"] for item in results]
+    gone = cascade(*effective(spark, store_url, relations)).coalesce(2)
+    return stage_rows(gone.select("view", "instance", "round"), staging, _split_gone)
 
 
-def _has_rows(connection: Connection, places: list[Place]) -> bool:
-    """Whether there may be anything: stages have only tables with something in them."""
-    return any(
-        stage is not None or connection.scalar(select(literal(1)).select_from(table(name)).limit(1)) is not None
-        for stage, name, _ in places
-    )
+def _split_gone(batch: pa.RecordBatch) -> StageRows:
+    return [("gone", list(zip(*batch.to_pydict().values(), strict=True)))]
 
 
-def effective(spark: SparkSession, place: str, relations: Relations) -> tuple[DataFrame, DataFrame]:
-    """The edges and deletions that will count."""
-
-    def load(of: str, places: list[Place], parts: int = 1) -> DataFrame:
-        source = spark.read.format("inkgrove-relations").option("store", place).option("of", of)
-        return source.option("partitions", parts).option("tables", json.dumps(places)).load()
-
+def effective(spark: SparkSession, store_url: str, relations: Relations) -> tuple[DataFrame, DataFrame]:
+    """The edges and deletions as they will be, of old tables without the groups that were folded anew."""
+    load = partial(load_relations, spark, store_url)
     parts = spark.sparkContext.defaultParallelism
     old_edges = load("edges", relations.edges, parts)
     old_deleted = load("deleted", relations.deleted, parts)

@@ -36,9 +36,9 @@ _PAGE = 500
 
 
 def export_view(
-    spark: SparkSession, place: str, view: View, path: Path, form: Format, on_progress: OnProgress = tell_nobody
+    spark: SparkSession, store_url: str, view: View, path: Path, form: Format, on_progress: OnProgress = tell_nobody
 ) -> int:
-    """Write a view's rows to a new directory; returns how many."""
+    """Write a view's rows to a new directory and return how many; raises InputError if the directory exists."""
     if path.exists():
         raise InputError("input.unreadable-file", f"{path} exists already; choose another name")
     # A CSV cell holds no list: there lists are JSON text.
@@ -47,11 +47,11 @@ def export_view(
     names = [name for name, _ in columns]
     arrow = pa.schema([(name, _arrow_type(kind)) for name, kind in zip(names, kinds, strict=True)])
     schema = spark_schema(arrow)
-    with open_views(place) as views, views.database.reading() as connection:
+    with open_views(store_url) as views, views.database.reading() as connection:
         total = count_rows(connection, view)
     done = spark.sparkContext.accumulator(0)
     # One task, for it reads the view in one transaction: the files hold one state of it.
-    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(place, view, arrow, done), schema)
+    rows = spark.range(0, 1, 1, 1).mapInArrow(_read_rows(store_url, view, arrow, done), schema)
     writer = rows.write.mode("errorifexists").option("header", "true")
     with watched(done, "writing rows", total, on_progress):
         writer.format("parquet" if form == "delta" else form).save(str(path))
@@ -69,23 +69,23 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def _read_rows(
-    place: str, view: View, schema: pa.Schema, done: "Accumulator[int]"
+    store_url: str, view: View, schema: pa.Schema, done: "Accumulator[int]"
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        views = open_views(place)
+        views = open_views(store_url)
         with views.database.reading() as connection:
             found = read_all_rows(connection, view, _PAGE)
             while rows := list(islice(found, _PAGE)):
-                yield from cut(pa.RecordBatch.from_pylist([_facts(row, schema) for row in rows], schema))
+                yield from cut(pa.RecordBatch.from_pylist([_record(row, schema) for row in rows], schema))
                 done.add(len(rows))
         views.close()
 
     return run
 
 
-def _facts(row: ViewRow, schema: pa.Schema) -> dict[str, Any]:
+def _record(row: ViewRow, schema: pa.Schema) -> dict[str, Any]:
     own = {
         "_instance": row.instance.hex(),
         "_author": row.author.hex(),

@@ -47,7 +47,7 @@ from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The registered schemas at the time when the batch was planned; small, and sent to every task."""
+    """The registered schemas as they were when a batch was planned; small, and sent to every task."""
 
     views: dict[SchemaId, int]
     """The number of each registered schema's view."""
@@ -56,7 +56,7 @@ class Snapshot:
 
     @cached_property
     def key(self) -> bytes:
-        """A digest of the content: equal snapshots have equal keys."""
+        """A hash of the content: equal snapshots have equal keys."""
         parts = [
             (bytes(schema_id.author), schema_id.log_id, self.views[schema_id], sorted(log.payloads.items()), log[1])
             for schema_id, log in sorted(self.logs.items())
@@ -91,7 +91,7 @@ def take_snapshot(store: LogStore, views: dict[SchemaId, View]) -> Snapshot:
 
 
 class Definitions:
-    """The registered schemas as they are now, read anew only when something happened to one of them."""
+    """A cache of the registered schemas: they are read anew only when an entry of one of them was ingested."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -113,7 +113,7 @@ class Definitions:
 
 
 def fingerprint(definition: ViewDefinition) -> str:
-    """Tells definitions apart whose rows may differ: the live path with all it does, and where it ends."""
+    """A hash of all that the rows of a view depend on: the live path with all it does, and where it ends."""
     schema = definition.schema
     parts = [
         definition.version,
@@ -133,7 +133,7 @@ _CHUNK = 2_000
 
 
 def fold_task(
-    place: str,
+    store_url: str,
     staging: tuple[str, str],
     snapshot: Snapshot,
     only: SchemaId | None = None,
@@ -166,10 +166,10 @@ def fold_task(
             newest = max(newest, *offsets)
         if newest == (-1, -1):
             return
-        worker = _Worker(place, staging, snapshot, only, is_new=is_new, is_rest=is_rest)
+        worker = _Worker(store_url, staging, snapshot, only, is_new=is_new, is_rest=is_rest)
         gc.disable()  # what is folded has no cycles, and the collector would look at all of it again and again
         try:
-            worker.note_views(whole | parts.keys())
+            worker.stage_views(whole | parts.keys())
             for first, last in in_runs(whole):
                 for folded in worker.fold_whole(first, last):
                     if done is not None:
@@ -182,8 +182,8 @@ def fold_task(
             raise
         finally:
             gc.enable()
-        facts = {**counts, "stage": worker.stage.name, "xid": newest[0], "position": newest[1]}
-        yield pa.RecordBatch.from_pydict({field.name: [facts[field.name]] for field in FOLDED}, schema=FOLDED)
+        result = {**counts, "stage": worker.stage.name, "xid": newest[0], "position": newest[1]}
+        yield pa.RecordBatch.from_pylist([result], schema=FOLDED)
 
     return run
 
@@ -207,7 +207,7 @@ class _ViewWriter:
 class _Worker:
     def __init__(
         self,
-        place: str,
+        store_url: str,
         staging: tuple[str, str],
         snapshot: Snapshot,
         only: SchemaId | None,
@@ -215,7 +215,7 @@ class _Worker:
         is_new: bool,
         is_rest: bool,
     ) -> None:
-        self.store = open_once(place)
+        self.store = open_once(store_url)
         self.snapshot = snapshot
         self.only = only
         self.is_new = is_new
@@ -249,8 +249,8 @@ class _Worker:
             self.writers[schema_id] = made
             return made
 
-    def note_views(self, logs: set[int]) -> None:
-        """Which views can hold anything of these logs: only those are looked at when the stage is merged."""
+    def stage_views(self, logs: set[int]) -> None:
+        """Stage which views can hold anything of these logs: a merge touches only those."""
         if self.is_new:
             return
         views = self.snapshot.views
@@ -258,10 +258,10 @@ class _Worker:
             numbers = {views[schema_id] for schema_id in named if schema_id in views} | {NO_VIEW}
             self.buffers["log_views"] += [(log, number) for number in numbers]
 
-    # reading
+    # Reading
 
     def fold_whole(self, first: int, last: int) -> Iterator[int]:
-        """Every log from one number to another, in one read; tells how many messages each has."""
+        """Fold every log from one number to another, in one read; yields how many messages each has."""
         for state, messages in self.store.whole_logs(first, last):
             fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
             self._stage(state, fold, messages)
@@ -271,11 +271,12 @@ class _Worker:
             yield len(messages)
 
     def fold_parts(self, log: int, create_seqs: list[int]) -> None:
+        """Fold some groups of a log."""
         state = self.store.read(read_logs, [log])[log]
-        facts = self._facts(log)
+        context = self._context(log)
         owners = self.store.read(find_create_seqs, log, create_seqs)
         for create_seq, messages in self.store.messages_of(log, create_seqs).items():
-            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, facts)
+            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, context)
             # The entry that the others name may itself belong to another group, which rules on it.
             own = [item for item in messages if owners.get(item.hash, create_seq) == create_seq]
             self._stage(state, fold, own)
@@ -286,7 +287,7 @@ class _Worker:
             self.buffers["ends"].append((log, state.standing.last_counted))
         self._flush(_CHUNK)
 
-    def _facts(self, log: int) -> LogContext:
+    def _context(self, log: int) -> LogContext:
         first: Message | InkgroveError | None = None
         for item in self.store.read(messages_between, log, 1, 1):
             if item.invalid_code is None and item.payload is not None:
@@ -300,7 +301,7 @@ class _Worker:
         """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
         return bool(self.store.read(verified_among, [instance]))
 
-    # staging
+    # Staging
 
     def _stage(self, state: LogState, fold: LogFold, messages: list[LogMessage]) -> None:
         log, author, log_id = state.id, bytes(state.author), state.log_id
@@ -351,15 +352,15 @@ class _Worker:
                 self.buffers["edges"].append(edge)
 
     def _stage_rest(self, fold: LogFold, seq_nums: dict[Hash, int], log: int, author: bytes, log_id: int) -> None:
-        """Deletions, and the outcomes of all messages but the creates of rows, for which the rows stand."""
+        """Stage deletions and outcomes; a row itself is the outcome of its create."""
         rows = set()
         for instance in fold.instances:
             if instance.row is not None:
                 rows.add(instance.instance)
             elif instance.is_deleted and self.find(instance.schema_id) is not None:
                 view = self.snapshot.views[instance.schema_id]
-                place = (log, seq_nums[instance.instance])
-                self.buffers["deleted"].append((view, bytes(instance.instance), *place))
+                deleted = (view, bytes(instance.instance), log, seq_nums[instance.instance])
+                self.buffers["deleted"].append(deleted)
         for entry_hash, (schema_id, ruling) in fold.rulings.items():
             if entry_hash in rows or entry_hash not in seq_nums:
                 continue
@@ -369,9 +370,9 @@ class _Worker:
             outcome, code, reason = ruling.outcome.value, ruling.code, ruling.reason
             if view == NO_VIEW or not self.is_rest:
                 self.counts[outcome] += 1
-            told = None if MEANINGS.get(code) == reason else reason
+            own_reason = None if MEANINGS.get(code) == reason else reason
             entry = (log, seq_nums[entry_hash], bytes(entry_hash), author, log_id)
-            self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, told))
+            self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, own_reason))
 
     def _flush(self, least: int) -> None:
         for table, rows in self.buffers.items():

@@ -1,4 +1,4 @@
-"""Brings views up to date: fold what is dirty, build what is new, swap what was rebuilt (docs/protocol.md section 6).
+"""Brings views up to date: folds dirty groups, builds new views, swaps rebuilt ones in (docs/protocol.md section 6).
 
 Every batch's rows, outcomes and position are written in one transaction of one database, so a batch that is played
 again changes nothing. A view whose definition changed is built beside the old one, caught up and swapped in.
@@ -75,12 +75,12 @@ _SHARES = 4
 _SHARES_AT_ONCE = 2
 """The second job's tasks begin when the first has no more for every core."""
 _FEW = 1_000
-"""So many positions a build may lag behind when it takes its turn and lets the others wait."""
+"""So many positions a build may lag behind when it takes the merge lock and lets the others wait."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The numbers of one run of the pipeline."""
+    """Counts of what a materialiser has done so far."""
 
     batches: int = 0
     rebuilt: list[SchemaId] = field(default_factory=list)
@@ -102,16 +102,16 @@ class Materialiser:
     def __init__(
         self,
         spark: SparkSession,
-        place: str,
+        store_url: str,
         listener: Callable[[Report], None] | None = None,
         *,
         parts: int = 0,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
         self.spark = spark
-        self.place = place
-        self.store: LogStore = open_store(place)
-        self.views: ViewStore = open_views(place)
+        self.store_url = store_url
+        self.store: LogStore = open_store(store_url)
+        self.views: ViewStore = open_views(store_url)
         self.parts = parts or min(_PARTS, spark.sparkContext.defaultParallelism)
         if not self.views.database.is_postgresql:
             self.parts = min(self.parts, MOST_FILES)
@@ -123,7 +123,8 @@ class Materialiser:
         self._batch_began = time()
         self.run = start_pipeline_run(self.views.database)
         self.staging = find_stage_url(self.views.database.url), str(self.run.number)
-        self._drop_leftovers()
+        drop_leftovers(self.views.database, self.run)
+        self._drop_builds()
 
     def close(self) -> None:
         """Close the stores; the session is the caller's."""
@@ -131,34 +132,29 @@ class Materialiser:
         self.store.close()
         self.views.close()
 
-    def _drop_leftovers(self) -> None:
-        """Remove what pipelines that were killed left behind."""
-        database = self.views.database
-        drop_leftovers(database, self.run)
-        self._drop_builds()
-
     def _drop_builds(self) -> None:
+        """Remove builds of pipelines that were killed, and tables that were replaced some time ago."""
         now = time()
         self.views.database.write(
             lambda connection: drop_left_builds(connection, lambda owner: not self.run.is_dead(int(owner)), now)
         )
         self._sweep_at = now + KEEP_SECONDS
 
-    # streaming
+    # Streaming
 
     def follow(self, checkpoint: Path, *, once: bool = False, max_entries: int = 10_000) -> Any:
-        """A streaming query that keeps the views up to date until it is stopped, or once and then ends."""
+        """Start a streaming query that keeps the views up to date until it is stopped; `once`: until it caught up."""
         self.begin()
         _, offset = self.views.progress()
         # Our own position is the one that counts: Spark's checkpoint starts from it and is made anew each time.
         stream = (
             self.spark.readStream.format("inkgrove")
-            .option("store", self.place)
+            .option("store", self.store_url)
             .option("partitions", self.parts)
             .option("maxEntriesPerBatch", max_entries)
             .option("startingOffset", render_offset(offset))
             .load()
-            .writeStream.foreachBatch(lambda dirty, number: self.take(dirty))
+            .writeStream.foreachBatch(lambda dirty, number: self.fold_batch(dirty))
             .option("checkpointLocation", str(checkpoint))
         )
         return (stream.trigger(availableNow=True) if once else stream.trigger(processingTime="0 seconds")).start()
@@ -171,29 +167,29 @@ class Materialiser:
             _, until = self.store.read(read_ingests, after, max_entries)
             if until == after:
                 return
-            self.take(self._dirty(after=render_offset(after), until=render_offset(until)))
+            self.fold_batch(self._dirty(after=render_offset(after), until=render_offset(until)))
 
     def begin(self) -> None:
-        """Be the one who keeps the views up to date.
+        """Claim the stream of the views; raises if another process has it.
 
-        If nothing was taken in yet, all of them are built, each entry folded once, and the stream goes on from there.
+        If no batch was merged yet, all views are built, each entry folded once, and the stream goes on from there.
         """
         self.run.begin(ExclusiveWork.STREAM)
         reached = self.store.read(newest_offset)
         if self.views.progress()[1] != START or reached == START:
-            self.settle()
+            self.build_changed()
             return
         known = self.views.sync(self.store.read(read_registered))
         snapshot, prints = self._definitions.now(known)
         for schema_id in prints:
             self._build(schema_id, snapshot)
         # Every other message belongs to no view. The stream goes on from here.
-        self.take(self._dirty(schema="", until=render_offset(reached)), is_rest=True)
+        self.fold_batch(self._dirty(schema="", until=render_offset(reached)), is_rest=True)
 
-    def take(self, dirty: DataFrame, *, is_rest: bool = False) -> None:
+    def fold_batch(self, dirty: DataFrame, *, is_rest: bool = False) -> None:
         """Fold one batch of dirty groups and merge it; again if another process swapped a view in meanwhile.
 
-        `is_rest`: what the builds of all views have left; only outcomes of no view are counted, the others were.
+        `is_rest`: the builds of all views came before, so that only outcomes of no view are counted.
         """
         while not self._fold_and_merge(dirty, is_rest=is_rest):
             continue
@@ -204,12 +200,12 @@ class Materialiser:
             self.listener(self.report)
 
     def _dirty(self, **options: str) -> DataFrame:
-        source = self.spark.read.format("inkgrove").option("store", self.place).option("partitions", self.parts)
+        source = self.spark.read.format("inkgrove").option("store", self.store_url).option("partitions", self.parts)
         return source.options(**options).load()
 
     def _fold_and_merge(self, dirty: DataFrame, *, is_rest: bool) -> bool:
         self._batch_began = time()
-        snapshot, folded_with = self._settle()
+        snapshot, folded_with = self._build_changed()
         results = self._fold(dirty, snapshot, is_rest=is_rest)
         offset = max((Offset(item["xid"], item["position"]) for item in results), default=None)
         stages = [item["stage"] for item in results]
@@ -240,15 +236,15 @@ class Materialiser:
                         self.report.written += merge_stages(connection, staged, known, cascade)
                         reached = max(before, offset or before)
                         write_progress(connection, STREAM, batch + 1, reached)
-                        self._note_batch(connection, reached.position - before.position)
+                        self._record_batch(connection, reached.position - before.position)
                         return True
                     contents = {stage: item.contents for stage, item in zip(stages, staged, strict=True)}
-                # Nothing was written yet, and it is our turn: what Spark reads now is still so afterwards.
-                cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_merge(contents))
+                # Nothing was written yet, and we hold the lock: what Spark reads now is still so afterwards.
+                cascaded = gone_stages(self.spark, self.store_url, self.staging, Relations.after_merge(contents))
         finally:
             drop_stages(self.views.database, cascaded or ())
 
-    def _note_batch(self, connection: Connection, moved: int) -> None:
+    def _record_batch(self, connection: Connection, moved: int) -> None:
         now = time()
         micros = int((now - self._batch_began) * 1_000_000)
         record_batch(connection, STREAM, at=int(now * 1_000_000), moved=moved, micros=micros)
@@ -263,17 +259,17 @@ class Materialiser:
         is_rest: bool = False,
         done: "Accumulator[int] | None" = None,
     ) -> list[dict[str, Any]]:
-        task = fold_task(self.place, self.staging, snapshot, only, is_new=is_new, is_rest=is_rest, done=done)
+        task = fold_task(self.store_url, self.staging, snapshot, only, is_new=is_new, is_rest=is_rest, done=done)
         results: list[dict[str, Any]] = dirty.mapInArrow(task, spark_schema(FOLDED)).toArrow().to_pylist()
         return results
 
-    # definitions
+    # Builds
 
-    def settle(self) -> Snapshot:
-        """Let every view be built to the definition that its schema has now."""
-        return self._settle()[0]
+    def build_changed(self) -> Snapshot:
+        """Build every view whose schema has another definition than its rows were folded with."""
+        return self._build_changed()[0]
 
-    def _settle(self) -> tuple[Snapshot, dict[int, str | None]]:
+    def _build_changed(self) -> tuple[Snapshot, dict[int, str | None]]:
         known = self.views.sync(self.store.read(read_registered))
         snapshot, prints = self._definitions.now(known)
         for schema_id, wanted in prints.items():
@@ -282,7 +278,7 @@ class Materialiser:
         return snapshot, {snapshot.views[schema_id]: wanted for schema_id, wanted in prints.items()}
 
     def rebuild(self, schema_id: SchemaId) -> None:
-        """Fold a view from scratch beside the one that is there, and swap it in."""
+        """Fold a view from scratch beside the one that is there, and swap it in; raises if it is not registered."""
         known = self.views.sync(self.store.read(read_registered))
         if schema_id not in known:
             raise PipelineError(
@@ -340,11 +336,10 @@ class Materialiser:
     def _fill(self, schema_id: SchemaId, snapshot: Snapshot, new: View) -> list[dict[str, Any]]:
         """Fold all logs of a schema into a build; a large one in shares, each loaded while the next are folded.
 
-        Returns what the tasks report, which counts if the build is swapped in.
+        Returns the reports of the tasks, which count if the build is swapped in.
         """
         held = sum(log.held for log in self.store.read(read_logs, self.store.read(logs_of_schema, schema_id)).values())
         shares = _SHARES if held >= _SHARE else min(held, 1)
-
         done = self.spark.sparkContext.accumulator(0)
 
         def fold(share: int) -> list[dict[str, Any]]:
@@ -387,7 +382,7 @@ class Materialiser:
         return len(found)
 
     def _catch_up_build(self, schema_id: SchemaId, snapshot: Snapshot, new: View, reached: Offset) -> Offset:
-        """Fold into a build what became dirty since; what it comes to is at least what the views show now."""
+        """Fold into a build what became dirty since `reached`; returns the new offset, at least that of the views."""
         until = self.store.read(newest_offset)
         between = {"after": render_offset(reached), "until": render_offset(until)}
         results = self._fold(self._dirty(schema=str(schema_id), **between), snapshot, schema_id)
@@ -410,7 +405,7 @@ class Materialiser:
             lambda c: has_few_edges(c, self.few_edges, edges, shadow_edges(new)[1])
         )
         if has_cascade and not is_small:
-            cascaded = gone_stages(self.spark, self.place, self.staging, Relations.after_swap(new))
+            cascaded = gone_stages(self.spark, self.store_url, self.staging, Relations.after_swap(new))
         try:
             with (
                 open_merge_transaction(database, cascaded) as (connection, names),

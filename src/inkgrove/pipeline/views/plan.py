@@ -1,10 +1,10 @@
-"""What is dirty: from what happened in the store to the groups of messages that must be folded anew.
+"""From the ingests of a store to the groups of messages that must be folded anew, called dirty.
 
 docs/protocol.md section 6. A group is named by the entry that its messages are folded with: their instance's create.
 Spark reads the groups by the Python data source `inkgrove`, as a stream of positions or all of them at once:
 
-    spark.readStream.format("inkgrove").option("store", place).load()    # groups dirtied since the last batch
-    spark.read.format("inkgrove").option("store", place).load()          # every log, to be folded from scratch
+    spark.readStream.format("inkgrove").option("store", store_url).load()    # groups dirtied since the last batch
+    spark.read.format("inkgrove").option("store", store_url).load()          # every log, to be folded from scratch
 
 Rows are small (which group, and the position); payloads are fetched by the tasks that fold them. Options: `store`
 (directory or URL), `partitions`, `maxEntriesPerBatch`; for a stream `startingOffset`; for a batch `schema` (AUTHOR/LOG:
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from inkgrove.messages.ids import parse_schema_id
-from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, place_of
+from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.logs.entries import read_logs
 from inkgrove.store.logs.log_store import LogStore
@@ -50,7 +50,7 @@ _BREAKS = frozenset({IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED})
 
 
 def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
-    """The groups whose fold may have changed."""
+    """The groups whose fold may have changed by these ingests."""
     groups: set[Group] = set()
     hashes = []
     late: list[tuple[int, int]] = []
@@ -120,7 +120,7 @@ MAX_ENTRIES_PER_BATCH = 10_000
 
 @dataclass
 class DirtyPart(InputPartition):
-    """The groups of messages that one task folds."""
+    """The groups that one task folds, and the offset they were dirtied at."""
 
     groups: list[Group]
     offset: Offset
@@ -186,13 +186,13 @@ class _Opened:
     """Opens the store where it is needed: readers are made in one process and used in others."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.place = place_of(options)
+        self.store_url = store_url_of(options)
         self.parts = int(options.get("partitions", DEFAULT_PARTITIONS))
         self._store: LogStore | None = None
 
     def store(self) -> LogStore:
         if self._store is None:
-            self._store = open_existing(self.place)
+            self._store = open_existing(self.store_url)
         return self._store
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""."""
+"""What a node remembers of its dealings with other nodes, in SQL (docs/protocol.md sections 7 and 8).
+
+`outbox` and `pending` hold what is to be sent and to whom, `inbox` what strangers sent, `peers` who is elsewhere.
+`public_index` and `wanted_schemas` follow the logs for replication: what is offered to others, what is to be asked for.
+`own_logs` reads all that is held of somebody's logs, for the node that signs for them.
+"""
 
 from inkgrove.store.federation.inbox import (
     AcceptedSender,

@@ -1,10 +1,13 @@
-"""The box of requests: what strangers sent, until the recipient accepts or refuses it."""
+"""The request box: what strangers sent, until the recipient accepts or refuses it (docs/protocol.md section 8.6).
+
+Also the senders that recipients have accepted, and ends of instances that came before their creates.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
@@ -15,7 +18,7 @@ from inkgrove.store.db.node_tables import accepted_senders, early_ends, identiti
 
 @dataclass(frozen=True, slots=True)
 class BoxedParcel:
-    """A parcel that waits."""
+    """A parcel that waits in a request box."""
 
     id: int
     via: IdentityId
@@ -24,11 +27,11 @@ class BoxedParcel:
     schema: str | None
     """Author and log of its schema, `AUTHOR/LOG`; None of what came before that was noted."""
     size: int
-    """How many bytes the parcel has; 0 if the instance is held here already, by somebody of this node."""
+    """How many bytes the parcel has; 0 if the instance is held already, sent by an identity of this node."""
 
 
 def lock_box(connection: Connection, recipient: IdentityId) -> None:
-    """Let nobody else put something into the box of a recipient until the transaction ends."""
+    """Lock the request box of a recipient until the transaction ends."""
     is_theirs = identities.c.id == recipient
     # Others may go on to refer to them.
     connection.execute(select(identities.c.id).where(is_theirs).with_for_update(key_share=True))
@@ -58,10 +61,14 @@ def add_request(
     connection.execute(insert(request_box), row)
 
 
+def _is_sent(recipient: IdentityId, via: IdentityId, instance: Hash | None) -> ColumnElement[bool]:
+    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
+    return is_it if instance is None else and_(is_it, request_box.c.instance == instance)
+
+
 def find_request(connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash) -> bytes | None:
-    """The parcel of an instance that waits for a recipient's word on its sender."""
-    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via, request_box.c.instance == instance)
-    parcel: bytes | None = connection.scalar(select(request_box.c.parcel).where(is_it))
+    """The parcel of an instance from a sender that waits for a recipient."""
+    parcel: bytes | None = connection.scalar(select(request_box.c.parcel).where(_is_sent(recipient, via, instance)))
     return parcel
 
 
@@ -89,45 +96,39 @@ def read_requests(
     connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
 ) -> dict[int, tuple[Hash, bytes]]:
     """The instances that one sender has sent, or the one named, oldest first, by number, with the parcels."""
-    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
-    if instance is not None:
-        is_it = and_(is_it, request_box.c.instance == instance)
+    is_it = _is_sent(recipient, via, instance)
     columns = (request_box.c.id, request_box.c.instance, request_box.c.parcel)
     query = select(*columns).where(is_it).order_by(request_box.c.id)
     return {number: (Hash(found), parcel) for number, found, parcel in connection.execute(query)}
 
 
 def remove_read_requests(connection: Connection, numbers: Collection[int]) -> None:
-    """Take out parcels that were read; one that came since then, be it of the same instance, stays."""
+    """Remove parcels that were read; one that came since then, be it of the same instance, stays."""
     connection.execute(delete(request_box).where(request_box.c.id.in_(numbers)))
 
 
 def remove_requests(
     connection: Connection, recipient: IdentityId, via: IdentityId, instance: Hash | None = None
 ) -> None:
-    """Take out the parcels of one sender, or the one of an instance."""
-    is_it = and_(request_box.c.recipient == recipient, request_box.c.via == via)
-    if instance is not None:
-        is_it = and_(is_it, request_box.c.instance == instance)
+    """Remove the parcels of one sender, or the one of an instance."""
+    is_it = _is_sent(recipient, via, instance)
     connection.execute(delete(request_box).where(is_it))
 
 
 def remove_ended_requests(connection: Connection, instances: Collection[Hash]) -> None:
-    """Take out what waits of instances that have ended, for whomever."""
+    """Remove the parcels of instances that have ended, for any recipient."""
     for some in in_lists(instances):
         connection.execute(delete(request_box).where(request_box.c.instance.in_(some)))
 
 
 def remove_old_requests(connection: Connection, recipient: IdentityId, before: int) -> None:
-    """Take out what has waited for a recipient since before a time."""
+    """Remove what has waited for a recipient since before a time."""
     connection.execute(delete(request_box).where(request_box.c.recipient == recipient, request_box.c.arrived < before))
 
 
-# Ends of instances that were told before their creates arrived.
-#
-# A delivery whose sender gave it up can arrive minutes later, after the sender has told the end and was answered that
-# nothing of the kind is here. What ended stays ended, so it is remembered as long as such a request can still be
-# valid.
+# Ends of instances that came before their creates. A delivery that its sender gave up can arrive minutes later, after
+# the sender has sent the end and was answered that nothing of the kind is held. What ended stays ended, so it is
+# remembered as long as such a request can still be valid.
 
 
 def note_end(
@@ -141,7 +142,7 @@ def note_end(
 
 
 def has_ended(connection: Connection, author: PublicKey, log_id: int, instance: Hash, seq_num: int) -> bool:
-    """Whether the end of an instance was told in the very log that it begins in, at this place."""
+    """Whether the end of an instance came before it, in the log that it begins in at `seq_num`."""
     query = select(early_ends.c.instance).where(
         early_ends.c.author == author,
         early_ends.c.log_id == log_id,
@@ -150,24 +151,24 @@ def has_ended(connection: Connection, author: PublicKey, log_id: int, instance: 
     return connection.execute(query).first() is not None
 
 
-# Whose deliveries an identity takes in from now on; nobody follows anybody by it (docs/protocol.md section 8.6).
+# Accepted senders, whose deliveries do not wait in the request box; nobody follows anybody by it.
 
 
 class AcceptedSender(NamedTuple):
-    """A sender whose deliveries are taken in, and since when."""
+    """A sender whose deliveries are accepted, and since when."""
 
     sender: IdentityId
     since: int
 
 
 def add_sender(connection: Connection, identity: IdentityId, sender: IdentityId, now: int) -> None:
-    """Let an identity take in what a sender sends from now on; twice is once."""
+    """Accept deliveries of a sender for an identity from now on; twice is once."""
     row = {"identity": identity, "sender": sender, "since": now}
     connection.execute(insert_new(connection, accepted_senders), row)
 
 
 def remove_sender(connection: Connection, identity: IdentityId, sender: IdentityId) -> bool:
-    """Let what a sender sends wait for the identity's word again; whether they had been accepted."""
+    """Let deliveries of a sender wait in the request box again; returns whether they had been accepted."""
     is_it = and_(accepted_senders.c.identity == identity, accepted_senders.c.sender == sender)
     return connection.execute(delete(accepted_senders).where(is_it)).rowcount > 0
 

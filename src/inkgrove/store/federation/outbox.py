@@ -1,10 +1,10 @@
-"""The outbox in SQL: what is due to whom, in which order, and what came of it (docs/protocol.md section 8)."""
+"""The outbox in SQL: deliveries and moves that are due, in order, and their states (docs/protocol.md sections 7, 8)."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -15,14 +15,14 @@ from inkgrove.store.db.node_tables import deliveries, notices, targets
 DeliveryStatus = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
 LOCAL_DELIVERY: Final = MAX_STORED_INTEGER
-"""What a recipient of this very node is to have: whatever is newest. Nothing is sent to them, they see it or not."""
+"""The `wanted` of a recipient of this very node, to whom nothing is sent: they see whatever is newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
     """A recipient who lacks something of an instance."""
 
-    place: int
+    queue_position: int
     instance: Hash
     recipient: IdentityId
     via: IdentityId
@@ -54,16 +54,16 @@ def queue_deliveries(
     now: int,
     again: Collection[IdentityId] = (),
 ) -> None:
-    """Let recipients get everything of an instance up to the message `wanted`.
+    """Queue an instance up to the message `wanted` for recipients.
 
-    To those in `again` somebody sends it now: what they refused or put aside before goes to them once more.
+    To those in `again` it is sent anew: what they refused or put aside before goes to them once more.
     """
     is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via)
     # Locked, and always in the same order: else what another process asks for meanwhile would be overwritten.
     asked = select(deliveries).where(is_it, deliveries.c.recipient.in_(list(recipients)))
     rows = connection.execute(asked.order_by(deliveries.c.place).with_for_update())
     known = {IdentityId(row.recipient): row for row in rows}
-    # Whoever refused what waited in their box did not say so: nothing of it counts as being there.
+    # A recipient who refused what waited in the request box did not say so: nothing of it counts as delivered.
     aside = [recipient for recipient, row in known.items() if row.state == "held"]
     if aside:
         connection.execute(update(deliveries).where(is_it, deliveries.c.recipient.in_(aside)).values(delivered=0))
@@ -75,7 +75,7 @@ def queue_deliveries(
         or row.state == "given-up"
         or (recipient in again and row.state != "delivered")
     ]
-    # What waits already keeps its age: else whoever changes something often enough would never be given up on.
+    # What waits already keeps its age: else something that changes often enough would never be given up.
     waiting = [recipient for recipient in stale if known[recipient].state == "waiting" and recipient not in again]
     if waiting:
         longer = {"wanted": wanted, "changed": now}
@@ -113,7 +113,7 @@ def record_local_delivery(
     code: str | None,
     now: int,
 ) -> None:
-    """Write down what became of an instance that an identity of this node sent to another one of it."""
+    """Record the state of an instance that an identity of this node sent to another one of it."""
     is_it = and_(deliveries.c.instance == instance, deliveries.c.via == via, deliveries.c.recipient == recipient)
     reached = LOCAL_DELIVERY if state == "delivered" else 0
     values = {
@@ -178,8 +178,8 @@ def list_due_deliveries(
     if not first:
         return []
     return [
-        DueDelivery(place, Hash(instance), IdentityId(recipient), IdentityId(via), *rest)
-        for place, instance, recipient, via, *rest in _dues.rows(connection, wanted_by, via=first[0][0], most=limit)
+        DueDelivery(position, Hash(instance), IdentityId(recipient), IdentityId(via), *rest)
+        for position, instance, recipient, via, *rest in _dues.rows(connection, wanted_by, via=first[0][0], most=limit)
     ]
 
 
@@ -195,7 +195,7 @@ _first_sender: Final = CompiledList(
 )
 _dues: Final = CompiledList(
     lambda recipients: (
-        select(*(deliveries.c[name] for name in DueDelivery.__slots__))
+        select(deliveries.c.place, *(deliveries.c[name] for name in DueDelivery.__slots__[1:]))
         .where(_IS_WAITING, deliveries.c.recipient.in_(recipients), deliveries.c.via == bindparam("via"))
         .order_by(*_OLDEST_FIRST)
         .limit(bindparam("most"))
@@ -212,17 +212,17 @@ def record_delivery(
     code: str | None = None,
     now: int,
 ) -> None:
-    """Write down what became of a delivery; what was asked for meanwhile stays waiting, behind what others wait for."""
+    """Record the state of a delivery; what was queued meanwhile stays waiting, behind what others wait for."""
     reached = due.delivered if delivered is None else max(due.delivered, delivered)
-    values = {"of_place": due.place, "reached": reached, "new_code": code, "now": now}
+    values = {"of_position": due.queue_position, "reached": reached, "new_code": code, "now": now}
     _finish.run(connection, **values, asked=due.wanted, asked_at=due.queued, new_state=state)
     if state == "held":  # what was put aside may be gone by the time it is sent again
-        _wait_again.run(connection, of_place=due.place, now=now)
+        _wait_again.run(connection, of_position=due.queue_position, now=now)
     else:
-        _note_progress.run(connection, **values)
+        _put_progress.run(connection, **values)
 
 
-_IS_AT: Final = deliveries.c.place == bindparam("of_place")
+_IS_AT: Final = deliveries.c.place == bindparam("of_position")
 _PROGRESS: Final[dict[str, Any]] = {
     "delivered": bindparam("reached"),
     "code": bindparam("new_code"),
@@ -239,19 +239,15 @@ _finish: Final = Compiled(
         .values(_PROGRESS | {"state": bindparam("new_state")})
     )
 )
-_note_progress: Final = Compiled(
+_put_progress: Final = Compiled(
     lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(_PROGRESS | {"queued": bindparam("now")})
 )
 _wait_again: Final = Compiled(lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(queued=bindparam("now")))
 
 
 def retry_unapproved(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:
-    """Send again what waits for the word of a recipient elsewhere: they have accepted the sender."""
-    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
-    # What is under way may have been put aside before they accepted: a receipt that says so is out of date.
-    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
-    values = {"state": "waiting", "delivered": 0, "queued": now, "changed": now}
-    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "held").values(values))
+    """Send again what waits for the approval of a recipient elsewhere: they have accepted the sender."""
+    _retry(connection, via, recipient, deliveries.c.state == "held", {"delivered": 0}, now)
 
 
 def list_unapproved_here(connection: Connection, via: IdentityId, recipient: IdentityId) -> list[Hash]:
@@ -264,47 +260,47 @@ def list_unapproved_here(connection: Connection, via: IdentityId, recipient: Ide
 
 
 def retry_refused(connection: Connection, via: IdentityId, recipient: IdentityId, code: str, now: int) -> None:
-    """Send again what a recipient's node refused for a reason that has gone; a receipt under way is out of date."""
-    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
-    connection.execute(update(deliveries).where(is_theirs, deliveries.c.state == "waiting").values(queued=now))
-    values = {"state": "waiting", "code": None, "queued": now, "changed": now}
+    """Send again what a recipient's node refused for a reason that has gone."""
     is_refused = and_(deliveries.c.state == "refused", deliveries.c.code == code)
-    connection.execute(update(deliveries).where(is_theirs, is_refused).values(values))
+    _retry(connection, via, recipient, is_refused, {"code": None}, now)
+
+
+def _retry(
+    connection: Connection,
+    via: IdentityId,
+    recipient: IdentityId,
+    is_stopped: ColumnElement[bool],
+    values: dict[str, Any],
+    now: int,
+) -> None:
+    is_theirs = and_(deliveries.c.via == via, deliveries.c.recipient == recipient, _IS_ELSEWHERE)
+    # What is under way may have been put aside or refused before: a receipt that says so is out of date.
+    connection.execute(update(deliveries).where(is_theirs, _IS_WAITING).values(queued=now))
+    values |= {"state": "waiting", "queued": now, "changed": now}
+    connection.execute(update(deliveries).where(is_theirs, is_stopped).values(values))
 
 
 def forget_progress(connection: Connection, due: DueDelivery) -> None:
-    """The recipient lacks the create: send all of it at the next try."""
-    connection.execute(update(deliveries).where(deliveries.c.place == due.place).values(delivered=0))
+    """Send all of an instance at the next try: the recipient lacks the create."""
+    connection.execute(update(deliveries).where(deliveries.c.place == due.queue_position).values(delivered=0))
 
 
 def states_of(connection: Connection, instance: Hash) -> list[DeliveryState]:
     """How far an instance has come, recipient by recipient."""
-    return [
-        DeliveryState(
-            IdentityId(row.recipient),
-            IdentityId(row.via),
-            row.state,
-            row.wanted,
-            row.delivered,
-            row.code,
-            row.changed,
-        )
-        for row in connection.execute(
-            select(deliveries).where(deliveries.c.instance == instance).order_by(deliveries.c.place)
-        )
-    ]
+    query = select(deliveries).where(deliveries.c.instance == instance).order_by(deliveries.c.place)
+    return [_state(row) for row in connection.execute(query)]
 
 
 def newest_states_via(connection: Connection, via: IdentityId, limit: int) -> list[tuple[Hash, DeliveryState]]:
     """What an identity of this node has sent, what changed last first."""
     query = select(deliveries).where(deliveries.c.via == via)
-    return [
-        (
-            Hash(row.instance),
-            DeliveryState(IdentityId(row.recipient), via, row.state, row.wanted, row.delivered, row.code, row.changed),
-        )
-        for row in connection.execute(query.order_by(deliveries.c.changed.desc(), deliveries.c.place).limit(limit))
-    ]
+    newest = query.order_by(deliveries.c.changed.desc(), deliveries.c.place).limit(limit)
+    return [(Hash(row.instance), _state(row)) for row in connection.execute(newest)]
+
+
+def _state(row: Any) -> DeliveryState:
+    identities = IdentityId(row.recipient), IdentityId(row.via)
+    return DeliveryState(*identities, row.state, row.wanted, row.delivered, row.code, row.changed)
 
 
 # Queues
@@ -312,7 +308,7 @@ def newest_states_via(connection: Connection, via: IdentityId, limit: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class QueueBackoff:
-    """Why a queue stands still, and until when."""
+    """Why the queue of a target waits, and until when."""
 
     failures: int
     next_try: int
@@ -322,19 +318,19 @@ class QueueBackoff:
 
 def read_backoffs(connection: Connection) -> dict[str, QueueBackoff]:
     """The queues that failed last time."""
-    return {target: QueueBackoff(*facts) for target, *facts in _troubles.rows(connection)}
+    return {target: QueueBackoff(*values) for target, *values in _backoffs.rows(connection)}
 
 
-_troubles: Final = Compiled(lambda _: select(targets.c.target, *(targets.c[name] for name in QueueBackoff.__slots__)))
+_backoffs: Final = Compiled(lambda _: select(targets.c.target, *(targets.c[name] for name in QueueBackoff.__slots__)))
 
 
-def put_backoff(connection: Connection, target: str, trouble: QueueBackoff) -> None:
-    """Let a queue wait."""
-    put_row(connection, targets, {"target": target, **asdict(trouble)})
+def put_backoff(connection: Connection, target: str, backoff: QueueBackoff) -> None:
+    """Let the queue of a target wait."""
+    put_row(connection, targets, {"target": target, **asdict(backoff)})
 
 
 def clear_backoff(connection: Connection, target: str) -> None:
-    """The queue moves again."""
+    """Let the queue of a target go on."""
     _clear.run(connection, queue=target)
 
 
@@ -349,7 +345,7 @@ def forget_old_backoffs(connection: Connection, due_before: int) -> None:
 def give_up_deliveries(
     connection: Connection, recipients: Collection[IdentityId], queued_before: int, code: str, now: int
 ) -> None:
-    """Stop trying what has waited in vain since before a time; the author sees it, and may ask for it again."""
+    """Give up deliveries that have waited since before a time; their author sees it, and may send them again."""
     values = {"state": "given-up", "code": code, "changed": now}
     for some in in_lists(recipients):
         is_old = deliveries.c.recipient.in_(some) & (deliveries.c.queued < queued_before)
@@ -362,11 +358,11 @@ def count_waiting_deliveries(connection: Connection) -> int:
     return connection.scalar(query) or 0
 
 
-# Moves in relations that the other side has not heard of yet: the newest of each side (docs/protocol.md section 7).
+# Moves in relations that the other side has not received yet: the newest of each side (docs/protocol.md section 7).
 
 
 class QueuedMove(NamedTuple):
-    """A move to be told."""
+    """A move to be sent."""
 
     id: int
     me: IdentityId
@@ -377,27 +373,27 @@ class QueuedMove(NamedTuple):
 def queue_move(
     connection: Connection, me: IdentityId, other: IdentityId, move: str, *, as_follower: bool, now: int
 ) -> None:
-    """Let the other side hear of a move of ours, and of no earlier one on the same side."""
+    """Queue a move of ours for the other side, instead of an earlier one on this side of the relation."""
     is_it = and_(notices.c.me == me, notices.c.other == other, notices.c.as_follower.is_(as_follower))
     connection.execute(delete(notices).where(is_it))
     row = {"me": me, "other": other, "as_follower": as_follower, "move": move, "queued": now}
-    # With a number of its own: who is telling the earlier one must not forget this one with it.
+    # With a number of its own: a worker that is sending the earlier one must not remove this one with it.
     if connection.execute(insert_new(connection, notices).returning(notices.c.id), row).first() is None:
         raise RetryTransaction  # another process has queued one meanwhile
 
 
 def list_move_recipients(connection: Connection) -> list[IdentityId]:
-    """Everyone who is to hear something."""
+    """Everyone for whom a move is queued."""
     return [IdentityId(other) for (other,) in _others.rows(connection)]
 
 
 def list_due_moves(connection: Connection, others: Collection[IdentityId]) -> list[QueuedMove]:
-    """What these are to hear, in order."""
+    """The moves that are queued for these identities, in order."""
     rows = _due.rows(connection, list(others))
     return [QueuedMove(number, IdentityId(me), IdentityId(other), move) for number, me, other, move in rows]
 
 
-# The outbox asks for these at every turn, and most of the time there are none.
+# The outbox asks for these in every round, and most of the time there are none.
 _others: Final = Compiled(lambda _: select(notices.c.other).distinct())
 _due: Final = CompiledList(
     lambda others: (
@@ -409,16 +405,16 @@ _due: Final = CompiledList(
 
 
 def find_queued_moves(connection: Connection, me: IdentityId, other: IdentityId) -> list[QueuedMove]:
-    """What somebody is to hear from an identity of this node."""
-    return [notice for notice in list_due_moves(connection, [other]) if notice.me == me]
+    """The moves of an identity of this node that are queued for another identity."""
+    return [move for move in list_due_moves(connection, [other]) if move.me == me]
 
 
 def forget_old_moves(connection: Connection, others: Collection[IdentityId], queued_before: int) -> None:
-    """Stop trying to tell what has waited since before a time."""
+    """Give up moves that have waited since before a time."""
     for some in in_lists(others):
         connection.execute(delete(notices).where(notices.c.other.in_(some), notices.c.queued < queued_before))
 
 
-def remove_queued_moves(connection: Connection, told: Collection[QueuedMove]) -> None:
-    """They have heard it; a move made meanwhile has a number of its own and stays."""
-    connection.execute(delete(notices).where(notices.c.id.in_([notice.id for notice in told])))
+def remove_queued_moves(connection: Connection, sent: Collection[QueuedMove]) -> None:
+    """Remove moves that were received; one queued meanwhile has a number of its own and stays."""
+    connection.execute(delete(notices).where(notices.c.id.in_([move.id for move in sent])))

@@ -1,7 +1,7 @@
-"""All that is held of somebody's logs, for the node that signs for them, and who can hold ours.
+"""Reads all that is held of somebody's logs, for the node that signs for them, and finds out who can hold ours.
 
-docs/protocol.md section 8.12. What waits in a box of requests counts as well: when its recipient accepts the sender, it
-is held against the logs.
+docs/protocol.md section 8.12. What waits in a request box counts as well: when its recipient accepts the sender, it is
+compared with the logs.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,7 +32,7 @@ _PIECE: Final = 500
 def list_held_logs(
     connection: Connection, authors: Collection[PublicKey], *, after: int, limit: int
 ) -> tuple[list[LogState], int | None]:
-    """Logs of authors in the store's own order, behind a place in it, and where the next page begins."""
+    """A page of the logs of authors by the store's own number, those behind `after`, and where the next one begins."""
     query = select(logs).where(logs.c.author.in_(list(authors)), logs.c.id > after).order_by(logs.c.id).limit(limit)
     found = [log_state(row) for row in connection.execute(query)]
     return found, found[-1].id if len(found) == limit else None
@@ -48,7 +48,7 @@ def read_held_entries(
     most: int,
     most_bytes: int,
 ) -> OfferedEntries:
-    """Every entry that is held at some places of a log, evidence included, with its payload if that is held."""
+    """Every entry that is held in some ranges of a log, evidence included, with its payload if that is held."""
     log = find_log(connection, author, log_id)
     if log is None:
         return NO_OFFERED_ENTRIES
@@ -74,7 +74,7 @@ def _rows(connection: Connection, log: int, first: int, last: int) -> Iterator[t
 
 
 def read_waiting_parcels(connection: Connection, sender: IdentityId) -> Iterator[bytes]:
-    """The parcels of a sender that wait in boxes of requests here."""
+    """The parcels of a sender that wait in request boxes here."""
     query = select(request_box.c.parcel).where(request_box.c.via == sender).order_by(request_box.c.id)
     with connection.execution_options(yield_per=20).execute(query) as found:
         for row in found:
@@ -133,7 +133,7 @@ def _find_mentioned(connection: Connection, *queries: Select[Any]) -> MentionedI
 
 
 def is_any_held(connection: Connection, authors: Collection[PublicKey], sender: IdentityId) -> bool:
-    """Whether anything of these authors is here, in logs or in a box."""
+    """Whether anything of these authors is held, in logs or in a request box."""
     in_logs = select(logs.c.id).where(logs.c.author.in_(list(authors)))
     in_boxes = select(request_box.c.id).where(request_box.c.via == sender)
     return connection.scalar(select(or_(in_logs.exists(), in_boxes.exists()))) is True

@@ -1,6 +1,6 @@
-"""What a node remembers of others, identities elsewhere and requests already seen, and its own key for asking them.
+"""Other nodes in SQL: identities elsewhere, nonces of requests, our own key for requests, peers to replicate from.
 
-docs/protocol.md sections 7.1 and 8.9.
+docs/protocol.md sections 7.1, 8 and 8.9.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def forget_remote_name(connection: Connection, fqdn: str) -> None:
 
 
 def put_remote_identity(connection: Connection, known: RemoteIdentity) -> None:
-    """Remember an identity in place of what was known of it, and of whoever had its name before."""
+    """Remember an identity instead of what was known of it, and of another one that had its name before."""
     forget_remote_identity(connection, known.id)
     forget_remote_name(connection, known.fqdn)
     # If two processes learn of two identities of one name at once, either may stay: both were there.
@@ -93,7 +93,7 @@ _forget_known: Final = Compiled(
 
 
 def forget_strangers(connection: Connection, expired_before: int) -> int:
-    """Forget where identities are that nothing here has to do with; how many there were.
+    """Forget where identities are that nothing here refers to; returns how many there were.
 
     What they signed stays, since entries are never dropped: if they come again, a contradiction with it is noticed.
     """
@@ -124,7 +124,7 @@ def forget_strangers(connection: Connection, expired_before: int) -> int:
 
 
 def use_nonce(connection: Connection, sender: str, nonce: str, *, now: int, expires: int) -> bool:
-    """Note that a signed request was received; False if it was before."""
+    """Record the nonce of a signed request; returns False if it was used before."""
     _forget_nonces.run(connection, now=now)
     digest = sha256(f"{sender} {nonce}".encode()).digest()
     return _use_nonce.first(connection, digest=digest, until=expires) is not None
@@ -155,21 +155,21 @@ _newest_key: Final = Compiled(
 
 
 def lock_node_keys(connection: Connection) -> None:
-    """Let no other process make a key until the transaction ends."""
+    """Lock the table of node keys until the transaction ends."""
     lock_table(connection, node_keys)
 
 
 def add_node_key(connection: Connection, key: PublicKey, sealed: bytes, created: int) -> None:
-    """Put a new key in place of the one before."""
+    """Add a key, which is used from now on instead of the one before."""
     connection.execute(insert(node_keys), {"key": key, "sealed": sealed, "created": created})
 
 
-# The nodes that this one replicates from, by the name of an identity there (docs/protocol.md section 8).
+# Peers
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A node to replicate from."""
+    """A node to replicate from, by the name of an identity there."""
 
     fqdn: str
     added: int
@@ -179,41 +179,34 @@ class Peer:
     """Why that failed the last time."""
     node_key: PublicKey | None
     position: str | None
-    """Up to where its offers were taken, in the words of the node with this key."""
+    """Up to where its offers were taken: a token of the node with this key."""
 
 
 def add_peer(connection: Connection, fqdn: str, now: int) -> bool:
-    """Put a node on the list; whether that was news."""
+    """Put a node on the list of peers; returns whether it was not on it."""
     statement = insert_new(connection, peers).returning(peers.c.fqdn)
     return connection.scalar(statement, {"fqdn": fqdn, "added": now}) is not None
 
 
 def remove_peer(connection: Connection, fqdn: str) -> bool:
-    """Take a node off the list; whether it was on it. What came from there stays."""
+    """Take a node off the list; returns whether it was on it. What came from there stays."""
     return connection.scalar(delete(peers).where(peers.c.fqdn == fqdn).returning(peers.c.fqdn)) is not None
 
 
 def list_peers(connection: Connection) -> list[Peer]:
     """Every peer, by name."""
     return [
-        Peer(
-            row.fqdn,
-            row.added,
-            row.synced,
-            row.error,
-            PublicKey(row.node_key) if row.node_key is not None else None,
-            row.position,
-        )
+        Peer(row.fqdn, row.added, row.synced, row.error, row.node_key and PublicKey(row.node_key), row.position)
         for row in connection.execute(select(peers).order_by(peers.c.fqdn))
     ]
 
 
 def note_synced(connection: Connection, fqdn: str, node_key: PublicKey, position: str, now: int) -> None:
-    """Everything was taken up to a position of the peer's."""
+    """Record that everything was taken up to a position of the peer's."""
     values = {"synced": now, "error": None, "node_key": node_key, "position": position}
     connection.execute(update(peers).where(peers.c.fqdn == fqdn).values(values))
 
 
 def note_error(connection: Connection, fqdn: str, error: str) -> None:
-    """Why a peer could not be replicated from."""
+    """Record why a peer could not be replicated from."""
     connection.execute(update(peers).where(peers.c.fqdn == fqdn).values(error=error))

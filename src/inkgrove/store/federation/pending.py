@@ -1,4 +1,7 @@
-"""Names that instances were sent to and that could not be found yet (docs/protocol.md section 8.6)."""
+"""Recipients that wait: names that could not be found yet, and new followers who get what was published before.
+
+docs/protocol.md sections 7.6 and 8.6.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ PendingState = Literal["waiting", "refused", "given-up"]
 
 @dataclass(frozen=True, slots=True)
 class PendingRecipient:
-    """A name that an instance was sent to, and how it stands with it."""
+    """A name that an instance was sent to and that was not found, with the state of that."""
 
     id: int
     name: str
@@ -46,7 +49,7 @@ def add_pending(
     code: str,
     now: int,
 ) -> None:
-    """Note that an instance is to go to names that were not found; what is known of an earlier try is forgotten."""
+    """Queue an instance for names that were not found; what is known of an earlier try is forgotten."""
     is_it = and_(pending_recipients.c.instance == instance, pending_recipients.c.via == via)
     for some in in_lists(sorted(names)):
         connection.execute(delete(pending_recipients).where(is_it, pending_recipients.c.name.in_(some)))
@@ -76,14 +79,14 @@ def waiting_names(connection: Connection) -> list[str]:
     return [name for (name,) in _names.rows(connection)]
 
 
-# The outbox asks for this at every turn, and most of the time there is none.
+# The outbox asks for this in every round, and most of the time there is none.
 _names: Final = Compiled(
     lambda _: select(pending_recipients.c.name).where(_IS_WAITING).distinct().order_by(pending_recipients.c.name)
 )
 
 
 def take_pending(connection: Connection, name: str, limit: int = 500) -> list[PendingRecipient]:
-    """What waits for a name, oldest first, taken off the list: the caller queues it in the same transaction."""
+    """Remove what waits for a name and return it, oldest first: the caller queues it in the same transaction."""
     query = select(*_COLUMNS).where(_IS_WAITING, pending_recipients.c.name == name).order_by(pending_recipients.c.id)
     found = [_pending(row) for row in connection.execute(query.limit(limit).with_for_update())]
     for some in in_lists([item.id for item in found]):
@@ -125,11 +128,10 @@ def newest_pending(connection: Connection, via: IdentityId, limit: int) -> list[
     return [_pending(row) for row in connection.execute(query.limit(limit))]
 
 
-# New followers elsewhere who are to get what was published before they followed (docs/protocol.md section 7.6).
-
+# New followers
 
 _MOST_LOGS: Final = 1_000
-"""In how many logs of an identity is looked, the newest first."""
+"""So many logs of an identity are searched, the newest first."""
 
 
 class Backlog(NamedTuple):
@@ -140,7 +142,7 @@ class Backlog(NamedTuple):
 
 
 def add_backlog(connection: Connection, backlog: Backlog, now: int) -> None:
-    """Let a follower get what was published before; twice is once while it waits."""
+    """Queue what was published before for a follower; twice is once while it waits."""
     connection.execute(insert_new(connection, backlogs), {**backlog._asdict(), "queued": now})
 
 
@@ -150,14 +152,14 @@ def first_backlog(connection: Connection) -> Backlog | None:
     return Backlog(IdentityId(row[0]), IdentityId(row[1])) if row is not None else None
 
 
-# The outbox asks for this at every turn, and most of the time there is none.
+# The outbox asks for this in every round, and most of the time there is none.
 _first: Final = Compiled(
     lambda _: select(backlogs.c.followee, backlogs.c.follower).order_by(backlogs.c.queued).limit(1)
 )
 
 
 def take_backlog(connection: Connection, backlog: Backlog) -> bool:
-    """Take a follower off the list in the transaction that queues everything; whether they were still on it."""
+    """Remove a follower in the transaction that queues everything; returns whether they still waited."""
     is_it = and_(backlogs.c.followee == backlog.followee, backlogs.c.follower == backlog.follower)
     return connection.execute(delete(backlogs).where(is_it)).rowcount > 0
 
@@ -171,8 +173,8 @@ def newest_for_followers(connection: Connection, identity: IdentityId, most: int
     own = select(logs.c.id).where(logs.c.author.in_(keys), logs.c.log_id > 0).order_by(logs.c.id.desc())
     found: list[tuple[int, int, int]] = []
     for log in connection.scalars(own.limit(_MOST_LOGS)).all():
-        said = select(entries.c.id, entries.c.log, entries.c.create_seq).where(entries.c.log == log, FOR_FOLLOWERS)
-        found += (tuple(row) for row in connection.execute(said.order_by(entries.c.seq_num.desc()).limit(most)))
+        query = select(entries.c.id, entries.c.log, entries.c.create_seq).where(entries.c.log == log, FOR_FOLLOWERS)
+        found += (tuple(row) for row in connection.execute(query.order_by(entries.c.seq_num.desc()).limit(most)))
     seen: set[tuple[int, int]] = set()
     for _, log, create_seq in sorted(found, reverse=True):
         if (log, create_seq) not in seen:

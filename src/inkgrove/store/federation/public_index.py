@@ -61,12 +61,12 @@ _VERDICTS: Final = (IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDE
 
 
 def indexed_offset(connection: Connection) -> Offset:
-    """Up to where the logs were followed."""
+    """Up to where the logs are in the index."""
     return read_offset(connection, index_progress)
 
 
 def is_index_behind(connection: Connection) -> bool:
-    """Whether something happened that was not looked at."""
+    """Whether there are ingests that are not in the index."""
     return indexed_offset(connection) != newest_offset(connection)
 
 
@@ -94,9 +94,9 @@ def _newer_than_due(connection: Connection, is_new: ColumnElement[bool]) -> list
 
 
 def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set[InstanceKey]:
-    """Those whose access may be another than before."""
+    """The instances whose access may have changed."""
     members = entries.alias()
-    # A create that comes after its updates: what they say counts from now on. Their place is not asked to be "greater",
+    # A create that comes after its updates: what they say counts from now on. Their seq num is not asked to be greater,
     # for a database that looks for that would read the rest of the log for every create.
     was_spoken_of = exists().where(
         members.c.log == entries.c.log,
@@ -123,7 +123,7 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
 
 
 def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
-    """Write down anew which of these instances are public, or were so and have ended."""
+    """Record anew which of these instances are public, or were so and have ended."""
     if not dirty:
         return
     standings = {number: log.standing for number, log in read_logs(connection, {key.log for key in dirty}).items()}
@@ -151,7 +151,7 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
         if access == "public":
             was_public.add(key)
     execute_many(connection, _FORGET, [{"of_log": log, "of_seq": create_seq} for log, create_seq in sorted(dirty)])
-    # Who took what was public then is to hear of its end, whatever was said of its access since.
+    # Nodes that took it while it was public get its end, whatever its access is since.
     public = [key for key in begun & was_public if key in ended or newest[key][1] == "public"]
     if public:
         expires = _read_expiries(connection, [key for key in public if key not in ended], standings)
@@ -170,7 +170,7 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
 def _read_expiries(
     connection: Connection, keys: Collection[InstanceKey], standings: Mapping[int, LogValidity]
 ) -> dict[InstanceKey, int | None]:
-    """When instances expire, by the newest word on that."""
+    """When instances expire, by the newest message about it."""
     newest: dict[InstanceKey, int | None] = {}
     if not keys:
         return newest
@@ -188,8 +188,8 @@ def _read_expiries(
             continue
         message = decode_message(payload)
         if isinstance(message, Create | Update) and not isinstance(message.expires, Unset):
-            said = message.expires
-            newest[InstanceKey(log, create_seq)] = said.microseconds if said is not None else None
+            expires = message.expires
+            newest[InstanceKey(log, create_seq)] = expires.microseconds if expires is not None else None
     return newest
 
 
@@ -301,7 +301,7 @@ def offered_logs(
 
 
 def _with_public_news(changed: Select[Any], now: int) -> Select[Any]:
-    """The logs in which something changed that anybody may see; other changes are nobody's business."""
+    """The logs in which something changed that anybody may see; other changes are not shown."""
     is_entry = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
     is_public = and_(
         public_instances.c.log == ingests.c.log,
@@ -330,7 +330,7 @@ class OfferedEntries(NamedTuple):
     entries: list[tuple[bytes, bytes | None]]
     size: int
     next: int | None
-    """Behind which place there is more; None if that was all."""
+    """The sequence number behind which there is more; None if that was all."""
 
 
 NO_OFFERED_ENTRIES: Final = OfferedEntries([], 0, None)
@@ -347,9 +347,9 @@ def read_offered(
     most_bytes: int,
     now: int,
 ) -> OfferedEntries:
-    """What is offered of a log at places that somebody lacks, with the pools that prove it.
+    """The entries in some ranges of a log that are offered to others, with the pools that prove them.
 
-    Of the pools only what they lack is sent, be it before or behind `after`.
+    Of the pools only what lies in the ranges is given, be it before or behind `after`.
     """
     log = find_log(connection, author, log_id)
     if log is None:
@@ -397,7 +397,7 @@ def _is_offered_whole(connection: Connection, log: LogState, now: int) -> bool:
 def _rows(
     connection: Connection, log: LogState, first: int, last: int, *, is_whole: bool, now: int
 ) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Entries between two places that count: all of a log that is offered whole, else those of public instances."""
+    """Valid entries between two sequence numbers: all of a log that is offered whole, else of public instances."""
     standing = log.standing
     if standing.invalid_from is not None:
         last = min(last, standing.invalid_from - 1)
@@ -424,9 +424,9 @@ def _rows(
 
 
 def _pool(seq_nums: Sequence[int], height: int, *, is_cut: bool) -> set[int]:
-    """The places that prove these: of each run of neighbours, the way from its first to 1 and the pool of its last.
+    """What proves these entries: of each run of neighbours, the path from its first to 1 and the pool of its last.
 
-    Whoever holds a run can go from its last to any of it. Where more of a run follows, its end proves itself later.
+    From the last of a run there is a path to any of it. Where more of a run follows, its end is proved later.
     """
     pool: set[int] = set()
     for first, last in _runs(seq_nums):
@@ -452,7 +452,7 @@ def _runs(seq_nums: Sequence[int]) -> Iterator[SeqNumRange]:
 def find_missing_ranges(
     connection: Connection, author: PublicKey, log_id: int, height: int, *, most: int
 ) -> list[SeqNumRange]:
-    """The places up to a height whose payloads never came here; those that came and were dropped stay away.
+    """The sequence numbers up to a height whose payloads never came; those that came and were dropped are left out.
 
     If there are more ranges than `most`, the last one covers all the rest.
     """
@@ -485,5 +485,5 @@ def find_missing_ranges(
 
 
 def count_seq_nums(ranges: Collection[SeqNumRange]) -> int:
-    """How many places there are in ranges."""
+    """How many sequence numbers there are in ranges."""
     return sum(last - first + 1 for first, last in ranges)

@@ -1,4 +1,4 @@
-"""Schemas and versions that something held here names and nobody has sent yet (docs/protocol.md sections 6 and 8)."""
+"""Schemas and versions that something held names and that are not held (docs/protocol.md sections 6 and 8)."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -24,13 +24,13 @@ class WantedSchema(NamedTuple):
     version: int
     failures: int
     via: IdentityId | None
-    """Who brought what names it, and so may have it; its author may be unknown here."""
+    """Who sent what names it, and so may have it; its author may be unknown here."""
 
 
 def want_schemas(
     connection: Connection, named: Mapping[SchemaId, int], now: int, via: IdentityId | None = None
 ) -> None:
-    """Note those of the schemas, each with a version, that are not held up to there; `via` brought what names them."""
+    """Record those of the schemas, each with a version, that are not held up to it; `via` sent what names them."""
     lacking = _lacking(connection, named)
     if not lacking:
         return
@@ -45,13 +45,13 @@ def want_schemas(
     # A version that was not named before is asked for at once. So is somebody new, who may have what others had not.
     is_newer = new.version > before.version
     is_by_other = and_(new.via.is_not(None), new.via.is_distinct_from(before.via))
-    facts = {
+    values = {
         "version": case((is_newer, new.version), else_=before.version),
         "failures": case((is_newer, 0), else_=before.failures),
         "next_try": case((or_(is_newer, is_by_other), new.next_try), else_=before.next_try),
         "via": func.coalesce(new.via, before.via),
     }
-    connection.execute(statement.on_conflict_do_update(index_elements=["schema"], set_=facts), rows)
+    connection.execute(statement.on_conflict_do_update(index_elements=["schema"], set_=values), rows)
 
 
 def _lacking(connection: Connection, named: Mapping[SchemaId, int]) -> set[SchemaId]:
@@ -102,7 +102,7 @@ def _forget(connection: Connection, came: Collection[WantedSchema]) -> None:
 
 
 def postpone_schema(connection: Connection, item: WantedSchema, next_try: int) -> None:
-    """Nobody had it: ask again later, unless meanwhile a newer version was named, or by somebody who was not asked."""
+    """Ask again later, unless meanwhile a newer version was named, or by somebody who was not asked."""
     is_same = and_(wanted_schemas.c.version == item.version, wanted_schemas.c.via.is_not_distinct_from(item.via))
     is_it = and_(wanted_schemas.c.schema == item.number, is_same)
     connection.execute(update(wanted_schemas).where(is_it).values(failures=item.failures + 1, next_try=next_try))

@@ -1,20 +1,26 @@
-"""."""
+"""Data rot in SQL (docs/protocol.md section 9).
+
+`copies` keeps a record of every copy that can rot, from the logs and the reads; `runs` begins, plans and applies runs;
+`summaries` answers from rows and from what cooking left of those that have rotted.
+"""
 
 from inkgrove.store.rot.copies import (
     HARD_GUARDS,
     SOFT_GUARDS,
     Copy,
+    CopyAudience,
     add_reads,
     drop_pin,
+    find_audience,
     find_copy,
+    is_any_copy_ended,
     lock_instance,
-    may_rot,
     note_copies,
     put_pin,
+    read_copies,
     read_copy,
     record_refetch,
     revive,
-    select_copies,
 )
 from inkgrove.store.rot.runs import (
     EXPIRED,
@@ -51,6 +57,7 @@ __all__ = [
     "RANK_ERROR",
     "SOFT_GUARDS",
     "Copy",
+    "CopyAudience",
     "RotRun",
     "Summary",
     "add_reads",
@@ -64,22 +71,23 @@ __all__ = [
     "count_steps",
     "drop_pin",
     "exact_summary",
+    "find_audience",
     "find_copy",
     "find_rot_run",
     "find_victim",
     "finish_rot_run",
+    "is_any_copy_ended",
     "list_rot_runs",
     "lock_instance",
-    "may_rot",
     "next_tick",
     "note_copies",
     "put_pin",
     "put_report",
     "quantiles",
+    "read_copies",
     "read_copy",
     "record_refetch",
     "remove_blobs",
     "revive",
-    "select_copies",
     "summary_document",
 ]

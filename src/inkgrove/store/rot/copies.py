@@ -1,17 +1,15 @@
-"""What is known of every copy that can rot, kept up to date from what happened in the logs.
+"""Records of all copies that can rot, kept up to date from the ingests of the logs (docs/protocol.md section 9).
 
-docs/protocol.md section 9. Those are the foreign ones, and of our own the ones whose owner has asked for it by letting
-them expire.
-
-Whatever way a copy came, by delivery, replication, import or command, its ingest tells of it. So nobody who takes
-something in has to think of rot.
+Those are the foreign ones, and of our own the ones that their owner lets expire. Every copy has an ingest, whether it
+came by delivery, replication, import or command: code that ingests does nothing for rot.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -41,11 +39,20 @@ from inkgrove.messages.message import decode_message
 from inkgrove.messages.value_readers import Unset
 from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
-from inkgrove.store.db.node_tables import blob_references, blobs, deliveries, identities, identity_keys
+from inkgrove.store.db.node_tables import (
+    blob_references,
+    blobs,
+    deliveries,
+    identities,
+    identity_keys,
+    relations,
+    shares,
+)
 from inkgrove.store.db.rot_tables import LADDER, ROTTED, SHOWN, answered, copies, copy_reads, pins, rot_progress
 from inkgrove.store.logs.followers import PAGE_SIZE, follow
 from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 
+_ROWS: Final = 10_000
 _TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED)
 _EXPIRES: Final = b"gexpires"
 """The key as CBOR writes it: what does not hold it is not decoded."""
@@ -53,7 +60,7 @@ _EXPIRES: Final = b"gexpires"
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A foreign copy, as far as rot is concerned."""
+    """The record of a copy that can rot."""
 
     instance: Hash
     log: int
@@ -72,7 +79,7 @@ class Copy:
     fetched: int
 
 
-# Noting
+# Recording
 
 
 def note_copies(connection: Connection, tick: int, now: int, limit: int = PAGE_SIZE) -> bool:
@@ -103,7 +110,7 @@ def find_own_logs(connection: Connection, numbers: Collection[int]) -> set[int]:
 def _note(
     connection: Connection, happened: Iterable[Ingest], tick: int, now: int, *, only_expiring: bool = False
 ) -> None:
-    """Note copies; of our own instances only those that their owner lets expire."""
+    """Record copies; of our own instances only those that their owner lets expire."""
     arrivals: dict[tuple[int, int], int] = {}
     for item in happened:
         if item.what in _TELLING and item.log is not None and item.create_seq is not None:
@@ -139,7 +146,7 @@ def _note(
 
 @cache
 def _select_groups(dialect: str) -> Select[Any]:
-    """Of instances, given by log and place: the create, and what is held of all messages together."""
+    """Of instances, given by log and create's seq num: the create, and what is held of all messages together."""
     wanted, creates = table_of_pairs(dialect), entries.alias("creates")
     payload = entries.c.payload
     if dialect == "sqlite":
@@ -186,7 +193,7 @@ def _put_copies(dialect: str) -> Any:
 
 
 def read_expiry(connection: Connection, log: int, create_seq: int) -> int | None:
-    """The newest word on when an instance expires."""
+    """When an instance expires, by the newest message about it; None if it does not."""
     query = (
         select(entries.c.payload)
         .where(entries.c.log == log, entries.c.create_seq == create_seq, entries.c.payload.is_not(None))
@@ -201,7 +208,7 @@ def read_expiry(connection: Connection, log: int, create_seq: int) -> int | None
 
 
 def _note_answers(connection: Connection, happened: Iterable[Ingest]) -> None:
-    """Which instances those of our own point to: as relations, or as what they were copied from."""
+    """Record which instances those of our own point to: as relations, or as what they were copied from."""
     hashes = [
         item.hash for item in happened if item.hash is not None and item.what in (IngestKind.ENTRY, IngestKind.PAYLOAD)
     ]
@@ -267,70 +274,52 @@ ON CONFLICT (instance) DO UPDATE SET count = count + excluded.count
 
 
 def lock_instance(connection: Connection, instance: Hash) -> None:
-    """Let nothing of an instance come or go before the transaction ends: rot then sees what it has written."""
+    """Lock the log of an instance: until the transaction ends nothing of it comes or goes, and rot waits."""
     query = select(logs.c.id).join_from(logs, entries).where(entries.c.hash == instance)
     connection.execute(query.with_for_update(read=True, of=logs))
 
 
 def put_pin(connection: Connection, instance: Hash, identity: IdentityId, now: int) -> None:
-    """Keep a copy for an identity, whatever the budget."""
+    """Pin a copy for an identity: it is kept whatever the budget."""
     lock_instance(connection, instance)
     row = {"instance": instance, "identity": identity, "pinned": now}
     connection.execute(insert_new(connection, pins), row)
 
 
 def drop_pin(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
-    """Keep it no longer; whether it was pinned."""
+    """Unpin a copy; returns whether it was pinned."""
     is_it = (pins.c.instance == instance, pins.c.identity == identity)
     return connection.execute(delete(pins).where(*is_it)).rowcount > 0
 
 
-# Looking at one, and bringing it back
+# Single copies
 
 
 def find_copy(connection: Connection, instance: Hash) -> Copy | None:
-    """What rot knows of an instance; None if it is no foreign copy, or was not noted yet."""
+    """The record of a copy; None if the instance cannot rot, or was not recorded yet."""
     query = select(copies, logs.c.author).join_from(copies, logs).where(copies.c.instance == instance)
     row = connection.execute(query).first()
     if row is None:
         return None
-    return Copy(
-        Hash(row.instance),
-        row.log,
-        row.create_seq,
-        PublicKey(row.author),
-        row.step,
-        row.bytes,
-        row.freshness,
-        row.reads,
-        row.last_read,
-        row.born,
-        row.arrival,
-        row.expires,
-        row.run,
-        row.why,
-        row.fetched,
-    )
+    values = {name: row._mapping[name] for name in Copy.__slots__}
+    return Copy(**values | {"instance": Hash(row.instance), "author": PublicKey(row.author)})
 
 
 def revive(connection: Connection, instance: Hash, now: int) -> bool:
-    """Let a rotted copy be whole again, in the transaction that brings its payloads; whether it was rotted."""
-    facts = {"step": "full", "freshness": 1.0, "changed": now, "why": "fetched again", "fetched": copies.c.fetched + 1}
+    """Mark a rotted copy as full again, in the transaction that brings its payloads; returns whether it was rotted."""
+    values = {"step": "full", "freshness": 1.0, "changed": now, "why": "fetched again", "fetched": copies.c.fetched + 1}
     is_it = (copies.c.instance == instance, copies.c.step.in_((*ROTTED, LADDER[-1])))
-    return connection.execute(update(copies).where(*is_it).values(facts)).rowcount > 0
+    return connection.execute(update(copies).where(*is_it).values(values)).rowcount > 0
 
 
 def record_refetch(connection: Connection, instance: Hash) -> None:
-    """Somebody wanted blobs back that had rotted."""
+    """Count that blobs of a copy were fetched again after they had rotted."""
     had = (copies.c.instance == instance, copies.c.step == "no-blobs")
     connection.execute(update(copies).where(*had).values(fetched=copies.c.fetched + 1))
 
 
-# Every copy with all that a fungus and a policy look at, as one query (docs/protocol.md section 9).
-#
-# `guard` says why a copy is not to be touched. Hard guards hold whatever the policy says; the others can be turned
-# off.
-
+# Every copy with all that fungi and policies depend on, as one query. `guard` says why a copy is not to be touched.
+# Hard guards are in force whatever the policy says, the others can be turned off.
 
 HARD_GUARDS: Final = ("own", "evidence", "undelivered", "tombstone")
 SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
@@ -338,8 +327,7 @@ _TO_BE_SENT: Final = ("waiting", "held")
 """Deliveries that need the payloads: what is held goes out again as a whole once the recipient accepts the sender."""
 
 
-def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
-    """All copies; `guards` are the soft ones in force, `absence` how long tombstones stay, in microseconds."""
+def _select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any]:
     # PostgreSQL adds whole numbers up to a decimal one.
     refers = select(cast(func.coalesce(func.sum(blobs.c.size), 0), BigInteger)).join_from(
         blob_references, blobs, blobs.c.hash == blob_references.c.hash
@@ -353,7 +341,7 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     )
     owner = func.coalesce(identity_keys.c.identity, logs.c.author)
     conditions = _set_by_others() | {
-        "own": not_(may_rot(now)),
+        "own": not_(_may_rot(now)),
         "tombstone": copies.c.ended > now - absence,
         "newest": newest.c.create_seq == copies.c.create_seq,
     }
@@ -390,13 +378,13 @@ def select_copies(guards: Collection[str], now: int, absence: int) -> Select[Any
     )
 
 
-def may_rot(now: int) -> Any:
+def _may_rot(now: int) -> Any:
     """Whether a copy is somebody else's, or our own and its owner asked for it: it has expired."""
     return or_(identities.c.id.is_(None), func.coalesce(copies.c.expires <= now, false()))
 
 
 def _set_by_others() -> dict[str, Any]:
-    """The guards that can come over a copy at any time."""
+    """The guards that a copy can come under at any time."""
     return {
         "evidence": _is_evidence(),
         "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state.in_(_TO_BE_SENT)),
@@ -420,13 +408,56 @@ def _is_live(table: Any, now: int) -> Any:
     return and_(table.c.step.in_(SHOWN), table.c.ended.is_(None), is_here)
 
 
+def read_copies(
+    connection: Connection, guards: Collection[str], now: int, absence: int, *, part: int, parts: int
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """One of so many parts of the copies that can rot, some thousand rows at a time.
+
+    `guards` are the soft ones in force, `absence` says how long tombstones stay, in microseconds.
+    """
+    # What is our own and stays takes nothing of the budgets.
+    query = _select_copies(guards, now, absence).where(_may_rot(now))
+    if parts > 1:
+        query = query.where((copies.c.log + copies.c.create_seq) % parts == part)
+    yield from connection.execute(query, execution_options={"yield_per": _ROWS}).partitions(_ROWS)
+
+
 def read_copy(connection: Connection, instance: Hash, guards: Collection[str], now: int, absence: int) -> Any:
-    """The same of one copy, or None."""
-    return connection.execute(select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+    """A row of `read_copies` for one instance, whether it can rot or not; None if it is no copy."""
+    return connection.execute(_select_copies(guards, now, absence).where(copies.c.instance == instance)).first()
+
+
+def is_any_copy_ended(connection: Connection) -> bool:
+    """Whether the owner of any copy has deleted it."""
+    return connection.scalar(select(literal(1)).where(copies.c.ended.is_not(None)).limit(1)) is not None
+
+
+class CopyAudience(NamedTuple):
+    """The identities of this node that copies of one owner can be visible to."""
+
+    recipients: Mapping[bytes, set[bytes]]
+    """Whom each instance was sent to."""
+    followers: set[bytes]
+    owner: set[bytes]
+    """The owner, if of this node."""
+
+
+def find_audience(connection: Connection, instances: Iterable[bytes], owner: bytes) -> CopyAudience:
+    """Whom of this node instances of an owner were sent to, and who follows the owner."""
+    hosted = select(identities.c.id)
+    recipients: dict[bytes, set[bytes]] = defaultdict(set)
+    for some in in_lists(instances):
+        sent = (shares.c.instance.in_(some), shares.c.identity.in_(hosted))
+        for row in connection.execute(select(shares.c.instance, shares.c.identity).where(*sent)):
+            recipients[bytes(row.instance)].add(bytes(row.identity))
+    follows = (relations.c.followee == owner, relations.c.state == "accepted", relations.c.follower.in_(hosted))
+    followers = connection.scalars(select(relations.c.follower).where(*follows))
+    own = connection.scalars(hosted.where(identities.c.id == owner))
+    return CopyAudience(recipients, set(map(bytes, followers)), set(map(bytes, own)))
 
 
 def guarded_among(connection: Connection, instances: Collection[Hash], guards: Collection[str], now: int) -> set[Hash]:
-    """Those of a plan made at `now` that have come under a guard since, as far as copies were noted since.
+    """Those instances of a plan made at `now` that have come under a guard since, as far as copies were recorded since.
 
     `guards` are the soft ones in force; as in a plan, they spare what is shown.
     """

@@ -1,7 +1,7 @@
-"""The runs of rot: begun, planned, done; each can be taken up again where it was (docs/protocol.md section 9).
+"""The runs of rot: begun, planned, done; one that was interrupted goes on where it was (docs/protocol.md section 9).
 
 Nothing is dropped before the whole plan, with the summaries of what is to go, is committed in one transaction. From
-then on the plan is worked off in chunks, each a transaction, and it does not matter how often the process dies.
+then on the plan is applied in chunks, each a transaction, and it does not matter how often the process dies.
 """
 
 import json
@@ -24,7 +24,7 @@ from inkgrove.store.views.stages import read_contents, stage_table
 
 CHUNK: Final = 1_000
 EXPIRED: Final = "expired"
-"""Why a copy goes that its owner lets go, whatever the budget."""
+"""The reason of a copy that goes because its owner let it expire, whatever the budget."""
 _MOVE = (
     update(copies)
     .where(copies.c.instance == bindparam("of_instance"))
@@ -34,7 +34,7 @@ _MOVE = (
 
 @dataclass(frozen=True, slots=True)
 class RotRun:
-    """A run, and all that its outcome depends on besides the copies."""
+    """A run, with all that its result depends on besides the copies."""
 
     tick: int
     seed: int
@@ -55,7 +55,7 @@ def next_tick(connection: Connection) -> int:
 
 
 def begin_rot_run(connection: Connection, seed: int, now: int, policy: str) -> RotRun:
-    """A new run, or the one that was begun and not ended, with the seed, clock and policy that it had."""
+    """Begin a run, or return the one that was begun and not finished, with the seed, clock and policy that it had."""
     tick = next_tick(connection)
     found = find_rot_run(connection, tick)
     if found is not None:
@@ -81,10 +81,10 @@ def _run(row: Any) -> RotRun:
     return RotRun(row.tick, row.seed, row.now, row.policy, row.state, json.loads(row.report or "{}"))
 
 
-def put_report(connection: Connection, tick: int, facts: Mapping[str, Any]) -> None:
-    """Add to what is known of a run."""
+def put_report(connection: Connection, tick: int, values: Mapping[str, Any]) -> None:
+    """Add values to the report of a run."""
     found = find_rot_run(connection, tick)
-    report = {**(found.report if found is not None else {}), **facts}
+    report = {**(found.report if found is not None else {}), **values}
     connection.execute(update(rot_runs).where(rot_runs.c.tick == tick).values(report=json.dumps(report)))
 
 
@@ -92,53 +92,53 @@ def put_report(connection: Connection, tick: int, facts: Mapping[str, Any]) -> N
 
 
 def commit_plan(connection: Connection, stages: Sequence[str], tick: int, report: Mapping[str, Any]) -> None:
-    """Take over what the tasks staged: freshness, summaries and victims, all or nothing."""
+    """Store what the tasks staged, freshness, summaries and victims, and mark the run as planned."""
     connection.execute(delete(rot_victims))
     connection.execute(delete(summaries).where(summaries.c.run == tick))
     for stage in stages:
         for name in read_contents(connection, stage):
-            if name in _TAKE:
-                _TAKE[name](connection, stage_table(name, (), stage), tick)
+            if name in _STORE:
+                _STORE[name](connection, stage_table(name, (), stage), tick)
     is_of_a_copy = exists().where(copies.c.instance == copy_reads.c.instance)
     connection.execute(delete(copy_reads).where(or_(copy_reads.c.count <= 0, not_(is_of_a_copy))))
     put_report(connection, tick, report)
     connection.execute(update(rot_runs).where(rot_runs.c.tick == tick).values(state="planned"))
 
 
-def _take_fresh(connection: Connection, staged: Any, _tick: int) -> None:
-    facts = {name: staged.c[name] for name in ("freshness", "reads", "last_read")}
-    connection.execute(update(copies).where(copies.c.instance == staged.c.instance).values(facts))
+def _store_freshness(connection: Connection, staged: Any, _tick: int) -> None:
+    values = {name: staged.c[name] for name in ("freshness", "reads", "last_read")}
+    connection.execute(update(copies).where(copies.c.instance == staged.c.instance).values(values))
     left = copy_reads.c.count - staged.c.new_reads
     is_read = (copy_reads.c.instance == staged.c.instance, staged.c.new_reads > 0)
     connection.execute(update(copy_reads).where(*is_read).values(count=left))
 
 
-def _take_moves(connection: Connection, staged: Any, tick: int) -> None:
+def _store_moves(connection: Connection, staged: Any, tick: int) -> None:
     names = ("instance", "log", "create_seq", "step", "why")
     connection.execute(insert(rot_victims).from_select(names, select(*(staged.c[name] for name in names))))
     cooked = select(staged.c.instance).where(staged.c.is_cooked == 1)
     connection.execute(update(copies).where(copies.c.instance.in_(cooked)).values(cooked=tick))
 
 
-def _take_summaries(connection: Connection, staged: Any, tick: int) -> None:
+def _store_summaries(connection: Connection, staged: Any, tick: int) -> None:
     names = [column.name for column in staged.columns]
     rows = select(bindparam("tick", tick, summaries.c.run.type), *staged.columns)
     connection.execute(insert(summaries).from_select(["run", *names], rows))
 
 
-_TAKE: Final[dict[str, Any]] = {
-    "rot_fresh": _take_fresh,
-    "rot_moves": _take_moves,
-    "rot_summaries": _take_summaries,
+_STORE: Final[dict[str, Any]] = {
+    "rot_fresh": _store_freshness,
+    "rot_moves": _store_moves,
+    "rot_summaries": _store_summaries,
 }
 
 
-# The work
+# Applying it
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Some moves of a plan that are done once their transaction is committed."""
+    """Moves of a plan that are done once their transaction is committed."""
 
     moves: int
     """With those that were spared after all."""
@@ -152,10 +152,10 @@ def apply_moves(connection: Connection, run: RotRun, guards: Collection[str], li
     found = connection.execute(query).all()
     if not found:
         return Applied(0)
-    # In the order of all who lock logs. Whoever brings something of these copies, or wants one, is waited for.
+    # In the order of all who lock logs: transactions that bring something of these copies, or pin one, end first.
     of_them = select(logs.c.id).where(logs.c.id.in_({row.log for row in found})).order_by(logs.c.name)
     connection.execute(of_them.with_for_update())
-    spared = _wanted_meanwhile(connection, found, run, guards)
+    spared = _find_spared(connection, found, run, guards)
     moves = [row for row in found if row.instance not in spared]
     dropped = [row for row in moves if row.step not in SHOWN]
     drop_payloads(connection, _payloads_of(connection, [(row.log, row.create_seq) for row in dropped]))
@@ -183,17 +183,17 @@ def apply_moves(connection: Connection, run: RotRun, guards: Collection[str], li
     return Applied(len(found), named)
 
 
-def _wanted_meanwhile(connection: Connection, found: Sequence[Any], run: RotRun, guards: Collection[str]) -> set[Hash]:
-    """Those that somebody has come to want since the plan; of what expired its owner, who has put it off."""
+def _find_spared(connection: Connection, found: Sequence[Any], run: RotRun, guards: Collection[str]) -> set[Hash]:
+    """The instances that must stay by now: under a guard since the plan, or given a later expiry by their owner."""
     expired = [row for row in found if row.why == EXPIRED]
-    put_off = set()
+    postponed = set()
     for row in expired:
         expires = read_expiry(connection, row.log, row.create_seq)
         if expires is None or expires > run.now:
-            put_off.add(Hash(row.instance))
+            postponed.add(Hash(row.instance))
     in_budget = [row.instance for row in found if row.why != EXPIRED]
     needed = guarded_among(connection, [row.instance for row in expired], (), run.now)
-    return put_off | needed | guarded_among(connection, in_budget, guards, run.now)
+    return postponed | needed | guarded_among(connection, in_budget, guards, run.now)
 
 
 def _payloads_of(connection: Connection, groups: Sequence[tuple[int, int]]) -> list[Hash]:
@@ -241,13 +241,13 @@ def remove_blobs(connection: Connection, files: BlobFiles, contents: Collection[
 
 
 def find_victim(connection: Connection, instance: Hash) -> Any:
-    """What a planned run has still to do to a copy: (step, why), or None."""
+    """The move of a copy that a planned run has not made yet: (step, why), or None."""
     query = select(rot_victims.c.step, rot_victims.c.why).where(rot_victims.c.instance == instance)
     return connection.execute(query).first()
 
 
 def finish_rot_run(connection: Connection, tick: int, now: int, report: Mapping[str, Any]) -> None:
-    """The plan is worked off."""
+    """Mark a run as done."""
     put_report(connection, tick, report)
     connection.execute(update(rot_runs).where(rot_runs.c.tick == tick).values(state="done", finished=now))
 

@@ -1,4 +1,4 @@
-"""Summaries of a view: exact over the rows that are here, cooked over those that have rotted, each for itself.
+"""Summaries of a view: one exact over the rows that are held, one cooked over those that have rotted.
 
 docs/protocol.md section 9. A copy that was cooked and fetched again counts among the cooked, and only there.
 """
@@ -11,21 +11,17 @@ from itertools import accumulate
 from typing import Any, Final
 
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch
-from sqlalchemy import ColumnElement, Connection, Double, MetaData, cast, exists, func, not_, select
+from sqlalchemy import Connection, Double, cast, exists, func, not_, select
 
 from inkgrove.store.db import rot_tables
 from inkgrove.store.db.log_tables import schemas
 from inkgrove.store.db.rot_tables import summaries
-from inkgrove.store.views.access import Reader
+from inkgrove.store.views.access import Reader, visible_rows
 from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import is_not_cascaded
+from inkgrove.store.views.tables import node_table
 
-# Reads the sketches of summaries: quantiles (KLL) and distinct values (HLL), of any number of them together.
-#
-# Spark makes them with Apache DataSketches for Java; here the same library for Python reads them, so that a node
-# answers
-# without Spark.
-
+# Sketches of quantiles (KLL) and of distinct values (HLL). Spark makes them with Apache DataSketches for Java; here its
+# library for Python reads them, so that a node answers without Spark.
 
 RANK_ERROR: Final = 0.0165
 """By how much of all ranks a quantile of a KLL sketch with k = 200 is off, in 99 of 100 cases."""
@@ -56,12 +52,12 @@ def count_distinct(sketches: Iterable[bytes]) -> float:
 
 RANKS: Final = (0.25, 0.5, 0.75)
 NUMBERS: Final = ("integer", "float")
-_copies = rot_tables.copies.to_metadata(MetaData(schema="node"))
+_copies = node_table(rot_tables.copies)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSummary:
-    """What is known of the values of a field that are not null."""
+    """Statistics of the values of a field that are not null."""
 
     count: int
     sum: float | None = None
@@ -76,7 +72,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of some rows: how many there are, and their fields by name."""
+    """Statistics of some rows: how many there are, and their fields by name."""
 
     count: int
     fields: dict[str, FieldSummary] = field(default_factory=dict)
@@ -85,14 +81,12 @@ class Summary:
 
 
 def exact_summary(connection: Connection, view: View, reader: Reader | None) -> Summary:
-    """Over the rows that the reader sees, or all; `connection` is one of the views, with the node's tables beside."""
+    """The summary of the rows that a reader sees, or of all; `connection` is on the views with the node's tables."""
     if not view.is_built:
         return Summary(0)
     rows = view.table()
     is_cooked = exists().where(_copies.c.instance == rows.c._instance, _copies.c.cooked.is_not(None))
-    conditions: list[ColumnElement[bool]] = [*is_not_cascaded(view, rows), not_(is_cooked)]
-    if reader is not None:
-        conditions.append(reader.sees(rows))
+    conditions = [*visible_rows(rows, view.cascading, reader), not_(is_cooked)]
     columns: list[Any] = [func.count().label("_rows")]
     for name, kind in view.fields:
         column = rows.c[name]
@@ -122,7 +116,7 @@ def exact_summary(connection: Connection, view: View, reader: Reader | None) -> 
 
 
 def cooked_summary(connection: Connection, view: View, readers: Collection[bytes]) -> Summary:
-    """Over what has rotted and was, when it did, to be seen by the readers; `connection` is one of the node."""
+    """The summary of what has rotted and was visible to the readers then; `connection` is one of the node."""
     is_it = (schemas.c.author == view.schema_id.author, schemas.c.log_id == view.schema_id.log_id)
     query = (
         select(summaries)
@@ -161,7 +155,7 @@ def _merge(rows: Sequence[Any]) -> FieldSummary:
 
 
 def add_summaries(exact: Summary, cooked: Summary) -> Summary:
-    """Both, as far as they can be added up: counts, sums, extremes."""
+    """Both together, as far as they can be added up: counts, sums, extremes."""
     fields = {}
     for name in dict.fromkeys((*exact.fields, *cooked.fields)):
         both = [part.fields[name] for part in (exact, cooked) if name in part.fields]
@@ -176,7 +170,7 @@ def add_summaries(exact: Summary, cooked: Summary) -> Summary:
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:
-    """As JSON."""
+    """A summary as JSON."""
     return {"count": summary.count, "fields": {name: _field_document(item) for name, item in summary.fields.items()}}
 
 

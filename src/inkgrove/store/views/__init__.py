@@ -1,4 +1,9 @@
-"""."""
+"""The views in SQL: one table of rows for each registered schema, all made from the logs (docs/protocol.md section 6).
+
+Tasks put what they folded into `stages`; `merge` and `rebuild` bring it into the tables that `tables` and `catalog`
+describe. `query`, `outcomes`, `change_feed` and `blob_index` read them for a reader, `filters` and `access` are their
+conditions: which rows are asked for, and which of them the reader may see (section 8).
+"""
 
 from inkgrove.store.views.access import (
     Owner,
@@ -82,9 +87,7 @@ from inkgrove.store.views.merge import (
 from inkgrove.store.views.outcomes import (
     OutcomeCursor,
     VisibleOutcome,
-    count_all_outcomes,
     count_visible_outcomes,
-    read_all_outcomes,
     read_visible_outcomes,
 )
 from inkgrove.store.views.query import (
@@ -175,7 +178,6 @@ __all__ = [
     "change_counts",
     "claim_orphan",
     "correct_build",
-    "count_all_outcomes",
     "count_blobs",
     "count_rows",
     "count_visible_outcomes",
@@ -225,7 +227,6 @@ __all__ = [
     "put_blob",
     "put_right",
     "put_upload",
-    "read_all_outcomes",
     "read_all_rows",
     "read_changes_after",
     "read_newest_changes",

@@ -1,11 +1,11 @@
-"""Who may see a row, as one SQL condition that every reading route shares (docs/protocol.md section 8).
+"""Who may see a row, as one SQL condition that every reader of views shares (docs/protocol.md sections 6 and 8).
 
-The newest held word counts: `self` is for the owner alone, `closed` for those it names and was sent to, `listed` (also
-without a word) for those it was sent to, `relations` for accepted followers, `public` for everyone. The owner sees
-everything of their own, and nobody sees what has expired.
+The newest access of an instance counts: `self` is for the owner alone, `closed` for those it names and was sent to,
+`listed` (the default) for those it was sent to, `relations` for accepted followers, `public` for everyone. Owners see
+everything of their own. Nobody sees a row that has expired or has gone by cascade.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,6 @@ from sqlalchemy import (
     Connection,
     FromClause,
     LargeBinary,
-    MetaData,
     Select,
     Text,
     and_,
@@ -31,17 +30,94 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import AccessMode
-from inkgrove.store.db import node_tables
+from inkgrove.store.db import log_tables, node_tables
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
-from inkgrove.store.db.log_tables import entries, schemas
 from inkgrove.store.views.catalog import VIEW_COLUMNS, View, make_view
-from inkgrove.store.views.tables import decode_cell, gone, views
+from inkgrove.store.views.tables import decode_cell, gone, node_table, views
 
-_beside = MetaData(schema="node")
-_shares, _relations, _keys = (
-    table.to_metadata(_beside) for table in (node_tables.shares, node_tables.relations, node_tables.identity_keys)
+_shares, _relations, _keys, _hosted, _known = map(
+    node_table,
+    (
+        node_tables.shares,
+        node_tables.relations,
+        node_tables.identity_keys,
+        node_tables.identities,
+        node_tables.known_identities,
+    ),
 )
-visibility_changes = node_tables.visibility_changes.to_metadata(_beside)
+_schemas, _entries = node_table(log_tables.schemas), node_table(log_tables.entries)
+
+
+class _ReaderTerms(NamedTuple):
+    """A reader inside a condition, as values or as parameters; without an identity, anybody."""
+
+    now: Any
+    identity: Any = None
+    text: Any = None
+    """How the JSON of an access names the identity."""
+    keys: Sequence[Any] = ()
+
+
+class ReaderKind(NamedTuple):
+    """All of a reader that the text of a query depends on; the values are `Reader.parameters`."""
+
+    key_count: int | None
+    """How many keys are theirs, as the next power of two, so that kinds are few; None for anybody."""
+
+    def terms(self) -> _ReaderTerms:
+        """The reader as parameters."""
+        now = bindparam("now", type_=BigInteger)
+        if self.key_count is None:
+            return _ReaderTerms(now)
+        keys = [bindparam(f"own_key_{number}", type_=LargeBinary) for number in range(self.key_count)]
+        reader, text = bindparam("reader", type_=LargeBinary), bindparam("reader_text", type_=Text)
+        return _ReaderTerms(now, reader, text, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads, and when; without an identity, anybody."""
+
+    identity: IdentityId | None
+    own_keys: tuple[PublicKey, ...]
+    now: int
+
+    @property
+    def kind(self) -> ReaderKind:
+        """The kind of a prepared query that answers this reader."""
+        if self.identity is None:
+            return ReaderKind(None)
+        return ReaderKind(1 << (len(self.own_keys) - 1).bit_length() if self.own_keys else 0)
+
+    def parameters(self) -> dict[str, Any]:
+        """The values for a query that was built for this reader's kind."""
+        if self.identity is None:
+            return {"now": self.now}
+        # The last key stands for those that are missing.
+        count = self.kind.key_count or 0
+        keys = {f"own_key_{n}": self.own_keys[min(n, len(self.own_keys) - 1)] for n in range(count)}
+        return {"now": self.now, "reader": self.identity, "reader_text": _mention(self.identity), **keys}
+
+    def terms(self) -> _ReaderTerms:
+        """The reader as values."""
+        if self.identity is None:
+            return _ReaderTerms(self.now)
+        return _ReaderTerms(self.now, self.identity, _mention(self.identity), sorted(self.own_keys))
+
+
+def _mention(reader: IdentityId) -> str:
+    return f'"{reader.hex()}"'
+
+
+_own_keys: Final = Compiled(lambda _: select(_keys.c.author).where(_keys.c.identity == bindparam("identity")))
+
+
+def reader_on(connection: Connection, identity: IdentityId | None, now: int) -> Reader:
+    """A reader with the keys that are known to be theirs; `connection` is one of the views."""
+    if identity is None:
+        return Reader(None, (), now)
+    keys = sorted(PublicKey(key) for (key,) in _own_keys.rows(connection, identity=identity))
+    return Reader(identity, tuple(keys), now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,88 +132,34 @@ class EarlierVisibility:
     not_followed: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who reads, and when; without an identity, anybody."""
-
-    identity: IdentityId | None
-    own_keys: tuple[PublicKey, ...]
-    now: int
-
-    def sees(self, rows: FromClause) -> ColumnElement[bool]:
-        """Whether the reader may see a row."""
-        return visible_rows(rows, self.identity, self.own_keys, self.now)
-
-    @property
-    def kind(self) -> int | None:
-        """What `visible_to` takes: how many keys, as the next power of two, so that kinds are few; None for anybody."""
-        if self.identity is None:
-            return None
-        return 1 << (len(self.own_keys) - 1).bit_length() if self.own_keys else 0
-
-    def parameters(self) -> dict[str, Any]:
-        """The values for a query with the condition `visible_to` of this kind."""
-        if self.identity is None:
-            return {"now": self.now}
-        # The last key stands for those that are missing.
-        keys = {f"own_key_{n}": self.own_keys[min(n, len(self.own_keys) - 1)] for n in range(self.kind or 0)}
-        return {"now": self.now, "reader": self.identity, "reader_text": _mention(self.identity), **keys}
-
-
-_own_keys: Final = Compiled(lambda _: select(_keys.c.author).where(_keys.c.identity == bindparam("identity")))
-
-
-def reader_on(connection: Connection, identity: IdentityId | None, now: int) -> Reader:
-    """A reader with the keys that are known to be theirs; `connection` is one of the views."""
-    if identity is None:
-        return Reader(None, (), now)
-    keys = sorted(PublicKey(key) for (key,) in _own_keys.rows(connection, identity=identity))
-    return Reader(identity, tuple(keys), now)
-
-
-class _Who(NamedTuple):
-    """A reader in a condition, as values or as parameters."""
-
-    identity: Any
-    text: Any
-    """How a list of identities in JSON names them."""
-    keys: list[Any]
-
-
-def visible_to(rows: FromClause, kind: int | None) -> ColumnElement[bool]:
-    """Whether a reader of this kind may see a row; to be run with `Reader.parameters`."""
-    who = None
-    if kind is not None:
-        keys: list[Any] = [bindparam(f"own_key_{number}", type_=LargeBinary) for number in range(kind)]
-        who = _Who(bindparam("reader", type_=LargeBinary), bindparam("reader_text", type_=Text), keys)
-    return _is_visible(rows, who, bindparam("now", type_=BigInteger), None)
-
-
 def visible_rows(
     rows: FromClause,
-    reader: IdentityId | None,
-    own_keys: Collection[PublicKey],
-    now: int,
+    cascading: int | ColumnElement[int] | None,
+    reader: Reader | ReaderKind | None,
     earlier: EarlierVisibility | None = None,
-) -> ColumnElement[bool]:
-    """Whether the reader, who owns what `own_keys` author, may see a row at a time; None is anybody."""
-    who = None if reader is None else _Who(reader, _mention(reader), sorted(own_keys))
-    return _is_visible(rows, who, now, earlier)
+) -> list[ColumnElement[bool]]:
+    """The conditions under which a reader sees a row; a query for a `ReaderKind` runs with `Reader.parameters`.
+
+    `cascading` is the view from which rows can go by cascade (`View.cascading`); None where none can, and for images
+    of rows as they were. Without a `reader` every row is visible that has not gone. `earlier` asks about the past.
+    """
+    conditions: list[ColumnElement[bool]] = []
+    if cascading is not None:
+        conditions.append(not_(exists().where(gone.c.view == cascading, gone.c.instance == rows.c._instance)))
+    if reader is not None:
+        conditions.append(_is_allowed(rows, reader.terms(), earlier))
+    return conditions
 
 
-def _mention(reader: IdentityId) -> str:
-    return f'"{reader.hex()}"'
-
-
-def _is_visible(rows: FromClause, who: _Who | None, now: Any, earlier: EarlierVisibility | None) -> ColumnElement[bool]:
-    is_fresh = or_(rows.c._expires.is_(None), rows.c._expires > now)
+def _is_allowed(rows: FromClause, reader: _ReaderTerms, earlier: EarlierVisibility | None) -> ColumnElement[bool]:
+    is_fresh = or_(rows.c._expires.is_(None), rows.c._expires > reader.now)
     choices: list[ColumnElement[bool]] = [has_mode(rows, "public")]
-    if who is not None:
-        was_sent, is_followed = _was_sent(rows, who.identity, earlier), _is_followed(rows, who.identity, earlier)
+    if reader.identity is not None:
+        was_sent, is_followed = _was_sent(rows, reader.identity, earlier), _is_followed(rows, reader.identity, earlier)
         choices += [
-            rows.c._author.in_(who.keys),
+            rows.c._author.in_(reader.keys),
             and_(or_(rows.c._access.is_(None), has_mode(rows, "listed")), was_sent),
-            and_(has_mode(rows, "closed"), rows.c._access.contains(who.text), was_sent),
+            and_(has_mode(rows, "closed"), rows.c._access.contains(reader.text), was_sent),
             and_(has_mode(rows, "relations"), is_followed),
         ]
     return and_(is_fresh, or_(*choices))
@@ -168,11 +190,11 @@ def keys_of_identities(identities: Collection[bytes]) -> Select[Any]:
 
 
 def has_mode(rows: FromClause, mode: AccessMode) -> ColumnElement[bool]:
-    """Whether the newest word on a row's access is this one."""
+    """Whether the newest access of a row has this mode."""
     return rows.c._access.startswith(f'{{"mode": "{mode}"')
 
 
-# One row of a view as one reader may see it (docs/protocol.md section 8).
+# Single instances
 
 
 class VisibleRow(NamedTuple):
@@ -182,20 +204,12 @@ class VisibleRow(NamedTuple):
     fields: dict[str, Any]
 
 
-def find_visible_row(
-    connection: Connection,
-    view: View,
-    instance: Hash,
-    reader: IdentityId | None,
-    own_keys: Collection[PublicKey],
-    now: int,
-) -> VisibleRow | None:
-    """The row of an instance, if the reader may see it."""
+def find_visible_row(connection: Connection, view: View, instance: Hash, reader: Reader) -> VisibleRow | None:
+    """The row of an instance, if the reader may see it; lists have all their elements, whatever they point to."""
     if not view.is_built:
         return None
     rows = view.table()
-    is_gone = exists().where(gone.c.view == view.id, gone.c.instance == rows.c._instance)
-    query = select(rows).where(rows.c._instance == instance, visible_rows(rows, reader, own_keys, now), not_(is_gone))
+    query = select(rows).where(rows.c._instance == instance, *visible_rows(rows, view.cascading, reader))
     row = connection.execute(query).first()
     if row is None:
         return None
@@ -203,14 +217,23 @@ def find_visible_row(
     return VisibleRow(view.schema_id, {name: decode_cell(kind, cells[name]) for name, kind in view.fields})
 
 
-# Who owns rows: the identities behind the keys that wrote them, with the names that this node knows.
+def _select_view_of_instance(_: Connection) -> Select[Any]:
+    is_of_schema = and_(views.c.author == _schemas.c.author, views.c.log_id == _schemas.c.log_id)
+    named = select(*VIEW_COLUMNS).select_from(_entries).join(_schemas, _schemas.c.id == _entries.c.schema)
+    is_it = and_(_entries.c.hash == bindparam("instance"), _entries.c.kind == "create")
+    return named.join(views, is_of_schema).where(is_it)
 
 
-_beside_owners = MetaData(schema="node")
-_keys_owners, _hosted, _known = (
-    table.to_metadata(_beside_owners)
-    for table in (node_tables.identity_keys, node_tables.identities, node_tables.known_identities)
-)
+_view_of_instance: Final = Compiled(_select_view_of_instance)
+
+
+def view_of_instance(connection: Connection, instance: Hash) -> View | None:
+    """The view that an instance's row would be in; `connection` is one of the views, with the node's tables."""
+    row = _view_of_instance.first(connection, instance=instance)
+    return None if row is None else make_view(*row)
+
+
+# Owners
 
 
 class Owner(NamedTuple):
@@ -232,35 +255,9 @@ def owners_on(connection: Connection, authors: Collection[PublicKey]) -> dict[Pu
 
 _owners: Final = CompiledList(
     lambda authors: (
-        select(_keys_owners.c.author, _keys_owners.c.identity, func.coalesce(_hosted.c.fqdn, _known.c.fqdn))
-        .select_from(
-            _keys_owners.outerjoin(_hosted, _hosted.c.id == _keys_owners.c.identity).outerjoin(
-                _known, _known.c.id == _keys_owners.c.identity
-            )
-        )
-        .where(_keys_owners.c.author.in_(authors))
+        select(_keys.c.author, _keys.c.identity, func.coalesce(_hosted.c.fqdn, _known.c.fqdn))
+        .join_from(_keys, _hosted, _hosted.c.id == _keys.c.identity, isouter=True)
+        .outerjoin(_known, _known.c.id == _keys.c.identity)
+        .where(_keys.c.author.in_(authors))
     )
 )
-
-
-# Where an instance is found: the view of its schema, and its place in the log store.
-
-
-_beside_instance_finding = MetaData(schema="node")
-_schemas, _entries = schemas.to_metadata(_beside_instance_finding), entries.to_metadata(_beside_instance_finding)
-
-
-def _query(_: Connection) -> Select[Any]:
-    is_of_schema = and_(views.c.author == _schemas.c.author, views.c.log_id == _schemas.c.log_id)
-    named = select(*VIEW_COLUMNS).select_from(_entries).join(_schemas, _schemas.c.id == _entries.c.schema)
-    is_it = and_(_entries.c.hash == bindparam("instance"), _entries.c.kind == "create")
-    return named.join(views, is_of_schema).where(is_it)
-
-
-_view_of_instance: Final = Compiled(_query)
-
-
-def view_of_instance(connection: Connection, instance: Hash) -> View | None:
-    """The view that an instance's row would be in; `connection` is one of the views, with the node's tables."""
-    row = _view_of_instance.first(connection, instance=instance)
-    return None if row is None else make_view(*row)

@@ -1,4 +1,4 @@
-"""Which blobs are here, who may read and lend them, and which are of no use any more (docs/protocol.md section 8.10).
+"""Which blobs are held, who may read and lend them, and which are not used any more (docs/protocol.md section 8.10).
 
 `store/logs/blob_references.py` keeps which instances name them.
 """
@@ -37,26 +37,25 @@ from inkgrove.store.db.connection import insert_new
 from inkgrove.store.db.node_tables import blob_references, blob_rights, blob_uploads, blobs, identity_keys
 from inkgrove.store.db.rot_tables import SHOWN, copies
 from inkgrove.store.node.usage import forget_blob_usage
-from inkgrove.store.views.access import visible_rows
-from inkgrove.store.views.tables import gone, views
+from inkgrove.store.views.access import Reader, visible_rows
+from inkgrove.store.views.tables import node_table, views
 
-_beside = MetaData(schema="node")
-_rights, _keys, _relations, _shares, _logs, _copies = (
-    table.to_metadata(_beside)
-    for table in (
+_rights, _keys, _relations, _shares, _logs, _copies = map(
+    node_table,
+    (
         node_tables.blob_rights,
         node_tables.identity_keys,
         node_tables.relations,
         node_tables.shares,
         tables.logs,
         rot_tables.copies,
-    )
+    ),
 )
 # Under the names that rows of views have, so that the one condition on who sees what is asked of references too.
 _AS_IN_ROWS: Final = {name: f"_{name}" for name in ("instance", "author", "access", "expires")}
 _references = Table(
     "blob_references",
-    _beside,
+    MetaData(schema="node"),
     *(Column(item.name, item.type, key=_AS_IN_ROWS.get(item.name, item.name)) for item in blob_references.c),
 )
 _SOME: Final = 2_000
@@ -69,7 +68,7 @@ _FEW: Final = 4
 
 
 def put_blob(connection: Connection, content: Hash, size: int, now: int) -> None:
-    """Note that the bytes are here; the time within which something must refer to them begins anew.
+    """Record that a blob is held; the time within which something must refer to it begins anew.
 
     Until the transaction ends, no collection can take the blob: its row is locked.
     """
@@ -80,7 +79,7 @@ def put_blob(connection: Connection, content: Hash, size: int, now: int) -> None
 
 
 def put_right(connection: Connection, content: Hash, identity: IdentityId, media_type: str) -> bool:
-    """Let an identity read a blob and lend it to the readers of its instances; whether that is new.
+    """Let an identity read a blob and lend it to the readers of its instances; returns whether that is new.
 
     The newest media type counts.
     """
@@ -93,13 +92,13 @@ def put_right(connection: Connection, content: Hash, identity: IdentityId, media
 
 
 def put_upload(connection: Connection, content: Hash, identity: IdentityId, client: str) -> None:
-    """Note that a service has the bytes, which it uploaded in the name of an identity."""
+    """Record that a service uploaded a blob in the name of an identity."""
     row = {"hash": content, "identity": identity, "client": client}
     connection.execute(insert_new(connection, blob_uploads), row)
 
 
 def size_of(connection: Connection, content: Hash) -> int | None:
-    """The size of a blob, if it is here."""
+    """The size of a blob, if it is held."""
     return connection.scalar(select(blobs.c.size).where(blobs.c.hash == content))
 
 
@@ -117,7 +116,7 @@ def own_media_type(
 
 
 def count_blobs(connection: Connection) -> tuple[int, int]:
-    """How many blobs are here, and their bytes."""
+    """How many blobs are held, and their bytes."""
     row = connection.execute(select(func.count(), func.coalesce(func.sum(blobs.c.size), 0)).select_from(blobs)).one()
     return int(row[0]), int(row[1])
 
@@ -126,12 +125,9 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobReader:
+class BlobReader(Reader):
     """Who wants to read a blob, and when; a service through instances of some schemas alone."""
 
-    identity: IdentityId | None
-    own_keys: tuple[PublicKey, ...]
-    now: int
     schemas: frozenset[SchemaId] | None = None
     """None: of all."""
 
@@ -176,10 +172,10 @@ def _one_of_each(content: Hash, reader: BlobReader, group: ColumnElement[bool]) 
         .limit(_SOME)
         .subquery()
     )
-    place = func.row_number().over(partition_by=some.c.author, order_by=(some.c.log, some.c.instance))
-    placed = select(some, place.label("place")).subquery()
-    query = select(placed.c.author, placed.c.instance).where(placed.c.place == 1)
-    return query.order_by(placed.c.log, placed.c.instance).limit(_FEW)
+    rank = func.row_number().over(partition_by=some.c.author, order_by=(some.c.log, some.c.instance))
+    ranked = select(some, rank.label("rank")).subquery()
+    query = select(ranked.c.author, ranked.c.instance).where(ranked.c.rank == 1)
+    return query.order_by(ranked.c.log, ranked.c.instance).limit(_FEW)
 
 
 def _names(content: Hash, reader: BlobReader) -> ColumnElement[bool]:
@@ -191,13 +187,9 @@ def _names(content: Hash, reader: BlobReader) -> ColumnElement[bool]:
     if reader.schemas is not None:
         conditions.append(tuple_(refers.schema_author, refers.schema_log_id).in_(sorted(reader.schemas)))
     rotted = exists().where(_copies.c.instance == refers._instance, _copies.c.step.not_in(SHOWN))
-    by_cascade = (
-        exists()
-        .where(views.c.author == refers.schema_author, views.c.log_id == refers.schema_log_id)
-        .where(gone.c.view == views.c.id, gone.c.instance == refers._instance)
-    )
-    sees = visible_rows(_references, reader.identity, reader.own_keys, reader.now)
-    return and_(*conditions, sees, not_(rotted), not_(by_cascade))
+    is_of_schema = and_(views.c.author == refers.schema_author, views.c.log_id == refers.schema_log_id)
+    view = select(views.c.id).where(is_of_schema).correlate(_references).scalar_subquery()
+    return and_(*conditions, *visible_rows(_references, view, reader), not_(rotted))
 
 
 def _stands() -> ColumnElement[bool]:
@@ -243,7 +235,7 @@ def unused_blobs(connection: Connection, before: int) -> list[Hash]:
 
 
 def forget_unused(connection: Connection, content: Hash, before: int) -> bool:
-    """Forget a blob if it is still unused; its row stays locked until the end of the transaction."""
+    """Forget a blob if it is still unused, and return whether it was; its row stays locked in the transaction."""
     locked = select(blobs.c.hash).where(blobs.c.hash == content, blobs.c.unused_since < before).with_for_update()
     if connection.scalar(locked) is None or connection.scalar(select(_is_used()).where(blobs.c.hash == content)):
         return False

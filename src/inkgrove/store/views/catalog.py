@@ -1,7 +1,7 @@
-"""The views: opened, listed, read; their tables follow from the logs and can be dropped at any time.
+"""The list of views, how far their stream has come, and how it is doing (docs/protocol.md section 6).
 
-docs/protocol.md section 6. On SQLite they live in a file of their own, so that a big write to a view never blocks a
-publish; on PostgreSQL beside the logs.
+The tables of views follow from the logs and can be dropped at any time. On SQLite they live in a file of their own, so
+that a big write to a view never blocks a publish; on PostgreSQL beside the logs.
 """
 
 import json
@@ -60,17 +60,22 @@ class View:
         """Whether there is a table to read."""
         return self.generation > 0
 
+    @property
+    def cascading(self) -> int | None:
+        """Its number if rows of it can go by cascade; None if none can."""
+        return self.id if self.cascades else None
+
     def table(self) -> Table:
         """The table of its rows."""
         return rows_of(self.id, self.generation, self.fields)
 
     def outcomes(self) -> Table:
-        """The table of what became of its messages, those left out that made a row."""
+        """The table of the outcomes of its messages, without the creates of its rows."""
         return outcomes_of(self.id, self.generation)
 
 
 class ViewStore:
-    """All views of a node."""
+    """The database of all views of a node."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -94,7 +99,7 @@ class ViewStore:
         return self.database.read(lambda connection: read_progress(connection, stream))
 
     def sync(self, registered: list[SchemaId]) -> dict[SchemaId, View]:
-        """Let there be a view for every registered schema and for no other; new ones are not built yet."""
+        """Add views for registered schemas, not built yet, and drop those of other schemas; returns all views."""
 
         def work(connection: Connection) -> dict[SchemaId, View]:
             known = read_views(connection)
@@ -113,19 +118,19 @@ class ViewStore:
             return self.database.write(work)
 
 
-def open_views(place: Path | str, *, with_node: bool = False) -> ViewStore:
-    """The views of a store, in its directory or at its URL; those of another format are dropped, to be rebuilt.
+def open_views(store_url: Path | str, *, with_node: bool = False) -> ViewStore:
+    """Open the views of a store, in its directory or at its URL; those of another format are dropped, to be rebuilt.
 
-    `with_node`: for readers that must know who may see what, together with the tables of the node, which must exist.
+    `with_node`: transactions see the tables of the node as well, which must exist (`tables.node_table`).
     """
-    url, beside = parse_store_url(place), None
+    url, beside = parse_store_url(store_url), None
     if url.get_backend_name() == "sqlite":
         beside = Path(url.database or "") if with_node else None
         url = url.set(database=str(Path(url.database or "").with_name(FILE_NAME)))
     database = Database(url, beside=beside)
     try:
         if database.read(_format) != FORMAT:
-            database.write(_make_anew)
+            database.write(_drop_old_format)
     except BaseException:
         database.close()
         raise
@@ -138,14 +143,14 @@ def _format(connection: Connection) -> int | None:
     return connection.scalar(select(view_format.c.format))
 
 
-def _make_anew(connection: Connection) -> None:
+def _drop_old_format(connection: Connection) -> None:
     lock_schema_changes(connection)
     if _format(connection) != FORMAT:
         drop_all_views(connection)
 
 
 def drop_all_views(connection: Connection) -> None:
-    """Begin with no view at all: they are built again."""
+    """Drop the tables of all views and begin with none: they are built again."""
     if inspect(connection).has_table(views.name):
         for name in inspect(connection).get_table_names():
             if _OF_ONE_VIEW.match(name):
@@ -153,12 +158,6 @@ def drop_all_views(connection: Connection) -> None:
         metadata.drop_all(connection)
     metadata.create_all(connection)
     connection.execute(insert(view_format), {"format": FORMAT})
-
-
-def find_view(connection: Connection, number: int) -> View | None:
-    """The view of this number."""
-    row = connection.execute(select(*VIEW_COLUMNS).where(views.c.id == number)).first()
-    return None if row is None else make_view(*row)
 
 
 def read_views(connection: Connection) -> dict[SchemaId, View]:
@@ -214,7 +213,7 @@ def make_view(
     waits_for: str,
     stopped: str | None,
 ) -> View:
-    """A view from its `VIEW_COLUMNS`; the same object for the same values."""
+    """A view from its `VIEW_COLUMNS`, cached by them."""
     items = json.loads(fields)
     return View(
         number,
@@ -237,9 +236,8 @@ def read_progress(connection: Connection, stream: str) -> tuple[int, Offset]:
 
 
 def write_progress(connection: Connection, stream: str, batch: int, offset: Offset) -> None:
-    """Note that a batch is in the views; part of the transaction that puts it there."""
-    row = {"stream": stream, "batch": batch, "xid": offset.xid, "position": offset.position}
-    put_row(connection, progress, row)
+    """Record that a batch is in the views; part of the transaction that merges it."""
+    put_row(connection, progress, {"stream": stream, "batch": batch, "xid": offset.xid, "position": offset.position})
 
 
 def drop_view(connection: Connection, view: View) -> None:
@@ -253,9 +251,7 @@ def drop_view(connection: Connection, view: View) -> None:
     connection.execute(delete(views).where(views.c.id == view.id))
 
 
-# How a stream is doing, for people: when it last merged a batch and how fast, and what last went wrong.
-#
-# Nothing depends on it but what is shown; the position that counts is in `view_progress`.
+# The status of a stream is only shown to people; the offset that counts is in `view_progress`.
 
 
 _LONGEST_MESSAGE = 2_000
@@ -273,7 +269,7 @@ class PipelineFailure:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """The last batch of a stream, and its last trouble."""
+    """The last batch of a stream, and what ended it last."""
 
     at: int | None = None
     """When the batch was merged, in microseconds since 1970; None if there was none."""
@@ -281,7 +277,7 @@ class StreamStatus:
     """How many positions it took."""
     micros: int = 0
     """How long it took, from reading to merging."""
-    trouble: PipelineFailure | None = None
+    failure: PipelineFailure | None = None
 
     @property
     def rate(self) -> float | None:
@@ -290,20 +286,20 @@ class StreamStatus:
 
 
 def record_batch(connection: Connection, stream: str, *, at: int, moved: int, micros: int) -> None:
-    """Note a batch; part of the transaction that merges it."""
+    """Record when a batch was merged and how long it took; part of the transaction that merges it."""
     put_row(connection, pulses, {"stream": stream, "at": at, "moved": moved, "micros": micros})
 
 
-def record_pipeline_failure(connection: Connection, stream: str, trouble: PipelineFailure) -> None:
-    """Note what ended a pipeline."""
-    facts = {"trouble_at": trouble.at, "code": trouble.code, "message": trouble.message[:_LONGEST_MESSAGE]}
-    put_row(connection, pulses, {"stream": stream, **facts})
+def record_pipeline_failure(connection: Connection, stream: str, failure: PipelineFailure) -> None:
+    """Record what ended a pipeline."""
+    values = {"trouble_at": failure.at, "code": failure.code, "message": failure.message[:_LONGEST_MESSAGE]}
+    put_row(connection, pulses, {"stream": stream, **values})
 
 
 def read_stream_status(connection: Connection, stream: str) -> StreamStatus:
-    """How a stream is doing."""
+    """The status of a stream; empty if it never ran."""
     row = connection.execute(select(pulses).where(pulses.c.stream == stream)).first()
     if row is None:
         return StreamStatus()
-    trouble = None if row.trouble_at is None else PipelineFailure(row.trouble_at, row.code, row.message)
-    return StreamStatus(row.at, row.moved or 0, row.micros or 0, trouble)
+    failure = None if row.trouble_at is None else PipelineFailure(row.trouble_at, row.code, row.message)
+    return StreamStatus(row.at, row.moved or 0, row.micros or 0, failure)

@@ -1,7 +1,8 @@
-"""What a reader of a view learns after a place in its changes: rows that came into sight, changed, or went out of it.
+"""The changes of a view: recorded by each merge, and read by those who follow the view (docs/protocol.md section 8).
 
-docs/protocol.md section 8. A row comes into sight or goes out of it when it changes, when it was sent to the reader,
-when a relation begins or ends, and when it expires; nothing is told of rows that the reader neither saw nor sees.
+A merge keeps the rows it changes as images from before and after it. After a cursor, a reader gets the rows that became
+visible, changed or became invisible to them: because the row changed, was sent to them, expired, or because a relation
+began or ended. They get nothing of rows that they neither saw nor see.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -42,15 +43,16 @@ from sqlalchemy import (
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.store.db.connection import Compiled, in_lists
+from inkgrove.store.db.node_tables import visibility_changes
 from inkgrove.store.logs.positions import START, Offset, is_in_final_order
 from inkgrove.store.views.access import EarlierVisibility, Reader, has_mode, keys_of_identities, visible_rows
-from inkgrove.store.views.access import visibility_changes as seen
 from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import ViewRow, decode_rows, is_not_cascaded
-from inkgrove.store.views.tables import change_counts, change_table, deleted, edges, gone
+from inkgrove.store.views.query import ViewRow, decode_rows
+from inkgrove.store.views.tables import change_counts, change_table, deleted, edges, gone, node_table
 
+seen = node_table(visibility_changes)
 MAX_AT_ONCE: Final = 1000
-"""Rows that come into sight or go out of it together; if there are more, the reader reads the view again."""
+"""Rows that become visible or invisible together; if there are more, the reader reads the view again."""
 _BATCH: Final = 500
 
 
@@ -60,59 +62,59 @@ class ChangeCursor:
 
     view: int
     generation: int
-    settled: int
-    """The change up to which everything was told, what came into sight by itself included."""
+    complete: int
+    """The change up to which everything was reported, also rows that became visible without a change."""
     change: int
     instance: bytes
-    """The last row told of this change; empty if all were."""
+    """The last row reported of this change; empty if all were."""
     seen: Offset
     """How far shares and relations are taken into account."""
     at: int
     """The time up to which rows that expire are taken into account."""
 
     def __str__(self) -> str:
-        numbers = (self.view, self.generation, self.settled, self.change, *self.seen, self.at)
+        numbers = (self.view, self.generation, self.complete, self.change, *self.seen, self.at)
         # As long for few changes as for many: how long it is can be seen, also when it is hidden.
         return ".".join([*(f"{number:019d}" for number in numbers), self.instance.hex()])
 
 
 def parse_change_cursor(text: str) -> ChangeCursor | None:
-    """A place as it was rendered; None if the text is none."""
+    """A cursor from its text; None if the text is none."""
     *numbers, instance = text.split(".")
     if len(numbers) != 7 or not all(n.removeprefix("-").isdigit() and n.isascii() and len(n) < 20 for n in numbers):
         return None
-    view, generation, settled, change, xid, position, at = map(int, numbers)
+    view, generation, complete, change, xid, position, at = map(int, numbers)
     try:
-        return ChangeCursor(view, generation, settled, change, bytes.fromhex(instance), Offset(xid, position), at)
+        return ChangeCursor(view, generation, complete, change, bytes.fromhex(instance), Offset(xid, position), at)
     except ValueError:
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleChange:
-    """One thing that the reader learns: rows that are there now, and instances that are no more."""
+    """What the reader gets at once: rows that are visible now, and instances that are not any more."""
 
-    place: ChangeCursor
+    cursor: ChangeCursor
     shown: Sequence[tuple[ViewRow, bool]]
     """Each with whether the reader had it before."""
     gone: Sequence[Hash] = ()
 
 
 class ChangesExpired(Exception):
-    """The changes after the place are not kept: the view is to be read again."""
+    """The changes after the cursor are not kept: the view is to be read again."""
 
 
 def find_newest_cursor(connection: Connection, view: View, now: int) -> ChangeCursor:
-    """The place behind everything that a reader sees now."""
+    """The cursor behind everything that a reader sees now."""
     row = _newest_change.first(connection, view=view.id)
     newest = 0 if row is None else row[0]
-    return ChangeCursor(view.id, view.generation, newest, newest, b"", _newest_seen(connection), now)
+    return ChangeCursor(view.id, view.generation, newest, newest, b"", _newest_visibility(connection), now)
 
 
 def read_newest_changes(connection: Connection) -> tuple[dict[int, tuple[int, int]], Offset]:
-    """Generation and newest change of every view, and how far shares and relations have come: one look for all."""
+    """Generation and newest change of every view, and how far shares and relations have come, in one query each."""
     counts = connection.execute(select(change_counts.c.view, change_counts.c.generation, change_counts.c.newest))
-    return {row.view: (row.generation, row.newest) for row in counts}, _newest_seen(connection)
+    return {row.view: (row.generation, row.newest) for row in counts}, _newest_visibility(connection)
 
 
 def next_expiry(connection: Connection, view: View, after: int) -> int | None:
@@ -127,63 +129,64 @@ def _expired_between(connection: Connection, view: View, after: int, until: int)
     return expiry is not None and expiry <= until
 
 
-def _newest_seen(connection: Connection) -> Offset:
-    row = _newest_sight.first(connection)
+def _newest_visibility(connection: Connection) -> Offset:
+    row = _newest_visibility_row.first(connection)
     return START if row is None else Offset(*row)
 
 
-def _newest_sight_query(connection: Connection) -> Select[Any]:
+def _select_newest_visibility(connection: Connection) -> Select[Any]:
     query = select(seen.c.xid, seen.c.id).where(is_in_final_order(connection, seen.c.xid))
     return query.order_by(seen.c.xid.desc(), seen.c.id.desc()).limit(1)
 
 
-_newest_sight: Final = Compiled(_newest_sight_query)
+_newest_visibility_row: Final = Compiled(_select_newest_visibility)
 _newest_change: Final = Compiled(
     lambda _: select(change_counts.c.newest).where(change_counts.c.view == bindparam("view"))
 )
 
 
 def read_changes_after(
-    connection: Connection, view: View, place: ChangeCursor, reader: Reader
+    connection: Connection, view: View, cursor: ChangeCursor, reader: Reader
 ) -> Iterator[VisibleChange]:
-    """All that the reader learns after a place, in order; raises `ChangesExpired`."""
+    """All that the reader gets after a cursor, in order; raises `ChangesExpired`."""
     counts = connection.execute(select(change_counts).where(change_counts.c.view == view.id)).first()
-    if counts is None or (place.view, place.generation) != (view.id, view.generation):
+    if counts is None or (cursor.view, cursor.generation) != (view.id, view.generation):
         raise ChangesExpired
-    if not counts.oldest - 1 <= place.settled <= place.change <= counts.newest:
+    if not counts.oldest - 1 <= cursor.complete <= cursor.change <= counts.newest:
         raise ChangesExpired
-    earlier, moved = _earlier(connection, reader.identity, place.seen)
-    if place.change > place.settled and (any(moved) or _expired_between(connection, view, place.at, reader.now)):
-        # The reader left in the midst of something, and sees otherwise now: what was told of it can be wrong.
+    earlier, moved = _earlier(connection, reader.identity, cursor.seen)
+    if cursor.change > cursor.complete and (any(moved) or _expired_between(connection, view, cursor.at, reader.now)):
+        # The reader left in the midst of a change, and sees other rows now: what was reported of it can be wrong.
         raise ChangesExpired
     had: dict[bytes, bool] = {}
-    told = place
-    while told.change < counts.newest or told.instance:
-        found = _read_changes(connection, view, told, reader, earlier)
+    reached = cursor
+    while reached.change < counts.newest or reached.instance:
+        found = _read_changes(connection, view, reached, reader, earlier)
         for (change, instance), images in groupby(found, key=itemgetter("_change", "_instance")):
-            told = replace(told, change=change, instance=bytes(instance))
-            yield from _tell(connection, view, told, list(images), had)
+            reached = replace(reached, change=change, instance=bytes(instance))
+            yield from _compare_images(connection, view, reached, list(images), had)
         if len(found) < _BATCH:
-            told = replace(told, change=counts.newest, instance=b"")
-    newest = _newest_seen(connection)
-    last = replace(told, settled=counts.newest, seen=max(newest, place.seen), at=max(reader.now, place.at))
-    yield _come_and_go(connection, view, place, last, reader, earlier, moved)
+            reached = replace(reached, change=counts.newest, instance=b"")
+    newest = _newest_visibility(connection)
+    last = replace(reached, complete=counts.newest, seen=max(newest, cursor.seen), at=max(reader.now, cursor.at))
+    yield _come_and_go(connection, view, cursor, last, reader, earlier, moved)
 
 
 def _read_changes(
-    connection: Connection, view: View, place: ChangeCursor, reader: Reader, earlier: EarlierVisibility
+    connection: Connection, view: View, cursor: ChangeCursor, reader: Reader, earlier: EarlierVisibility
 ) -> list[dict[str, Any]]:
     """The next images, both of each row."""
     changes, rows = change_table(view.id, view.generation, view.fields), view.table()
-    was_seen = visible_rows(changes, reader.identity, reader.own_keys, place.at, earlier)
-    is_there = exists().where(rows.c._instance == changes.c._instance, reader.sees(rows), *is_not_cascaded(view, rows))
+    was_seen = and_(*visible_rows(changes, None, replace(reader, now=cursor.at), earlier))
+    is_there = exists().where(rows.c._instance == changes.c._instance, *visible_rows(rows, view.cascading, reader))
+    is_seen = and_(*visible_rows(changes, None, reader), is_there)
     behind = (
-        tuple_(changes.c._change, changes.c._instance) > tuple_(place.change, place.instance)
-        if place.instance
-        else changes.c._change > place.change
+        tuple_(changes.c._change, changes.c._instance) > tuple_(cursor.change, cursor.instance)
+        if cursor.instance
+        else changes.c._change > cursor.change
     )
     query = (
-        select(changes, _is_true(was_seen, "was_seen"), _is_true(and_(reader.sees(changes), is_there), "is_seen"))
+        select(changes, _is_true(was_seen, "was_seen"), _is_true(is_seen, "is_seen"))
         .where(behind)
         .order_by(changes.c._change, changes.c._instance, changes.c._is_after)
         .limit(_BATCH)
@@ -194,25 +197,26 @@ def _read_changes(
     return found
 
 
-def _tell(
-    connection: Connection, view: View, place: ChangeCursor, images: list[dict[str, Any]], had: dict[bytes, bool]
+def _compare_images(
+    connection: Connection, view: View, cursor: ChangeCursor, images: list[dict[str, Any]], had: dict[bytes, bool]
 ) -> Iterator[VisibleChange]:
+    """The change of one row; `had` says which rows the reader has by what was reported before."""
     before = next((image for image in images if not image["_is_after"]), None)
     after = next((image for image in images if image["_is_after"]), None)
-    instance = place.instance
+    instance = cursor.instance
     had_it = had.get(instance, before is not None and bool(before["was_seen"]))
     had[instance] = after is not None and bool(after["is_seen"])
     if after is not None and after["is_seen"]:
         (row,) = decode_rows(connection, view, [after])
-        yield VisibleChange(place, [(row, had_it)])
+        yield VisibleChange(cursor, [(row, had_it)])
     elif had_it:
-        yield VisibleChange(place, [], [Hash(instance)])
+        yield VisibleChange(cursor, [], [Hash(instance)])
 
 
 def _earlier(
     connection: Connection, reader: IdentityId | None, after: Offset
 ) -> tuple[EarlierVisibility, tuple[frozenset[bytes], frozenset[bytes]]]:
-    """What shares and relations were at an offset, and the instances and identities where that has changed."""
+    """The shares and relations at an offset, and the instances and identities where they have changed since."""
     if reader is None:
         return EarlierVisibility(), (frozenset(), frozenset())
     query = (
@@ -225,7 +229,7 @@ def _earlier(
     found = connection.execute(query).all()
     if len(found) > 10 * MAX_AT_ONCE:
         raise ChangesExpired
-    # The first thing that happened tells what was before: the rows come newest first.
+    # The oldest row of each says what was before: they come newest first.
     instances = {bytes(row.instance): row.is_gained for row in found if row.instance is not None}
     followees = {bytes(row.followee): row.is_gained for row in found if row.followee is not None}
     earlier = EarlierVisibility(
@@ -255,21 +259,20 @@ def _come_and_go(
     earlier: EarlierVisibility,
     moved: tuple[Collection[bytes], Collection[bytes]],
 ) -> VisibleChange:
-    """Rows that did not change themselves and came into sight, or went out of it."""
+    """Rows that did not change themselves and became visible, or invisible."""
     rows, changes = view.table(), change_table(view.id, view.generation, view.fields)
     instances, followees = moved
     choices = [and_(rows.c._expires > before.at, rows.c._expires <= now.at)]
     choices += [rows.c._instance.in_(some) for some in in_lists(instances)]
     if followees:
         choices.append(and_(rows.c._author.in_(keys_of_identities(followees)), has_mode(rows, "relations")))
-    was_seen = visible_rows(rows, reader.identity, reader.own_keys, before.at, earlier)
+    was_seen = and_(*visible_rows(rows, view.cascading, replace(reader, now=before.at), earlier))
+    is_seen = and_(*visible_rows(rows, view.cascading, reader))
     changed = exists().where(
-        changes.c._instance == rows.c._instance, changes.c._change > before.settled, changes.c._change <= now.settled
+        changes.c._instance == rows.c._instance, changes.c._change > before.complete, changes.c._change <= now.complete
     )
-    sight = select(rows, _is_true(was_seen, "was_seen"), _is_true(reader.sees(rows), "is_seen")).where(
-        or_(*choices), ~changed, *is_not_cascaded(view, rows)
-    )
-    both = sight.subquery()
+    images = select(rows, _is_true(was_seen, "was_seen"), _is_true(is_seen, "is_seen"))
+    both = images.where(or_(*choices), ~changed).subquery()
     query = select(both).where(both.c.was_seen != both.c.is_seen).order_by(both.c._instance).limit(MAX_AT_ONCE + 1)
     found = [dict(row._mapping) for row in connection.execute(query)]
     if len(found) > MAX_AT_ONCE:
@@ -280,14 +283,12 @@ def _come_and_go(
     )
 
 
-# Which rows a merge changes: their images before and after, kept for those who follow a view.
-#
-# docs/protocol.md section 8. Part of the transaction that merges, so that no change is lost or told twice. A row also
-# changes when it goes or comes back by cascade, and when an element of a list of it does.
+# Recording, in the transaction that merges, so that no change is lost or reported twice. A row also changes when it
+# goes or comes back by cascade, and when an element of a list of it does.
 
 
 RETAINED: Final = 20_000
-"""How many images are kept for each view; whoever is further behind reads the view again."""
+"""How many images are kept for each view; a reader who is further behind reads the view again."""
 
 _before = Table(
     "inkgrove_lost_before",
@@ -313,7 +314,7 @@ class ReplacedRows:
 def record_changes(
     connection: Connection, views: Sequence[View], folded: ReplacedRows | None, retained: int = RETAINED
 ) -> Iterator[None]:
-    """Keep what happens to rows of the views inside; `folded` is None where rows go and come by cascade alone."""
+    """Record what the block does to rows of the views; `folded` is None where rows go and come by cascade alone."""
     built = [view for view in views if view.is_built]
     recorders = [_Recorder(connection, view, number + 1) for view, number in _lock(connection, built)]
     has_cascade = any(view.cascades for view in built)
@@ -349,7 +350,7 @@ def _lock(connection: Connection, views: Sequence[View]) -> list[tuple[View, int
 
 
 def _lost(folded: ReplacedRows | None) -> Select[Any]:
-    """What counts as deleted for rows that point to it, as far as the merge can change it."""
+    """Instances that are deleted or gone, for rows that point to them, as far as the merge can change them."""
     is_folded = true() if folded is None else folded.deleted(deleted)
     return select(
         union(
@@ -370,30 +371,30 @@ class _Recorder:
 
     def copy(self, condition: ColumnElement[bool], *, is_after: bool, even_gone: bool = False) -> None:
         """Keep the rows as they are now."""
-        shown = [] if even_gone else is_not_cascaded(self.view, self.rows)
+        shown = visible_rows(self.rows, None if even_gone else self.view.cascading, None)
         image = select(literal(self.number), literal(is_after), *self.rows.columns).where(condition, *shown)
         names = [column.name for column in self.changes.columns]
         self.connection.execute(insert(self.changes).from_select(names, image))
 
     def finish(self, folded: ReplacedRows | None, went: Lost, came: Lost, retained: int) -> None:
-        """Everything is merged: add what follows, and leave out what did not change."""
+        """Add the images from after the merge and those of the cascade, and leave out what did not change."""
         is_folded = folded.rows(self.rows) if folded is not None else None
         if is_folded is not None:
             self.copy(is_folded, is_after=True)
         is_other = not_(is_folded) if is_folded is not None else true()
-        shaken = self._shaken(went | came)
+        with_lists = self._lists_changed(went | came)
         for instances, is_after in ((went, False), (came, True)):
             for some in in_lists(instance for view, instance in instances if view == self.view.id):
                 self.copy(and_(self.rows.c._instance.in_(some), is_other), is_after=is_after, even_gone=True)
-        # A row that came or went has one image already, and its lists are told with it.
+        # A row that came or went has one image already, and its lists are in it.
         moved = {instance for view, instance in went | came if view == self.view.id}
-        for some in in_lists(shaken - moved):
+        for some in in_lists(with_lists - moved):
             for is_after in (False, True):
                 self.copy(and_(self.rows.c._instance.in_(some), is_other), is_after=is_after)
-        self._drop_unchanged(shaken)
+        self._drop_unchanged(with_lists)
         self._count(retained)
 
-    def _shaken(self, lost: Lost) -> set[bytes]:
+    def _lists_changed(self, lost: Lost) -> set[bytes]:
         """Rows with lists that lost an element, or got one back."""
         found: set[bytes] = set()
         for some in in_lists(lost if self.view.cascades else ()):
@@ -402,7 +403,7 @@ class _Recorder:
             found.update(map(bytes, self.connection.scalars(query)))
         return found
 
-    def _drop_unchanged(self, shaken: Collection[bytes]) -> None:
+    def _drop_unchanged(self, with_lists: Collection[bytes]) -> None:
         changes = self.changes
         other = changes.alias("other")
         same = exists().where(
@@ -411,7 +412,7 @@ class _Recorder:
             other.c._is_after != changes.c._is_after,
             *(other.c[name].is_not_distinct_from(changes.c[name]) for name in _SOURCES),
         )
-        kept = [changes.c._instance.not_in(some) for some in in_lists(shaken)]
+        kept = [changes.c._instance.not_in(some) for some in in_lists(with_lists)]
         self.connection.execute(delete(changes).where(changes.c._change == self.number, same, *kept))
 
     def _count(self, retained: int) -> None:

@@ -61,7 +61,10 @@ class Filter:
 
 
 def parse_filter(text: str, types: Types) -> Filter:
-    """`FIELD:OPERATOR:VALUE`; the values of `in` are separated by commas, or a JSON list."""
+    """A filter from `FIELD:OPERATOR:VALUE`; values of `in` are separated by commas, or a JSON list.
+
+    Raises BadFilter.
+    """
     name, _, rest = text.partition(":")
     operator, colon, value = rest.partition(":")
     if not colon or operator not in OPERATORS:
@@ -70,7 +73,7 @@ def parse_filter(text: str, types: Types) -> Filter:
 
 
 def make_filter(name: str, operator: Operator, text: str, types: Types) -> Filter:
-    """A filter whose value is given as people type it."""
+    """A filter whose value is given as people type it; raises BadFilter."""
     type_name = type_of(types, name)
     if operator == "is-null":
         if text not in ("true", "false"):
@@ -85,7 +88,7 @@ def make_filter(name: str, operator: Operator, text: str, types: Types) -> Filte
 
 
 def _parse(text: str, type_name: str) -> object:
-    """What does not fit stays text, and is refused with the right words when it is checked."""
+    """A value as JSON would give it; what does not fit stays text, and is refused when it is checked."""
     try:
         if type_name == "integer" and text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
             return int(text) if len(text) <= 20 else text
@@ -108,7 +111,7 @@ def _parse_json(text: str, name: str) -> object:
 
 
 def type_of(types: Types, name: str) -> str:
-    """The type of a column."""
+    """The type of a column; raises BadFilter if there is none of this name."""
     found = types.get(name) or OWN_COLUMNS.get(name)
     if found is None:
         names = ", ".join(types) or "none"
@@ -177,7 +180,7 @@ def _is_list(item: Filter) -> bool:
 
 
 def cells_of(types: Types, item: Filter) -> list[Any]:
-    """The values of a filter as the database compares them; none for `is-null`."""
+    """The values of a filter as the database compares them, none for `is-null`; raises BadFilter."""
     type_name = type_of(types, item.field)
     if item.operator == "is-null":
         return []
@@ -196,7 +199,7 @@ def cells_of(types: Types, item: Filter) -> list[Any]:
 
 
 class Condition(NamedTuple):
-    """What a filter asks, without its values."""
+    """A filter without its values."""
 
     field: str
     operator: Operator
@@ -218,7 +221,7 @@ class Condition(NamedTuple):
 
 
 def split_filters(types: Types, where: Sequence[Filter], dialect: str) -> tuple[tuple[Condition, ...], dict[str, Any]]:
-    """What filters ask, and their values as parameters; to be put together by `join`."""
+    """Conditions for `build_conditions`, and their values as parameters; raises BadFilter."""
     if sum(len(item.value) if _is_list(item) else 1 for item in where) > MAX_VALUES:
         raise BadFilter(f"a question has at most {MAX_VALUES} values in all its filters: ask in parts")
     _, most = Counter(item.field for item in where).most_common(1)[0] if where else ("", 0)
@@ -236,7 +239,7 @@ def split_filters(types: Types, where: Sequence[Filter], dialect: str) -> tuple[
 
 
 def build_conditions(rows: FromClause, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
-    """The conditions on the rows of a view, with the parameters that `split` names."""
+    """The conditions on the rows of a view, with the parameters that `split_filters` names."""
     return [condition.on(rows, f"where{number}") for number, condition in enumerate(conditions)]
 
 
@@ -273,7 +276,7 @@ class SortKey(NamedTuple):
 
 
 def build_order(keys: Sequence[SortKey]) -> list[ColumnElement[Any]]:
-    """Null is the least of all values, which only one of the databases would say by itself."""
+    """The terms of ORDER BY; null is the least of all values, which only one of the databases does by itself."""
     order: list[ColumnElement[Any]] = []
     for column, descends, may_be_null in keys:
         term = column.desc() if descends else column.asc()
@@ -287,10 +290,9 @@ def is_after_row(keys: Sequence[SortKey], values: Sequence[Any]) -> ColumnElemen
     """Later in the order of the keys than a row with these values: parameters, or None for null."""
     first = keys[0]
     if len({key.descends for key in keys}) == 1 and not any(key.may_be_null for key in keys):
-        # As one comparison of tuples an index leads straight to the place.
-        place = tuple_(*(key.column for key in keys))
-        given = tuple_(*values)
-        return place < given if first.descends else place > given
+        # As one comparison of tuples an index leads straight to the row.
+        columns, given = tuple_(*(key.column for key in keys)), tuple_(*values)
+        return columns < given if first.descends else columns > given
     choices = []
     for number, key in enumerate(keys):
         same = [_is(earlier.column, value) for earlier, value in zip(keys[:number], values, strict=False)]

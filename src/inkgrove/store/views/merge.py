@@ -1,16 +1,17 @@
-"""Merging stages into the views, always inside the caller's transaction (docs/protocol.md section 6).
+"""Merges stages into the views, with the cascade, inside the caller's transaction (docs/protocol.md section 6).
 
 What was folded anew replaces what was there, group by group, so merging twice changes nothing. Only views that the
 dirty logs speak of are touched.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    MetaData,
     Table,
     and_,
     delete,
@@ -19,33 +20,40 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    null,
     or_,
     select,
     true,
     tuple_,
     union_all,
 )
+from sqlalchemy import table as named_table
 
+from inkgrove.store.db.connection import Database
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.change_feed import ReplacedRows, record_changes
-from inkgrove.store.views.stages import Fields, read_contents, stage_table
-from inkgrove.store.views.tables import NO_VIEW, deleted, edges, gone, outcomes_of_none
+from inkgrove.store.views.stages import Fields, open_stage_transaction, read_contents, stage_table
+from inkgrove.store.views.tables import (
+    NO_VIEW,
+    deleted,
+    deleted_table,
+    edge_table,
+    edges,
+    gone,
+    gone_table,
+    outcomes_of_none,
+)
 
-# The cascade of one batch: forward from what it touched, in the transaction that merges it.
-#
-# docs/protocol.md section 6 rule 4. A batch of a few messages touches a few edges, and the indexes find them. What
-# needs
+# The cascade (section 6 rule 4). A batch of a few messages touches a few edges, and the indexes find them. What needs
 # all edges (a deletion taken back, a view built anew) is done here while they are few, for a job of Spark costs more
-# than
-# they do; where they are many it is Spark's work, in `inkgrove.pipeline.views.cascade`.
-
+# than they do; where they are many it is done by `inkgrove.pipeline.views.cascade`.
 
 FEW_EDGES: Final = 10_000
-"""As many cascading relations the database looks at faster than Spark begins to."""
+"""Up to so many cascading relations the database is faster than starting a job of Spark."""
 
 
 def has_undone_deletions(connection: Connection, staged: "OpenStage") -> bool:
-    """Whether a deletion is taken back, or a row that went by cascade was folded anew: then nothing is sure."""
+    """Whether a deletion is taken back, or a row that had gone by cascade was folded anew."""
     was_deleted = staged.is_folded(deleted.c.log, deleted.c.create_seq)
     taken_back = select(literal(1)).select_from(deleted).where(was_deleted)
     if "deleted" in staged.contents:
@@ -65,15 +73,15 @@ def has_undone_deletions(connection: Connection, staged: "OpenStage") -> bool:
 
 
 def spread_deletions(connection: Connection, staged: Sequence["OpenStage"]) -> None:
-    """Let rows go whose cascading relation points to what is deleted or gone, to a fixed point.
+    """Mark rows as gone whose cascading relation points to what is deleted or gone, to a fixed point.
 
-    Only what the stages touch is looked at: everything else was settled before.
+    Only what the stages touch is looked at: everything else was decided before.
     """
-    _spread(connection, _touched(staged))
+    _spread(connection, _is_touched(staged))
 
 
 def recompute_cascade(connection: Connection) -> None:
-    """Compute the whole cascade, whatever was settled before."""
+    """Compute the whole cascade anew."""
     connection.execute(delete(gone))
     _spread(connection, true())
 
@@ -84,7 +92,7 @@ def has_few_edges(connection: Connection, few: int, *tables: Table) -> bool:
     return (connection.scalar(select(func.count()).select_from(some)) or 0) <= few
 
 
-def _touched(staged: Sequence["OpenStage"]) -> ColumnElement[bool]:
+def _is_touched(staged: Sequence["OpenStage"]) -> ColumnElement[bool]:
     touched: ColumnElement[bool] = false()
     for item in staged:
         touched = or_(touched, item.is_folded(edges.c.log, edges.c.create_seq))
@@ -122,6 +130,54 @@ def _insert_gone(connection: Connection, condition: ColumnElement[bool], number:
     return connection.execute(statement.execution_options(preserve_rowcount=True)).rowcount
 
 
+def is_any_gone(connection: Connection) -> bool:
+    """Whether any row has gone by cascade."""
+    return connection.scalar(select(literal(1)).select_from(gone).limit(1)) is not None
+
+
+class CascadeTable(NamedTuple):
+    """A table that a cascade is computed from."""
+
+    stage: str | None
+    """None: one of those beside the views."""
+    name: str
+    without_view: int | None = None
+    """A view whose rows in it do not count."""
+
+
+def may_have_rows(connection: Connection, tables: Iterable[CascadeTable]) -> bool:
+    """Whether any of the tables has rows; those of stages have, for they are made with their first rows."""
+    return any(
+        item.stage is not None or connection.scalar(select(literal(1)).select_from(named_table(item.name)).limit(1))
+        for item in tables
+    )
+
+
+def read_cascade_table(
+    database: Database, source: CascadeTable, of: str, columns: Sequence[str], *, part: int, parts: int
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """One of so many parts of a table, some thousand rows at a time; `of` says which table it is like.
+
+    `columns` that the table lacks are null.
+    """
+    with open_stage_transaction(database, source.stage) as (connection, schema):
+        found = _TABLES[of](source.name, MetaData()) if source.stage is None else stage_table(source.name, (), schema)
+        query = select(*(found.c[name] if name in found.c else null() for name in columns))
+        if parts > 1:
+            query = query.where(found.c.log % parts == part)
+        if source.without_view is not None:
+            query = query.where(found.c.view != source.without_view)
+        yield from connection.execute(query, execution_options={"yield_per": _ROWS}).partitions(_ROWS)
+
+
+_TABLES: Final[dict[str, Callable[[str, MetaData], Table]]] = {
+    "edges": edge_table,
+    "deleted": deleted_table,
+    "gone": gone_table,
+}
+_ROWS: Final = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class OpenStage:
     """A stage as the merging transaction sees it."""
@@ -153,7 +209,7 @@ class OpenStage:
 
 
 def open_stages(connection: Connection, stages: Iterable[str], fields: Fields) -> list[OpenStage]:
-    """The stages with what is in them."""
+    """The stages with their contents."""
     return [OpenStage(stage, read_contents(connection, stage), fields) for stage in stages]
 
 
@@ -167,7 +223,7 @@ def merge_stages(
     """Replace the groups that the stages hold; returns how many rows were written."""
     built = {view.id: view for view in views if view.is_built}
     news = [item for item in staged if item.has_news]
-    touched = {number for item in news for number in _touched_merge(connection, item)}
+    touched = {number for item in news for number in _find_touched_views(connection, item)}
     # By cascade any row may go.
     has_cascade = any(view.cascades for view in views)
     followed = [view for view in built.values() if has_cascade or view.id in touched]
@@ -176,7 +232,7 @@ def merge_stages(
 
 
 def _folded(news: Sequence[OpenStage]) -> ReplacedRows:
-    """What the stages replace, for those who follow the views."""
+    """The rows and deletions that the stages replace."""
     return ReplacedRows(
         lambda rows: or_(false(), *(item.is_folded(rows.c._log, rows.c._seq_num) for item in news)),
         lambda lost: or_(false(), *(item.is_folded(lost.c.log, lost.c.create_seq) for item in news)),
@@ -190,7 +246,7 @@ def _merge(
     for item in staged:
         if item.has_news:
             remove_groups(connection, item, deleted, edges)
-            for touched in _touched_merge(connection, item):
+            for touched in _find_touched_views(connection, item):
                 if touched in built:
                     view = built[touched]
                     remove_messages(connection, item, view.outcomes(), view.table(), touched)
@@ -221,14 +277,14 @@ def edges_of(staged: Sequence[OpenStage]) -> list[Table]:
 
 
 def has_undone_cascade(connection: Connection, staged: Sequence[OpenStage], views: Sequence[View]) -> bool:
-    """Whether the stages take back what rows were gone for: then all of the cascade is computed anew."""
+    """Whether the stages take back what made rows go: then the whole cascade is to be computed anew."""
     if not any(view.cascades for view in views):
         return False
     return any(has_undone_deletions(connection, item) for item in staged if item.has_news)
 
 
 def replace_gone(connection: Connection, staged: Sequence[OpenStage]) -> None:
-    """Put the rows that are gone by what the stages say in the place of those that were."""
+    """Replace the rows that are gone by those that the stages list."""
     connection.execute(delete(gone))
     for item in staged:
         if "gone" in item.contents:
@@ -245,13 +301,13 @@ def copy_rows(connection: Connection, source: Table, target: Table) -> None:
 
 
 def remove_groups(connection: Connection, staged: OpenStage, *tables: Table) -> None:
-    """Forget what the groups that were folded anew had put into these tables."""
+    """Delete what the groups that were folded anew had put into these tables."""
     for table in tables:
         connection.execute(delete(table).where(staged.is_folded(table.c.log, table.c.create_seq)))
 
 
 def remove_messages(connection: Connection, staged: OpenStage, outcomes: Table, rows: Table | None, view: int) -> None:
-    """Forget the rows and outcomes of what was folded anew, as far as it can belong to the view."""
+    """Delete the rows and outcomes of what was folded anew, as far as it can belong to the view."""
     log_views = staged.table("log_views")
     logs = select(log_views.c.log).where(log_views.c.view == view)
     if "whole" in staged.contents:
@@ -267,8 +323,8 @@ def remove_messages(connection: Connection, staged: OpenStage, outcomes: Table, 
     if "messages" in staged.contents:
         messages = staged.table("messages")
         ruled = select(messages.c.log, messages.c.seq_num, messages.c.hash).where(messages.c.log.in_(logs))
-        place = tuple_(outcomes.c.log, outcomes.c.seq_num, outcomes.c.hash)
-        connection.execute(delete(outcomes).where(place.in_(ruled)))
+        message = tuple_(outcomes.c.log, outcomes.c.seq_num, outcomes.c.hash)
+        connection.execute(delete(outcomes).where(message.in_(ruled)))
     if "ends" in staged.contents:
         # Entries behind a log's end are held and are no messages: nothing else would take their outcomes away.
         ends = staged.table("ends")
@@ -277,6 +333,6 @@ def remove_messages(connection: Connection, staged: OpenStage, outcomes: Table, 
         connection.execute(delete(outcomes).where(*behind))
 
 
-def _touched_merge(connection: Connection, staged: OpenStage) -> list[int]:
+def _find_touched_views(connection: Connection, staged: OpenStage) -> list[int]:
     log_views = staged.table("log_views")
     return sorted(connection.scalars(select(log_views.c.view).distinct()))

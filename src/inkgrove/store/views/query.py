@@ -1,6 +1,6 @@
-"""Reading views: typed filters, sorting, pages that stay right while rows change; all in SQL with bound parameters.
+"""Reads rows of views: pages with typed filters and sorting that stay right while rows change, single rows, counts.
 
-docs/protocol.md section 6. Rows that went by cascade are left out here, and so are elements of lists whose target went.
+docs/protocol.md section 6. Only visible rows are read, and elements of lists are left out whose target is gone.
 """
 
 import json
@@ -9,19 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Select,
-    Table,
-    bindparam,
-    exists,
-    func,
-    not_,
-    select,
-)
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, func, select
 
 from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash
@@ -30,7 +18,7 @@ from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.db.connection import Compiled, in_lists
-from inkgrove.store.views.access import Reader, visible_to
+from inkgrove.store.views.access import Reader, ReaderKind, visible_rows
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.filters import (
     Condition,
@@ -45,15 +33,15 @@ from inkgrove.store.views.filters import (
 from inkgrove.store.views.tables import ROW_COLUMNS, cell_decoder, deleted, gone, is_text, rows_of
 
 _BARE_ROW: Final = 1_000
-"""About what a row has in an answer beside its values."""
-_KEPT: Final = 256
-"""How many different questions of a kind are kept as text: strangers can ask any number."""
+"""About how many bytes a row has in an answer beside its values."""
+_CACHED_QUERIES: Final = 256
+"""How many different queries of a kind are kept as text: strangers can ask any number."""
 _ACCESS: Final = ROW_COLUMNS.index("_access")
 
 
 @dataclass(slots=True)  # not frozen: that takes three times as long to make, and a page makes many
 class ViewRow:
-    """A row of a view, with where it came from."""
+    """A row of a view, with the entries it came from."""
 
     instance: Hash
     author: PublicKey
@@ -71,7 +59,7 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """Some rows."""
+    """Rows of a view in order."""
 
     rows: list[ViewRow]
     keys: list[Sequence[Any]]
@@ -90,38 +78,32 @@ class RowPage:
         return self if count >= len(self.rows) else RowPage(self.rows[:count], self.keys[:count], False, self.kinds)
 
 
-class _Asked(NamedTuple):
-    """What is asked of a view, without the values: what one prepared query answers."""
+class _QueryShape(NamedTuple):
+    """A query of a view without its values: all queries of one shape share one prepared statement."""
 
     view: int
     generation: int
     fields: tuple[tuple[str, str], ...]
-    cascades: bool
+    cascading: int | None
     where: tuple[Condition, ...]
-    kind: int | None
-    """The kind of the reader."""
-    is_restricted: bool
-    """False if there is no reader: every row is shown."""
+    reader: ReaderKind | None
+    """None: every row is shown."""
 
     def table(self) -> Table:
         return rows_of(self.view, self.generation, self.fields)
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
-        found = build_conditions(table, self.where)
-        if self.cascades:
-            found.append(_is_not_gone(self.view, table))
-        return [*found, visible_to(table, self.kind)] if self.is_restricted else found
+        return [*build_conditions(table, self.where), *visible_rows(table, self.cascading, self.reader)]
 
 
-def _asked(
+def _split_query(
     connection: Connection, view: View, where: Sequence[Filter], reader: Reader | None
-) -> tuple[_Asked, dict[str, Any]]:
+) -> tuple[_QueryShape, dict[str, Any]]:
     conditions, parameters = split_filters(dict(view.fields), where, connection.dialect.name)
-    kind = None if reader is None else reader.kind
     if reader is not None:
         parameters |= reader.parameters()
-    facts = (view.id, view.generation, view.fields, bool(view.cascades))
-    return _Asked(*facts, conditions, kind, reader is not None), parameters
+    kind = None if reader is None else reader.kind
+    return _QueryShape(view.id, view.generation, view.fields, view.cascading, conditions, kind), parameters
 
 
 def read_page(
@@ -148,17 +130,17 @@ def read_page(
     for name, _ in sort:
         if (type_name := type_of(types, name)) == "blob" or is_array(type_name):
             raise BadFilter(f"values of {type_name} have no order", field=name)
-    asked, parameters = _asked(connection, view, where, reader)
+    shape, parameters = _split_query(connection, view, where, reader)
     fields = tuple((name, kind) for name, kind in view.fields if only is None or name in only)
-    place: tuple[bool, ...] | None = None
+    nulls: _CursorNulls = None
     if after is not None:
-        place = tuple(value is None for value in after)
+        nulls = tuple(value is None for value in after)
         parameters |= {f"after{number}": value for number, value in enumerate(after) if value is not None}
     found: list[Any] = []
     size, is_last = 0, True
     start = len(ROW_COLUMNS) + len(fields)
     long = [_ACCESS, *(len(ROW_COLUMNS) + n for n, (_, kind) in enumerate(fields) if is_text(kind))]
-    for part in page_queries(asked, tuple(sort), place, fields):
+    for part in page_queries(shape, tuple(sort), nulls, fields):
         with part.reading(connection, limit=limit + 1 - len(found), **parameters) as rows_of_part:
             for row in rows_of_part:
                 if most_bytes is not None:
@@ -197,44 +179,46 @@ def _as(kind: type | None, value: Any) -> Any:
 
 
 _Sort = tuple[tuple[str, bool], ...]
-_Place = tuple[bool, ...] | None
-"""Which values of the place that a page starts behind are null."""
+_CursorNulls = tuple[bool, ...] | None
+"""Which values of the cursor that a page starts behind are null; None for the first page."""
 
 
-@lru_cache(maxsize=_KEPT)
-def page_queries(asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]) -> list[Compiled]:
+@lru_cache(maxsize=_CACHED_QUERIES)
+def page_queries(
+    shape: _QueryShape, sort: _Sort, after: _CursorNulls, fields: tuple[tuple[str, str], ...]
+) -> list[Compiled]:
     """The queries for a page in the order in which they are to be run."""
 
     def part(number: int) -> Compiled:
         # Built when it is compiled, and not kept: the text is a hundredth of it.
-        return Compiled(lambda _: list(_build_page(asked, sort, after, fields))[number])
+        return Compiled(lambda _: list(_build_page(shape, sort, after, fields))[number])
 
-    return [part(number) for number, _ in enumerate(_build_page(asked, sort, after, fields))]
+    return [part(number) for number, _ in enumerate(_build_page(shape, sort, after, fields))]
 
 
 def _build_page(
-    asked: _Asked, sort: _Sort, after: _Place, fields: tuple[tuple[str, str], ...]
+    shape: _QueryShape, sort: _Sort, after: _CursorNulls, fields: tuple[tuple[str, str], ...]
 ) -> Iterator[Select[Any]]:
-    table, types = asked.table(), dict(asked.fields)
+    table, types = shape.table(), dict(shape.fields)
     keys = [SortKey(table.c[name], descends, name in types) for name, descends in sort]
     keys.append(SortKey(table.c._instance, keys[-1].descends if keys else False, may_be_null=False))
     columns = [table.c[name] for name in (*ROW_COLUMNS, *(name for name, _ in fields))]
     query = select(*columns, *[key.column.label(f"key{n}") for n, key in enumerate(keys)])
-    query = query.where(*asked.conditions(table)).limit(bindparam("limit", type_=BigInteger))
-    never_null = {item.field for item in asked.where if item.operator != "is-null"}
-    place = None
+    query = query.where(*shape.conditions(table)).limit(bindparam("limit", type_=BigInteger))
+    never_null = {item.field for item in shape.where if item.operator != "is-null"}
+    cursor = None
     if after is not None:
         names = enumerate(zip(after, keys, strict=True))
-        place = [None if no else bindparam(f"after{n}", type_=key.column.type) for n, (no, key) in names]
-    return _parts(query, keys, place, never_null)
+        cursor = [None if no else bindparam(f"after{n}", type_=key.column.type) for n, (no, key) in names]
+    return _parts(query, keys, cursor, never_null)
 
 
 def _parts(
     query: Select[Any], keys: list[SortKey], after: Sequence[Any] | None, never_null: Collection[str]
 ) -> Iterator[Select[Any]]:
-    """The rows behind a place in their order, as one query or as two: those without a value in the first column apart.
+    """The rows behind a cursor in their order, as one query or as two: those with null in the first column apart.
 
-    An index then leads to the place in either database, whatever it thinks of nulls.
+    An index then leads to the cursor in either database, wherever it sorts nulls.
     """
     first, rest = keys[0], keys[1:]
     if not first.may_be_null or first.column.key in never_null:
@@ -256,16 +240,16 @@ def read_row(connection: Connection, view: View, instance: Hash, reader: Reader 
     """One row by its instance, if it is there and may be seen."""
     if not view.is_built:
         return None
-    asked, parameters = _asked(connection, view, (), reader)
-    rows = _decode(connection, view, _row_query(asked).rows(connection, instance=instance, **parameters), view.fields)
+    shape, parameters = _split_query(connection, view, (), reader)
+    rows = _decode(connection, view, _row_query(shape).rows(connection, instance=instance, **parameters), view.fields)
     return rows[0] if rows else None
 
 
 @lru_cache(maxsize=1024)
-def _row_query(asked: _Asked) -> Compiled:
+def _row_query(shape: _QueryShape) -> Compiled:
     def build(_: Connection) -> Select[Any]:
-        table = asked.table()
-        return select(*_columns(table)).where(table.c._instance == bindparam("instance"), *asked.conditions(table))
+        table = shape.table()
+        return select(*_columns(table)).where(table.c._instance == bindparam("instance"), *shape.conditions(table))
 
     return Compiled(build)
 
@@ -276,9 +260,9 @@ def read_rows(
     """The rows of some instances, as far as they are there and may be seen."""
     if not view.is_built or not instances:
         return []
-    asked, parameters = _asked(connection, view, (), reader)
+    shape, parameters = _split_query(connection, view, (), reader)
     table = view.table()
-    query = select(*_columns(table)).where(*asked.conditions(table))
+    query = select(*_columns(table)).where(*shape.conditions(table))
     found: list[Any] = []
     for some in in_lists(instances):
         found += connection.execute(query.where(table.c._instance.in_(some)), parameters).all()
@@ -307,27 +291,18 @@ def count_rows(
     """How many rows a view has, or how many of them the reader sees."""
     if not view.is_built:
         return 0
-    asked, parameters = _asked(connection, view, where, reader)
-    row = _count_query(asked).first(connection, **parameters)
+    shape, parameters = _split_query(connection, view, where, reader)
+    row = _count_query(shape).first(connection, **parameters)
     return int(row[0])
 
 
-@lru_cache(maxsize=_KEPT)
-def _count_query(asked: _Asked) -> Compiled:
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _count_query(shape: _QueryShape) -> Compiled:
     def build(_: Connection) -> Select[Any]:
-        table = asked.table()
-        return select(func.count()).select_from(table).where(*asked.conditions(table))
+        table = shape.table()
+        return select(func.count()).select_from(table).where(*shape.conditions(table))
 
     return Compiled(build)
-
-
-def is_not_cascaded(view: View, table: FromClause) -> list[ColumnElement[bool]]:
-    """The condition that a row did not go by cascade, if rows of the view can."""
-    return [_is_not_gone(view.id, table)] if view.cascades else []
-
-
-def _is_not_gone(view: int, table: FromClause) -> ColumnElement[bool]:
-    return not_(exists().where(gone.c.view == view, gone.c.instance == table.c._instance))
 
 
 def _decode(
@@ -370,13 +345,13 @@ def _decode(
 
 
 def decode_rows(connection: Connection, view: View, found: Sequence[Mapping[str, Any]]) -> list[ViewRow]:
-    """Rows from all their cells, elements of lists left out whose target went."""
+    """Rows from all their cells, without elements of lists whose target is gone."""
     names = (*ROW_COLUMNS, *(name for name, _ in view.fields))
     return _decode(connection, view, [[row[name] for name in names] for row in found], view.fields)
 
 
 def drop_lost_elements(connection: Connection, view: View, rows: Sequence[ViewRow], chosen: Mapping[str, str]) -> None:
-    """Take those elements out of cascading lists whose target was deleted or went."""
+    """Remove those elements from cascading lists whose target was deleted or is gone."""
     for name, target in view.cascades.items():
         if chosen.get(name) == "relation[]":
             _drop_lost_elements(connection, rows, name, target)

@@ -1,6 +1,6 @@
-"""A view built beside the one that is shown: filled from stages, caught up, then swapped in.
+"""Builds a view beside the one that is shown: filled from stages, caught up, then swapped in.
 
-docs/protocol.md section 6. Its tables are nobody's until the swap, so they are filled first and indexed afterwards, in
+docs/protocol.md section 6. Nobody reads its tables before the swap, so they are filled first and indexed afterwards, in
 transactions of their own; the swap itself is one transaction that moves little.
 """
 
@@ -30,9 +30,6 @@ from inkgrove.store.views.tables import (
     views,
 )
 
-# Indexes on the fields of a view, for those that are filtered and sorted by.
-
-
 INDEXED: Final = frozenset({"varchar", "integer", "float", "timestamp", "relation"})
 """Types that are worth an index; a text may be longer than an index of PostgreSQL takes."""
 
@@ -55,7 +52,7 @@ KEEP_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What the list of views says of one when it is built."""
+    """What is put on the list of views when one is built."""
 
     name: str | None
     fingerprint: str
@@ -97,7 +94,7 @@ def load_build(connection: Connection, staged: Sequence[OpenStage], new: View) -
 
 
 def index_build(connection: Connection, new: View) -> None:
-    """The tables are full: let them be searched."""
+    """Create the indexes of the tables, once they are filled."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA threads=2")  # to sort what is indexed
     for index in (*row_indexes(new.table()), *outcome_indexes(new.outcomes())):
@@ -124,7 +121,7 @@ def _add(connection: Connection, staged: OpenStage, new: View) -> None:
 
 
 def swap_view(connection: Connection, old: View, new: View, state: ViewState, now: float) -> None:
-    """Show the new tables in the place of the old ones.
+    """Show the new tables instead of the old ones.
 
     The old ones stay for a while: a reader of PostgreSQL may have read the list of views and not the rows yet, and
     would find no table; and to free a large one takes SQLite seconds, in which nobody else could write.
@@ -161,15 +158,12 @@ def swap_view(connection: Connection, old: View, new: View, state: ViewState, no
 
 def drop_build(connection: Connection, view: int, generation: int) -> None:
     """Remove the tables of a view that will not be shown."""
-    tables = (rows_of(view, generation, ()), outcomes_of(view, generation), *_shadows(view, generation))
+    shadows = _deleted_of(view, generation), _edges_of(view, generation)
+    tables = (rows_of(view, generation, ()), outcomes_of(view, generation), *shadows)
     for table in tables:
         table.drop(connection, checkfirst=True)
     drop_change_table(connection, view, generation)
     _forget(connection, view, generation)
-
-
-def _shadows(view: int, generation: int) -> tuple[Table, Table]:
-    return _deleted_of(view, generation), _edges_of(view, generation)
 
 
 def _forget(connection: Connection, view: int, generation: int) -> None:
@@ -177,7 +171,7 @@ def _forget(connection: Connection, view: int, generation: int) -> None:
 
 
 def drop_left_builds(connection: Connection, is_alive: Callable[[str], bool], now: float) -> None:
-    """Remove what pipelines that are no more had begun to build, and what was replaced some time ago."""
+    """Drop the builds of pipelines that have died, and tables that were replaced some time ago."""
     # What another process is about to remove is left to it.
     for row in connection.execute(select(builds).with_for_update(skip_locked=True)).all():
         is_left = not is_alive(row.owner) if row.retired_at is None else row.retired_at + KEEP_SECONDS <= now

@@ -1,7 +1,7 @@
-"""Staging: tasks write what they folded beside the views, the driver merges it in one transaction.
+"""Stages: tasks write their results beside the views, the driver merges them in one transaction.
 
-A stage holds the same tables whatever the database, each made when the first rows for it come: what was folded anew
-(`whole`, `groups`, `messages`, `ends`, and in `log_views` which views that can touch), and what came of it
+A stage has these tables, each made when the first rows for it come: what was folded anew (`whole`, `groups`,
+`messages`, `ends`, and in `log_views` which views that can touch), and the results
 (`rows_<view>`, `outcomes_<view>`, `deleted`, `edges`, `gone`; of a rot run `rot_fresh`, `rot_moves`, `rot_summaries`).
 `contents` lists them. On SQLite a stage is a file that the driver attaches, on PostgreSQL a schema of unlogged tables.
 A stage whose task failed is never merged.
@@ -19,11 +19,9 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Double,
     Integer,
     LargeBinary,
     MetaData,
-    String,
     Table,
     Text,
     create_engine,
@@ -36,54 +34,23 @@ from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
 from inkgrove.store.db.connection import Database, make_private
 from inkgrove.store.db.locks import PipelineRun
+from inkgrove.store.db.rot_tables import copies, rot_victims, summaries
 from inkgrove.store.views.tables import deleted_table, edge_table, gone_table, outcome_table, row_table
 
-# What tasks stage of a rot run: new freshness, moves down the ladder, summaries.
 
-
-def rot_stage_table(name: str, target: MetaData) -> Table:
-    """One of the three tables."""
+def _rot_columns(name: str) -> Iterator[Column[Any]]:
+    """The columns of a rot run's results: new freshness, moves down the ladder, or summaries."""
+    source = {"rot_fresh": copies, "rot_moves": rot_victims, "rot_summaries": summaries}[name]
+    for column in (source.c[part] for part in _FRESH) if name == "rot_fresh" else source.c:
+        if column is not summaries.c.run:  # the same for all of a stage: the merge adds it
+            yield Column(column.name, column.type, nullable=column.nullable)
     if name == "rot_fresh":
-        return Table(
-            name,
-            target,
-            Column("instance", LargeBinary, nullable=False),
-            Column("freshness", Double, nullable=False),
-            Column("reads", Double, nullable=False),
-            Column("last_read", BigInteger),
-            Column("new_reads", BigInteger, nullable=False),
-        )
-    if name == "rot_moves":
-        return Table(
-            name,
-            target,
-            Column("instance", LargeBinary, nullable=False),
-            Column("log", BigInteger, nullable=False),
-            Column("create_seq", BigInteger, nullable=False),
-            Column("step", String(8), nullable=False),
-            Column("why", Text, nullable=False),
-            Column("is_cooked", BigInteger, nullable=False),
-        )
-    return Table(
-        name,
-        target,
-        Column("reader", LargeBinary, nullable=False),
-        Column("owner", LargeBinary, nullable=False),
-        Column("schema", BigInteger, nullable=False),
-        Column("month", String(7), nullable=False),
-        Column("field", String(63), nullable=False),
-        Column("count", BigInteger, nullable=False),
-        Column("bytes", BigInteger, nullable=False),
-        Column("sum", Double),
-        Column("min", Double),
-        Column("max", Double),
-        Column("quantiles", LargeBinary),
-        Column("distinct", LargeBinary),
-        Column("first", LargeBinary, nullable=False),
-        Column("last", LargeBinary, nullable=False),
-    )
+        yield Column("new_reads", BigInteger, nullable=False)
+    elif name == "rot_moves":
+        yield Column("is_cooked", BigInteger, nullable=False)
 
 
+_FRESH: Final = ("instance", "freshness", "reads", "last_read")
 PREFIX: Final = "inkgrove_stage_"
 MOST_FILES: Final = 8
 """How many stages of a fold SQLite takes: it attaches ten files to a connection, and two may be of the cascade."""
@@ -106,12 +73,12 @@ def stage_table(name: str, columns: tuple[tuple[str, str], ...] = (), schema: st
     if name in _PLAIN:
         return Table(name, target, *(Column(column, BigInteger, nullable=False) for column in _PLAIN[name]))
     if name == "messages":
-        place = (Column(column, BigInteger, nullable=False) for column in ("log", "seq_num"))
-        return Table(name, target, *place, Column("hash", LargeBinary, nullable=False))
+        numbers = (Column(column, BigInteger, nullable=False) for column in ("log", "seq_num"))
+        return Table(name, target, *numbers, Column("hash", LargeBinary, nullable=False))
     if name == "contents":
         return Table(name, target, Column("name", Text, nullable=False), Column("count", Integer, nullable=False))
     if kind == "rot":
-        return rot_stage_table(name, target)
+        return Table(name, target, *_rot_columns(name))
     if kind == "outcomes":
         return outcome_table(name, target)
     if kind == "rows":
@@ -132,15 +99,15 @@ class Stage(Protocol):
         """Make all of it readable for the driver."""
 
     def discard(self) -> None:
-        """The task failed: leave nothing behind."""
+        """Remove all of it: the task failed."""
 
 
-def open_stage(place: str, owner: str, fields: Fields) -> Stage:
-    """A new stage in a directory, or in the PostgreSQL database of a URL; `owner` is the pipeline it is for."""
+def open_stage(stage_url: str, owner: str, fields: Fields) -> Stage:
+    """A new stage in a directory, or in the PostgreSQL database of a URL; `owner` is the pipeline run it is for."""
     name = f"{PREFIX}{owner}_{uuid.uuid4().hex[:16]}"
-    if place.startswith("postgresql"):
-        return _PostgresStage(place, name, fields)
-    return _SqliteStage(Path(place), name, fields)
+    if stage_url.startswith("postgresql"):
+        return _PostgresStage(stage_url, name, fields)
+    return _SqliteStage(Path(stage_url), name, fields)
 
 
 def _columns_of(name: str, fields: Fields) -> tuple[tuple[str, str], ...]:
@@ -264,8 +231,8 @@ def open_stage_transaction(database: Database, stage: str | None) -> Iterator[tu
         with database.reading() as connection:
             yield connection, stage
         return
-    place = f"{Path(stage).as_uri()}?mode=ro"
-    engine = create_engine("sqlite+pysqlite://", creator=lambda: sqlite3.connect(place, uri=True))
+    url = f"{Path(stage).as_uri()}?mode=ro"
+    engine = create_engine("sqlite+pysqlite://", creator=lambda: sqlite3.connect(url, uri=True))
     try:
         with engine.connect() as connection:
             yield connection, None
@@ -285,7 +252,7 @@ def drop_stages(database: Database, stages: Sequence[str]) -> None:
 
 
 def drop_leftovers(database: Database, run: PipelineRun) -> None:
-    """Remove stages of pipelines that are no more."""
+    """Remove stages of pipelines that have died."""
     if not database.is_postgresql:
         folder = Path(database.url.database or "").parent
         drop_stages(database, [str(file) for file in folder.glob(f"{PREFIX}*.db") if _is_left(file.stem, run)])

@@ -4,7 +4,8 @@ docs/protocol.md section 6. Everything here follows from the logs: a store of an
 migrated. Row tables hold what the fold of each instance says; rows that go by cascade are listed in `gone`. A row is
 itself the outcome of its create, which was applied: outcome tables hold the outcomes of all other messages.
 
-`log` is the log store's own number of a log; a group (what is folded together) is named by it and the create's place.
+`log` is the store's own number of a log; a group (what is folded together) is named by it and the create's seq num.
+For each view the newest changes are kept as well: its rows before and after, numbered by the merge that changed them.
 """
 
 import json
@@ -38,10 +39,8 @@ from inkgrove.schema.schema import Field
 from inkgrove.schema.types import element_of, is_array
 from inkgrove.store.db.log_tables import KEY
 
-# Values of fields as table cells and back: typed columns where SQL has the type, JSON text for arrays and blobs.
-#
-# Timestamps are integers (microseconds since 1970, UTC): both databases compare and index them alike.
-
+# Values of fields as cells and back: typed columns where SQL has the type, JSON text for arrays and blobs. Timestamps
+# are integers (microseconds since 1970, UTC): both databases compare and index them alike.
 
 # By code points, as SQLite does by itself: a PostgreSQL database may sort by any language.
 _TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -128,6 +127,14 @@ def decode_cell(type_name: str, cell: Any) -> Any:
     return cell if cell is None or decode is None else decode(cell)
 
 
+@cache
+def node_table(table: Table) -> Table:
+    """A table of the node, as transactions on views name it that were opened with the node's tables beside them."""
+    return table.to_metadata(_node_metadata)
+
+
+_node_metadata = MetaData(schema="node")
+
 FORMAT: Final = 4
 NO_VIEW: Final = 0
 """Stands for the view of messages that belong to no schema."""
@@ -163,7 +170,7 @@ builds = Table(
 
 
 def outcome_table(name: str, target: MetaData) -> Table:
-    """What became of messages that are no row's create."""
+    """Outcomes of messages that are no row's create."""
     return Table(
         name,
         target,
@@ -206,7 +213,7 @@ def edge_table(name: str, target: MetaData) -> Table:
 
 
 def gone_table(name: str, target: MetaData, *, keyed: bool = True) -> Table:
-    """Rows that went because what they point to was deleted."""
+    """Rows that have gone because what they point to was deleted."""
     return Table(
         name,
         target,
@@ -335,11 +342,6 @@ def names_and_types(fields: Iterable[Field]) -> tuple[tuple[str, str], ...]:
     return tuple((field.name, field.type) for field in fields)
 
 
-# The tables of changes: for each view the rows before and after each change, numbered by the merge that made them.
-#
-# They follow from the logs as the views do, and go with them; only the newest changes are kept.
-
-
 change_counts = Table(
     "view_change_counts",
     metadata,
@@ -353,7 +355,7 @@ change_counts = Table(
 @lru_cache(maxsize=1024)
 def change_table(view: int, generation: int, fields: tuple[tuple[str, str], ...]) -> Table:
     """The changes of a view's rows: the columns of the rows, in which merge, and whether before or after it."""
-    # The name is one that goes when the views are made anew.
+    # By its name it is dropped when all views are.
     name = f"{rows_of(view, generation, ()).name}_changes"
     rows = row_table("rows", fields, MetaData())
     table = Table(
@@ -368,7 +370,7 @@ def change_table(view: int, generation: int, fields: tuple[tuple[str, str], ...]
 
 
 def start_changes(connection: Connection, view: int, generation: int, fields: tuple[tuple[str, str], ...]) -> None:
-    """A view was built: from now on its changes are kept."""
+    """Begin to keep the changes of a view that was built."""
     connection.execute(delete(change_counts).where(change_counts.c.view == view))
     change_table(view, generation, fields).create(connection)
     first = {"view": view, "generation": generation, "newest": 0, "oldest": 1}
@@ -376,11 +378,11 @@ def start_changes(connection: Connection, view: int, generation: int, fields: tu
 
 
 def drop_changes(connection: Connection, view: int, generation: int) -> None:
-    """The table of a view goes, and its changes with it."""
+    """Forget the changes of a view, together with its table."""
     connection.execute(delete(change_counts).where(change_counts.c.view == view))
     drop_change_table(connection, view, generation)
 
 
 def drop_change_table(connection: Connection, view: int, generation: int) -> None:
-    """The changes of a generation that is shown no more."""
+    """Drop the changes of a generation that is not shown any more."""
     change_table(view, generation, ()).drop(connection, checkfirst=True)
