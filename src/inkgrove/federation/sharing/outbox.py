@@ -34,7 +34,7 @@ from inkgrove.messages.delivery import (
     encode_delivery,
 )
 from inkgrove.node.errors import NotAddressed
-from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, may_receive
+from inkgrove.node.publishing.delivery_queue import is_due_to, may_receive
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel
 from inkgrove.node.publishing.local_delivery import send_pending
 from inkgrove.node.runtime.node import Node
@@ -68,6 +68,7 @@ from inkgrove.store.federation.pending import (
     waiting_names,
 )
 from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.node.relations import is_follower
 
 # What goes to another node in one request, and what its answer says (docs/protocol.md section 8).
 #

@@ -2,7 +2,6 @@
 
 from inkgrove.node.publishing.delivery_queue import (
     is_due_to,
-    is_follower,
     may_pass_on,
     may_receive,
     mode_of,
@@ -11,7 +10,6 @@ from inkgrove.node.publishing.delivery_queue import (
     queue_news,
     queue_own,
     read_deliveries,
-    was_sent,
 )
 from inkgrove.node.publishing.entries import (
     MAX_BATCH,
@@ -104,7 +102,6 @@ __all__ = [
     "find_held_instance",
     "find_recipients",
     "is_due_to",
-    "is_follower",
     "is_same",
     "list_waiting_requests",
     "may_pass_on",
@@ -131,5 +128,4 @@ __all__ = [
     "require_few_changes",
     "send_pending",
     "value_to_json",
-    "was_sent",
 ]

@@ -4,8 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, select
-
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Access, AccessMode
@@ -15,11 +13,12 @@ from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
-from inkgrove.store.db.node_tables import deliveries, relations, shares
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.outbox import (
     LOCAL_DELIVERY,
     DeliveryState,
+    is_queued_for,
+    keep_queued_elsewhere,
     newest_states_via,
     queue_deliveries,
     recipients_of,
@@ -27,7 +26,8 @@ from inkgrove.store.federation.outbox import (
     states_of,
 )
 from inkgrove.store.federation.pending import PendingRecipient, newest_pending, pending_of
-from inkgrove.store.node.identities import LIVING, living_among
+from inkgrove.store.node.identities import living_among
+from inkgrove.store.node.relations import find_followers_elsewhere, find_shares_elsewhere, is_follower, was_sent
 
 # Who may be told what was said last of an instance: pure decisions (docs/protocol.md section 8).
 #
@@ -77,11 +77,13 @@ def queue_own(
     """Let everyone elsewhere who is to know get the newest of these instances, each with whom it is sent to now."""
     if not changed:
         return
-    followers = _followers_elsewhere(connection, publishers)
-    sent = _sent_elsewhere(connection, changed)
+    followers = find_followers_elsewhere(connection, publishers)
+    sent = find_shares_elsewhere(connection, changed)
+    # Who followed once has copies too, and gets the delete: what was ever queued counts.
+    known_elsewhere = sent.keys() | keep_queued_elsewhere(connection, changed)
     for instance, again in changed.items():
         # Most instances concern nobody elsewhere; those are not even looked at.
-        if not followers and instance not in sent:
+        if not followers and instance not in known_elsewhere:
             continue
         held = find_held_instance(connection, instance)
         if held is None:
@@ -141,84 +143,9 @@ def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recip
     return may_receive(held.access, recipient, was_sent=sent, is_follower=follows)
 
 
-def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
-    """Whether an instance was sent to an identity."""
-    return _share.first(connection, instance=instance, identity=identity) is not None
-
-
 def was_addressed(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
-    """Whether an instance was sent to an identity, which has it, or was told of it and may have it one day."""
-    return was_sent(connection, instance, identity) or (
-        _addressed.first(connection, instance=instance, identity=identity) is not None
-    )
-
-
-def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
-    """Whether the follower was accepted."""
-    return _accepted.first(connection, follower=follower, followee=followee) is not None
-
-
-_share: Final = Compiled(
-    lambda _: select(shares.c.shared).where(
-        shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
-    )
-)
-_addressed: Final = Compiled(
-    lambda _: (
-        select(deliveries.c.place)
-        .where(deliveries.c.instance == bindparam("instance"), deliveries.c.recipient == bindparam("identity"))
-        .limit(1)
-    )
-)
-_accepted: Final = Compiled(
-    lambda _: select(relations.c.changed).where(
-        relations.c.follower == bindparam("follower"),
-        relations.c.followee == bindparam("followee"),
-        relations.c.state == "accepted",
-    )
-)
-
-
-def _followers_elsewhere(
-    connection: Connection, publishers: Collection[IdentityId]
-) -> dict[IdentityId, set[IdentityId]]:
-    found: dict[IdentityId, set[IdentityId]] = {}
-    for some in in_lists(publishers):
-        for followee, follower in _followers.rows(connection, some):
-            found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
-    return found
-
-
-_followers: Final = CompiledList(
-    lambda followees: select(relations.c.followee, relations.c.follower).where(
-        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(LIVING)
-    )
-)
-
-
-def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
-    found: dict[Hash, set[IdentityId]] = {}
-    for some in in_lists(instances):
-        for instance, identity in _sent.rows(connection, some):
-            found.setdefault(Hash(instance), set()).add(IdentityId(identity))
-        # Who once followed has it too, and is to hear of its end.
-        for (instance,) in _delivered.rows(connection, some):
-            found.setdefault(Hash(instance), set())
-    return found
-
-
-_sent: Final = CompiledList(
-    lambda instances: select(shares.c.instance, shares.c.identity).where(
-        shares.c.instance.in_(instances), shares.c.identity.not_in(LIVING)
-    )
-)
-_delivered: Final = CompiledList(
-    lambda instances: (
-        select(deliveries.c.instance)
-        .where(deliveries.c.instance.in_(instances), deliveries.c.wanted < LOCAL_DELIVERY)
-        .distinct()
-    )
-)
+    """Whether an instance was sent to an identity or queued for it, whether or not it was delivered."""
+    return was_sent(connection, instance, identity) or is_queued_for(connection, instance, identity)
 
 
 # How far an instance has come with those it was sent to.

@@ -19,13 +19,11 @@ from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.identity.caller import Action, Caller
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.publishing.delivery_queue import (
-    is_follower,
     may_pass_on,
     may_receive,
     mode_of,
     queue_passed_on,
     was_addressed,
-    was_sent,
 )
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.publishing.instance_states import InstanceState
@@ -46,6 +44,7 @@ from inkgrove.node.publishing.local_delivery import check_pending_recipients
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.fold import FoldedRow
+from inkgrove.store.node.relations import is_follower, was_sent
 from inkgrove.store.rot.copies import lock_instance
 from inkgrove.store.views.access import VisibleRow, find_visible_row
 

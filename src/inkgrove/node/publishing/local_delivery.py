@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, bindparam, or_, select
-
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.delivery import decode_delivery, open_parcel
@@ -21,16 +19,16 @@ from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
-from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_to, mode_of, was_sent
+from inkgrove.node.publishing.delivery_queue import may_pass_to, mode_of
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.connection import Compiled
-from inkgrove.store.db.node_tables import accepted_senders, deliveries, relations
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.inbox import (
     add_request,
     count_requests,
     find_request,
+    has_accepted_sender,
     list_requests,
     lock_box,
     read_requests,
@@ -39,11 +37,11 @@ from inkgrove.store.federation.inbox import (
     remove_read_requests,
     remove_requests,
 )
-from inkgrove.store.federation.outbox import DeliveryStatus, queue_deliveries, record_local_delivery
+from inkgrove.store.federation.outbox import DeliveryStatus, has_sent_to, queue_deliveries, record_local_delivery
 from inkgrove.store.federation.pending import PendingRecipient, add_pending, count_pending, take_pending
 from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.node.identities import lives_here, living_among
-from inkgrove.store.node.relations import add_shares, find_relation_state
+from inkgrove.store.node.relations import add_shares, find_relation_state, find_states_between, is_follower, was_sent
 
 # Whether a recipient takes what is sent to them: one rule, wherever the sender lives (docs/protocol.md section 8.6).
 #
@@ -118,40 +116,17 @@ def read_sender_relation(
     """How who sends an instance, and its owner, stand to a recipient; without a sender it was handed over."""
     if via is None:
         return SenderRelation.KNOWN
-    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
+    states = find_states_between(connection, recipient, via, owner)
     if any(state == "blocked" and followee == recipient for followee, state in states):
         return SenderRelation.BLOCKED
     is_known = (
         any(state == "accepted" for _, state in states)
-        or _accepted.first(connection, me=recipient, via=via, owner=owner) is not None
+        or has_accepted_sender(connection, recipient, via, owner)
         # Who was written to by the recipient may answer.
-        or _written.first(connection, via=recipient, recipient=via) is not None
+        or has_sent_to(connection, recipient, via)
         or was_sent(connection, instance, recipient)
     )
     return SenderRelation.KNOWN if is_known else SenderRelation.STRANGER
-
-
-_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
-_relations: Final = Compiled(
-    lambda _: select(relations.c.followee, relations.c.state).where(
-        or_(
-            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
-            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
-        )
-    )
-)
-_accepted: Final = Compiled(
-    lambda _: select(accepted_senders.c.since).where(
-        accepted_senders.c.identity == bindparam("me"), accepted_senders.c.sender.in_(_OTHERS)
-    )
-)
-_written: Final = Compiled(
-    lambda _: (
-        select(deliveries.c.place)
-        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
-        .limit(1)
-    )
-)
 
 
 # The box of requests as its owner sees it: what waits, from whom, of which schema, how large, and its content.

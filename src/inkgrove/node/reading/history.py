@@ -6,8 +6,6 @@ Who may see the row as it is today may see its past too.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
-
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.links import union_of_pools
@@ -24,10 +22,15 @@ from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Ruling
 from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
-from inkgrove.store.db.connection import in_lists
-from inkgrove.store.db.log_tables import entries
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.messages import InstanceKey, estimate_history_bytes, messages_of
+from inkgrove.store.logs.messages import (
+    InstanceKey,
+    estimate_history_bytes,
+    messages_of,
+    read_counted_payloads,
+    read_valid_entries,
+)
 from inkgrove.store.views.access import Owner, owners_on, reader_on
 from inkgrove.store.views.catalog import View, read_views
 from inkgrove.store.views.outcomes import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes
@@ -161,21 +164,10 @@ def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
     log = find_log(connection, row.author, row.log_id)
     assert log is not None, "a row has a log"
     check_history_size(node, estimate_history_bytes(connection, InstanceKey(log.id, row.seq_num)))
-    valid = [entries.c.log == log.id]
-    if log.invalid_from is not None:
-        valid.append(entries.c.seq_num < log.invalid_from)
-    own = select(entries.c.seq_num, entries.c.payload).where(
-        *valid, entries.c.create_seq == row.seq_num, entries.c.payload.is_not(None), entries.c.code.is_(None)
-    )
-    if (last := log.standing.last_counted) is not None:  # entries behind it prove links, but are no messages
-        own = own.where(entries.c.seq_num <= last)
-    payloads: dict[int, bytes] = {found.seq_num: found.payload for found in connection.execute(own)}
+    payloads = read_counted_payloads(connection, log, row.seq_num)
     pool = union_of_pools(payloads, log.height)
     check_history_size(node, sum(map(len, payloads.values())) + _ENTRY_BYTES * len(pool))
-    encoded: dict[int, bytes] = {}
-    for some in in_lists(pool):
-        query = select(entries.c.seq_num, entries.c.encoded).where(*valid, entries.c.seq_num.in_(some))
-        encoded.update((found.seq_num, found.encoded) for found in connection.execute(query))
+    encoded = read_valid_entries(connection, log, pool)
     return Proof(row.instance, [(encoded[n], payloads.get(n)) for n in pool if n in encoded])
 
 

@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select
-
 from inkgrove.core.errors import NoSuchCopy
 from inkgrove.core.hashing import Hash
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import show_instance
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.db.locks import ExclusiveWork, is_work_running
-from inkgrove.store.db.log_tables import logs
+from inkgrove.store.logs.entries import count_entries
 from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.rot.copies import SOFT_GUARDS, Copy, drop_pin, find_copy, put_pin, read_copy
 from inkgrove.store.rot.runs import RotRun, count_steps, list_rot_runs
@@ -41,8 +40,7 @@ def read_state(node: Node) -> NodeState:
     """The state of a node; raises if a store cannot be reached."""
 
     def look(connection: Connection) -> tuple[int, int, int, int]:
-        entries = connection.scalar(select(func.coalesce(func.sum(logs.c.held), 0)))
-        return int(entries or 0), newest_offset(connection).position, *count_blobs(connection)
+        return count_entries(connection), newest_offset(connection).position, *count_blobs(connection)
 
     entries, position, blobs, blob_bytes = node.database.read(look)
     _, reached = node.views.progress()

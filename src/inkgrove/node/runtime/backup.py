@@ -10,14 +10,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any, Final
-
-from sqlalchemy import Connection, delete, select
 
 from inkgrove.core.errors import StoreError, StoreUnavailable
 from inkgrove.core.hashing import Hash
@@ -25,13 +22,14 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import BackupError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import FILE_NAME, Database, parse_store_url
 from inkgrove.store.db.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
 from inkgrove.store.db.locks import is_any_run_alive
-from inkgrove.store.db.node_tables import blobs, codes, sessions, tokens
-from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, too_old
+from inkgrove.store.logs.log_store import NEWEST, OLDEST, open_store, too_old
 from inkgrove.store.logs.snapshot import (
     check_snapshot,
+    checkpoint,
     count_table_rows,
     load_rows,
     others_connected,
@@ -39,6 +37,8 @@ from inkgrove.store.logs.snapshot import (
     write_snapshot,
 )
 from inkgrove.store.node.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
+from inkgrove.store.node.services import end_all_sign_ins
+from inkgrove.store.views.blob_index import list_blobs
 from inkgrove.store.views.catalog import FILE_NAME as VIEWS_FILE
 from inkgrove.store.views.catalog import drop_all_views, open_views
 
@@ -143,7 +143,7 @@ def _copy_blobs(snapshot: Path, source: BlobFiles, target: BlobFiles, on_progres
     """Copy every blob that the database names; how many are not there."""
     database = Database(parse_store_url(snapshot.parent))
     try:
-        named = [Hash(found) for found in database.read(lambda c: list(c.scalars(select(blobs.c.hash))))]
+        named = database.read(list_blobs)
     finally:
         database.close()
         for left in snapshot.parent.glob(f"{FILE_NAME}-*"):
@@ -247,18 +247,6 @@ def _render(manifest: Manifest) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def end_sign_ins(connection: Connection) -> None:
-    """End what a backup brings back to life: sign-ins and tokens that may have been ended after it was made."""
-    for table in (sessions, codes, tokens):
-        connection.execute(delete(table))
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory that may not be there."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(path)
-
-
 # Puts a backup in the place of a home, and notes that it is older than it was: the node asks before it signs.
 #
 # docs/protocol.md section 7.4. Nothing of the home changes before the whole backup has been read and compared with
@@ -325,7 +313,7 @@ def restore_backup(
                 aside = _put_sqlite(draft, home, now)
             _put_mark(home, name, before)
         finally:
-            remove_tree(draft)
+            shutil.rmtree(draft, ignore_errors=True)
     finally:
         lock.close()
     return RestoredHome(manifest, vault, aside, kept)
@@ -381,7 +369,7 @@ def _prepare(backup: Path, draft: Path, manifest: Manifest, home: Path, now: int
 
     def work(connection: Connection) -> None:
         rename_epoch(connection, name)
-        end_sign_ins(connection)
+        end_all_sign_ins(connection)  # some may have been ended after the backup was made
         has_author_key = AUTHOR_KEY.as_posix() in manifest.files or (home / AUTHOR_KEY).exists()
         if hosts_anybody(connection) or has_author_key:
             note_behind(connection, reason, now)
@@ -397,7 +385,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     At every moment there is a whole database under the name, the old one or the new one.
     """
     with open_store(draft) as store:
-        _finish_file(store)
+        checkpoint(store.database)
     sync_file(draft / FILE_NAME)
     old = home / FILE_NAME
     if not old.exists() and not any(home.glob(f"{VIEWS_FILE}*")):
@@ -408,7 +396,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     if old.exists():
         try:
             with open_store(home) as store:
-                _finish_file(store)
+                checkpoint(store.database)
         except StoreUnavailable:
             pass  # a damaged file is kept as it is
     # Views follow from the logs. What SQLite keeps beside a file is taken for a part of whatever has its name.
@@ -422,14 +410,6 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     sync_directory(aside)
     rename_durably(draft / FILE_NAME, old)
     return aside
-
-
-def _finish_file(store: LogStore) -> None:
-    """Bring everything into the one file that is given its name."""
-    with store.database.engine.connect() as connection:
-        driver = connection.connection.driver_connection
-        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
-        connection.invalidate()
 
 
 def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:

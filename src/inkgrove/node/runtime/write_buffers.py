@@ -14,13 +14,12 @@ from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Final, Self
 
-from sqlalchemy import Connection, select
-
 from inkgrove.core.errors import StoreError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
-from inkgrove.store.db.connection import Database, in_lists
-from inkgrove.store.db.node_tables import identities, identity_keys
+from inkgrove.store.db import Connection
+from inkgrove.store.db.connection import Database
+from inkgrove.store.node.identities import keep_hosted_authors
 from inkgrove.store.node.services import ServiceAccess, add_accesses
 from inkgrove.store.rot.copies import add_reads
 
@@ -200,12 +199,5 @@ class ReadCounter:
 
 
 def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
-    hosted = select(identity_keys.c.author).join_from(
-        identity_keys, identities, identities.c.id == identity_keys.c.identity
-    )
-    own = {
-        author
-        for some in in_lists({author for _, author in counts})
-        for author in connection.scalars(hosted.where(identity_keys.c.author.in_(some)))
-    }
+    own = keep_hosted_authors(connection, {author for _, author in counts})
     add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})

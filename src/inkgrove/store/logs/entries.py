@@ -411,3 +411,8 @@ _creates: Final = CompiledList(
         .where(entries.c.kind == "create", entries.c.hash.in_(hashes))
     )
 )
+
+
+def count_entries(connection: Connection) -> int:
+    """How many entries are held in all logs, evidence included."""
+    return int(connection.scalar(select(func.coalesce(func.sum(logs.c.held), 0))) or 0)
