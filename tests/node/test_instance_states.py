@@ -23,14 +23,12 @@ class Kept:
     """Reads an instance time and again, each time beside somebody who reads it for the first time."""
 
     def __init__(self, running: RunningNode, person: Person) -> None:
-        self.node, self.person, self.settled = running.node, person, PublishingCache(running.node)
+        self.node, self.person, self.settled = running.node, person, PublishingCache()
 
     def read(self, instance: Hash) -> InstanceState:
         with self.node.database.writing() as connection:
             keys = lock_keys(connection, [self.person.id])
-            appenders = [
-                Appender(self.node, connection, keys, kept, 1) for kept in (self.settled, PublishingCache(self.node))
-            ]
+            appenders = [Appender(self.node, connection, keys, kept, 1) for kept in (self.settled, PublishingCache())]
             ours, anew = (appender.instance(instance) for appender in appenders)
             assert ours is not None
             assert anew is not None
@@ -96,7 +94,7 @@ def test_messages_of_before_are_not_read_again(shared: RunningNode, jane: Person
     shared.node.database.write(lambda connection: connection.execute(spoilt))
     change(jane, first["instance"], fields={"stars": 100})
     change(jane, first["instance"], fields={"stars": 101})
-    settled = PublishingCache(shared.node)
+    settled = PublishingCache()
     with shared.node.database.writing() as connection:
         state = Appender(shared.node, connection, {}, settled, 1).instance(parse_hash(first["instance"]))
     assert state is not None

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert, update
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.schema.schema import Field
 from inkgrove.store.views.catalog import View, read_views
 from inkgrove.store.views.tables import views
@@ -21,7 +21,7 @@ def build_view(node: Node, schema: str) -> View:
     wanted = schema_id(schema)
     node.store.register(wanted)
     node.views.sync(node.store.registered())
-    folded = SchemaCache(node).read(wanted)
+    folded = SchemaCache(node.database).read(wanted)
     assert folded.meta is not None
     newest = folded.versions[-1]
     facts = {

@@ -148,10 +148,7 @@ class Publisher:
             raise RequestError("request.invalid", "an Idempotency-Key has 1 to 255 printable ASCII characters")
         token = require_token(request)
         if self.is_dry_run:
-            schemas = request.app.state.schemas
-            return json_answer(
-                await read_in_thread(preview_publication, get_node(request), schemas, token, work), 200, {}
-            )
+            return json_answer(await read_in_thread(preview_publication, get_node(request), token, work), 200, {})
         job = PublishJob(token, work) if key is None else PublishJob(token, work, key, await _whole_request(request))
         reply = await writer_of(request).ask(job)
         federation_of(request).outbox.wake()

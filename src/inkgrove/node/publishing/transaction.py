@@ -27,8 +27,9 @@ from inkgrove.node.identity.quotas import QuotaCharges
 from inkgrove.node.publishing.delivery_queue import queue_own
 from inkgrove.node.publishing.instance_states import InstanceState, read_states
 from inkgrove.node.publishing.local_delivery import LocalShares, send_when_found
-from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, parse_schema_id, resolve_view
+from inkgrove.node.reading.schemas import parse_schema_id, resolve_view
 from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.schema_cache import EVERY_SCHEMA
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, append_version, fold_schema
 from inkgrove.store.db import Connection
@@ -60,8 +61,7 @@ _KEPT_INSTANCES: Final = 200
 class PublishingCache:
     """What does not change once it is committed, kept from one transaction to the next."""
 
-    def __init__(self, node: Node) -> None:
-        self.schemas = SchemaCache(node)
+    def __init__(self) -> None:
         self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
         """The log that an author writes a schema to."""
         self.roles: dict[int, LogRole] = {}
@@ -364,7 +364,7 @@ class Appender:
                 self.flush()
                 found = fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
             else:
-                found = self._settled.schemas.read_on(self.connection, schema_id)
+                found = self.node.schemas.read_on(self.connection, schema_id)
             self._read_schemas[schema_id] = found
         return found
 
@@ -375,7 +375,7 @@ class Appender:
             if schema_id in self._own_schemas:
                 found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
             else:
-                found = self._settled.schemas.definition_on(self.connection, schema_id)
+                found = self.node.schemas.definition_on(self.connection, schema_id)
             self._definitions[schema_id] = found
         return found
 

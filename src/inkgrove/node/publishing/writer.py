@@ -31,7 +31,6 @@ from inkgrove.node.identity.sessions import authenticate_on
 from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd, PublishingCache
 from inkgrove.node.reading.query import render_position
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.write_buffers import RequestAccesses
 from inkgrove.schema.definition import ViewDefinition
@@ -104,7 +103,7 @@ class Writer:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._settled = PublishingCache(node)
+        self._settled = PublishingCache()
         self._queue: SimpleQueue[tuple[PublishJob, _Future] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -320,14 +319,13 @@ _NOTHING = Hash(b"")
 """What is not signed has no entry, and so no hash."""
 
 
-def preview_publication(node: Node, schemas: SchemaCache, token: str, work: Publication) -> dict[str, Any]:
+def preview_publication(node: Node, token: str, work: Publication) -> dict[str, Any]:
     """What the work would append, as JSON; raises whatever it would be refused with."""
 
     def look(connection: Connection) -> dict[str, Any]:
         caller = authenticate_on(connection, node, token)
-        settled = PublishingCache(node)
-        settled.schemas = schemas
-        trial = _Trial(node, connection, read_keys(connection, caller.require_identity()), settled, work.entries)
+        keys = read_keys(connection, caller.require_identity())
+        trial = _Trial(node, connection, keys, PublishingCache(), work.entries)
         with node.access_log.request():  # and nobody confirms that it took place
             work.plan(trial, caller)
         return {"dry_run": True, "changed": trial.planned is not None, **(trial.planned or {})}

@@ -34,10 +34,9 @@ from inkgrove.node.reading.query import (
     render_field_value,
     render_position,
     row_document,
-    schemas_of,
     show_instance,
 )
-from inkgrove.node.reading.schemas import SchemaCache, parse_schema_id
+from inkgrove.node.reading.schemas import parse_schema_id
 from inkgrove.node.reading.status import (
     explain_copy,
     pin_instance,
@@ -58,7 +57,6 @@ __all__ = [
     "LogPage",
     "NewestChanges",
     "Related",
-    "SchemaCache",
     "ViewPage",
     "ViewQuery",
     "ViewSubscription",
@@ -87,7 +85,6 @@ __all__ = [
     "render_field_value",
     "render_position",
     "row_document",
-    "schemas_of",
     "show_instance",
     "show_instance_at",
     "show_log",

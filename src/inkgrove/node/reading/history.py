@@ -16,7 +16,7 @@ from inkgrove.messages.proof import Proof
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import BadCursor, PastTooLong, ViewError
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.query import find_row, schemas_of, show_instance
+from inkgrove.node.reading.query import find_row, show_instance
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
@@ -115,7 +115,7 @@ def _fold(
     node: Node, connection: Connection, view: View, row: ViewRow, messages: list[LogMessage]
 ) -> tuple[LogFold, ViewDefinition]:
     registered = read_views(connection)
-    definition = ViewDefinition(schemas_of(node).read(view.schema_id), registered)
+    definition = ViewDefinition(node.schemas.read(view.schema_id), registered)
     # The row is there, so its log is one of instances, and all its messages are in the list.
     folded = fold_log(
         row.log_id,

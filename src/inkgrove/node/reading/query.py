@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import isfinite
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
 from inkgrove.core.hashing import Hash, parse_hash
@@ -24,7 +23,7 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import BadCursor, RequestError, ViewError
 from inkgrove.node.identity.caller import ANYBODY, Caller
 from inkgrove.node.identity.sessions import authenticate_on
-from inkgrove.node.reading.schemas import SchemaCache, resolve_view_on
+from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.vault import Vault
 from inkgrove.schema.types import RELATION_TYPES
@@ -203,7 +202,6 @@ def parse_position(vault: Vault, token: str) -> Offset:
 
 MAX_PAGE: Final = 1000
 _COUNTED: Final = 10_000
-_schemas: WeakKeyDictionary[Node, SchemaCache] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,11 +253,6 @@ class ViewProgress:
     """For those who are signed in: the token that `at_least` takes."""
     behind: int | None
     """For administrators: how much they have not seen yet, 10,000 at most."""
-
-
-def schemas_of(node: Node) -> SchemaCache:
-    """The schemas that a node has folded."""
-    return _schemas.setdefault(node, SchemaCache(node))
 
 
 def query_view(
@@ -358,7 +351,7 @@ def _target(node: Node, connection: Connection, caller: Caller, view: View, fiel
 
 def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
     """The schema that a relation of a view points to, at the view's version."""
-    schema = schemas_of(node).read(view.schema_id)
+    schema = node.schemas.read(view.schema_id)
     if view.version > len(schema.versions):
         return None
     found = {item.name: item.schema for item in schema.version(view.version).fields}

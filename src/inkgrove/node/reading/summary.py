@@ -12,7 +12,6 @@ from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.query import schemas_of
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.log_fold import LogMessage
@@ -83,7 +82,7 @@ def count_fallbacks(node: Node, caller: Caller, name: str) -> Fallbacks:
         sort = [("_last_seq_num", True)]
         with node.limit_for(caller.identity).on(connection):
             page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if knows_all else reader)
-        schema = schemas_of(node).read(view.schema_id)
+        schema = node.schemas.read(view.schema_id)
         if not view.version or view.version > len(schema.versions):
             return Fallbacks({}, 0, True)
         path = schema.live_path(view.version)

@@ -11,6 +11,7 @@ from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, DiskReserve, HomeLock, NameFile
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.node.runtime.signing_guard import SigningGuard, all_marks
 from inkgrove.node.runtime.vault import Vault, open_vault
 from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
@@ -67,6 +68,7 @@ class Node:
         self.blobs = BlobFiles(home / "blobs")
         databases = [] if isinstance(place, str) and "://" in place else [Path(place)]
         self.disk = DiskReserve([home, *databases], settings.disk_reserve_bytes)
+        self.schemas = SchemaCache(self.database)
         self.views: ViewStore = open_views(place, with_node=True)
         if self.signing.is_newly_older and not self.database.is_postgresql:
             # A file of its own: it was not put back with the logs, and shows rows that are not in them any more.
