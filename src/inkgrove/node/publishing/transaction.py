@@ -6,14 +6,15 @@ those before it will leave behind, and everything is written at once. A plan tha
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from inkgrove.core.entry import Entry
-from inkgrove.core.errors import LogError, MissingLink
+from inkgrove.core.errors import LogError
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.next_entry import NextEntry, sign_own
+from inkgrove.core.links import lipmaa
+from inkgrove.core.next_entry import NextEntry, make_next_entry, sign_own
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import InstanceRef, SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
@@ -259,17 +260,9 @@ class Appender:
 
     def next_place(self, end: LogEnd) -> NextEntry:
         """What the next entry of a log must carry."""
-        if end.is_ended:
-            raise LogError("log.ended", f"entry {end.height} ended the log")
-        seq_num = end.height + 1
-        if seq_num == 1:
-            return NextEntry(end.author, end.log_id, 1, None, None, end.flavour)
-        lipmaa_link = None
-        if has_lipmaa_link(seq_num):
-            lipmaa_link = self.hash_at(end, lipmaa(seq_num))
-            if lipmaa_link is None:
-                raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
-        return NextEntry(end.author, end.log_id, seq_num, lipmaa_link, end.hashes[end.height], end.flavour)
+        return make_next_entry(
+            end.author, end.log_id, end.height, partial(self.hash_at, end), end.flavour, is_ended=end.is_ended
+        )
 
     def hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
         """The entry at a place of a log, pending ones included."""
