@@ -40,7 +40,6 @@ from inkgrove.node.publishing.json_values import (
     is_same,
     merge_patch,
     render_access,
-    value_to_json,
 )
 from inkgrove.node.publishing.local_delivery import (
     MAX_REQUESTS_OF_SENDER,
@@ -127,5 +126,4 @@ __all__ = [
     "render_schema",
     "require_few_changes",
     "send_pending",
-    "value_to_json",
 ]

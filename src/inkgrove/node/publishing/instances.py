@@ -12,6 +12,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import encode_message, encode_salted
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET, Unset
@@ -38,7 +39,6 @@ from inkgrove.node.publishing.json_values import (
     parse_expires,
     read_field_values,
     render_access,
-    value_to_json,
 )
 from inkgrove.node.publishing.local_delivery import check_pending_recipients
 from inkgrove.node.publishing.transaction import Appender, LogEnd

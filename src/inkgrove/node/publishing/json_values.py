@@ -11,6 +11,7 @@ from inkgrove.core.errors import BadTimestamp
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.messages.json_values import access_to_json
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
@@ -29,19 +30,6 @@ _MODES: Mapping[str, AccessMode] = {
     "public": "public",
 }
 _WIDTH = ("self", "closed", "listed", "relations", "public")
-
-
-def value_to_json(value: Any) -> Any:
-    """A value of a field as JSON."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Timestamp):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {name: value_to_json(item) for name, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [value_to_json(item) for item in value]
-    return value
 
 
 def newest_migration(definition: ViewDefinition) -> Migration:
@@ -73,12 +61,10 @@ def parse_expires(text: str | None) -> Timestamp | None:
 
 
 def render_access(access: Access | None) -> dict[str, Any] | None:
-    """The word on who may see an instance, as JSON."""
+    """Return an access as the document of an instance shows it: with `to` only where the mode needs or has it."""
     if access is None:
         return None
-    if access.mode == "closed" or access.to:
-        return {"mode": access.mode, "to": [to.hex() for to in access.to]}
-    return {"mode": access.mode}
+    return access_to_json(access) if access.mode == "closed" or access.to else {"mode": access.mode}
 
 
 def parse_access(connection: Connection, value: Any) -> Access:

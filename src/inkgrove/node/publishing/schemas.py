@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import message_from_value
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import PublishError, RequestError
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.node.reading.schemas import parse_schema_id

@@ -22,13 +22,13 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import PublishError, SignInRequired
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.sessions import authenticate_on
-from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd, PublishingCache
 from inkgrove.node.reading.query import render_position
 from inkgrove.node.runtime.node import Node

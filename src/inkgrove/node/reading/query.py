@@ -18,8 +18,7 @@ from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.json_values import access_to_json, value_to_json
 from inkgrove.node.errors import BadCursor, RequestError, ViewError
 from inkgrove.node.identity.caller import ANYBODY, Caller
 from inkgrove.node.identity.sessions import authenticate_on
@@ -431,29 +430,8 @@ def show_instance(
     return view, row, owner
 
 
-# Rows and what belongs to them as JSON: ids in hex, timestamps as RFC 3339 text.
-
-
-_AS_IT_IS: Final = frozenset({str, bool, int, float, type(None)})
-
-
-def render_field_value(value: Any) -> Any:
-    """A value of a field as JSON holds it."""
-    kind = type(value)
-    if kind in _AS_IT_IS:
-        return value
-    if kind is Timestamp:
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {str(key): render_field_value(item) for key, item in value.items()}
-    assert isinstance(value, Sequence)
-    return [render_field_value(item) for item in value]
-
-
 def row_document(row: ViewRow, owner: Owner) -> dict[str, Any]:
-    """A row as every reading route shows it."""
+    """Return a row as JSON, as every reading route shows it."""
     return {
         "instance": row.instance.hex(),
         "author": row.author.hex(),
@@ -462,15 +440,8 @@ def row_document(row: ViewRow, owner: Owner) -> dict[str, Any]:
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,
         "last_hash": row.last_hash.hex(),
-        "fields": {name: render_field_value(value) for name, value in row.fields.items()},
-        "access": access_document(row.access),
+        "fields": {name: value_to_json(value) for name, value in row.fields.items()},
+        "access": None if row.access is None else access_to_json(row.access),
         "expires": None if row.expires is None else str(row.expires),
         "copied_from": None if row.copied_from is None else row.copied_from.hex(),
     }
-
-
-def access_document(access: Access | None) -> dict[str, Any] | None:
-    """The newest word on who may see a row."""
-    if access is None:
-        return None
-    return {"mode": access.mode, "to": [identity.hex() for identity in access.to]}
