@@ -77,9 +77,9 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     bind_administrators(node)
     app.state.node = node
     app.state.writer = Writer(node)
-    node.at_close(app.state.writer.close)
+    node.call_at_close(app.state.writer.close)
     app.state.large_answers = LargeAnswers()
-    node.at_close(app.state.large_answers.close)
+    node.call_at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
     app.state.watch = ViewWatch(node)
     app.add_exception_handler(InkgroveError, on_error)

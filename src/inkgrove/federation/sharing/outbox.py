@@ -456,7 +456,7 @@ class Outbox:
                 )
             )
             # Before it is sent: whoever may have something of ours is asked for it, should this database be lost.
-            await self._run_blocking(lambda: self.node.receivers.note(recipients[0].fqdn))
+            await self._run_blocking(lambda: self.node.receivers.add(recipients[0].fqdn))
             answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, letter, f"http.{answer.status}"))

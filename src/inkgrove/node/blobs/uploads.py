@@ -94,7 +94,7 @@ class Upload:
                 node.blobs.keep(draft)
 
         node.database.write(work, durable=True)
-        self._caller.used(UPLOAD, None, content)
+        self._caller.record_use(UPLOAD, None, content)
         return ReadableBlob(content, size, media_type, node.blobs.path_of(content))
 
 
@@ -112,7 +112,7 @@ def find_blob(node: Node, caller: Caller, text: str) -> ReadableBlob:
     media_type = _readable_as(node, caller, content)
     if media_type is None:
         raise unknown
-    caller.used(DOWNLOAD, None, content)
+    caller.record_use(DOWNLOAD, None, content)
     return ReadableBlob(content, size, media_type, path)
 
 

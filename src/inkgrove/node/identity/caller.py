@@ -61,10 +61,10 @@ class Caller:
     client: str = ""
     scopes: frozenset[Scope] = frozenset()
     is_administrator: bool = False
-    note: Callable[[str, SchemaId | None, Hash | None], None] | None = field(default=None, compare=False, repr=False)
+    on_use: Callable[[str, SchemaId | None, Hash | None], None] | None = field(default=None, compare=False, repr=False)
     """Keeps a record of what a service does: see `used`."""
 
-    def require_somebody(self) -> IdentityId:
+    def require_any_identity(self) -> IdentityId:
         """The identity that asks, itself or through a service, whatever that may do."""
         if self.identity is None:
             raise SignInRequired("sign in first: POST /sessions with name and password")
@@ -72,7 +72,7 @@ class Caller:
 
     def require_identity(self) -> IdentityId:
         """The identity itself, without a service in between."""
-        identity = self.require_somebody()
+        identity = self.require_any_identity()
         if self.grant is not None:
             raise AuthError("auth.not-allowed", "a service cannot do this, only the identity itself")
         return identity
@@ -96,16 +96,16 @@ class Caller:
         """On whose behalf rows of this schema may be read; None sees only what is public."""
         return None if self.identity is None else self.require(schema, "read")
 
-    def reader_of(self, schema: SchemaId, instance: Hash | None = None) -> IdentityId | None:
+    def read_as(self, schema: SchemaId, instance: Hash | None = None) -> IdentityId | None:
         """The same where they are read: many of them, or one instance."""
         identity = self.may_read(schema)
-        self.used("read", schema, instance)
+        self.record_use("read", schema, instance)
         return identity
 
-    def used(self, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
+    def record_use(self, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
         """What the caller did, with one instance or blob if it was one: the record of a service, if it is answered."""
-        if self.note is not None:
-            self.note(action, schema, what)
+        if self.on_use is not None:
+            self.on_use(action, schema, what)
 
 
 ANYBODY: Final = Caller()

@@ -77,7 +77,7 @@ def new_challenge(node: Node, key: PublicKey) -> Challenge:
     """A challenge for whoever says that they hold a key."""
     expires = node.clock() + CHALLENGE_SECONDS * _SECOND
     said = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {node.random_bytes(16).hex()}"
-    return Challenge(node.vault.hide(said), expires)
+    return Challenge(node.vault.encrypt_text(said), expires)
 
 
 def check_key_proof(
@@ -108,7 +108,7 @@ def check_key_proof(
 
 def _read_challenge(node: Node, text: str, identity: IdentityId) -> int | None:
     """When a challenge of this node for an identity ends; None if it is none."""
-    parts = (node.vault.reveal(text) or "").split(" ")
+    parts = (node.vault.decrypt_text(text) or "").split(" ")
     if len(parts) != 5 or parts[:3] != [_KIND, identity.hex(), node.settings.endpoint]:
         return None
     return int(parts[3])

@@ -277,7 +277,7 @@ def _find_service(connection: Connection, node: Node, token: bytes) -> Caller | 
         return None
     grant = found.grant
     caller = Caller(grant.identity, grant.id, grant.client, parse_scopes(grant.scopes))
-    return replace(caller, note=partial(record_access, node, caller))
+    return replace(caller, on_use=partial(record_access, node, caller))
 
 
 @lru_cache(maxsize=4096)

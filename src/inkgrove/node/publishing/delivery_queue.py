@@ -161,7 +161,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
     A service without `relations:read` is told only of those whom it was sent to by name: the others are followers.
     """
     unknown = ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here that you have sent")
-    identity = caller.require_somebody()
+    identity = caller.require_any_identity()
 
     def work(connection: Connection) -> list[tuple[DeliveryState, str | None]]:
         held = find_held_instance(connection, instance)
@@ -173,7 +173,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
         if not states and not pending and not is_own:
             raise unknown
         # Only who has sent it learns that a service lacks the right to read it.
-        caller.reader_of(held.schema, instance)
+        caller.read_as(held.schema, instance)
         if is_own and caller.grant is not None and RELATIONS_READ not in caller.scopes:
             sent = {state.recipient for state in states if was_sent(connection, instance, state.recipient)}
             states = [state for state in states if state.wanted == LOCAL_DELIVERY or state.recipient in sent]

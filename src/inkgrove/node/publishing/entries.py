@@ -49,7 +49,7 @@ def require_publishable(appender: Appender, caller: Caller, end: LogEnd, message
         _judge_schema_message(appender, caller, end, message)
     elif isinstance(message, Create):
         _judge_create(appender, caller, end, message)
-        caller.used("create", message.schema.schema_id, entry)
+        caller.record_use("create", message.schema.schema_id, entry)
     else:
         _judge_change(appender, caller, end, message)
 
@@ -98,15 +98,15 @@ def _check_log(appender: Appender, end: LogEnd, schema: SchemaId) -> None:
     """One log for a schema, one schema in a log."""
     if end.is_schema_log:
         raise PublishError("publish.wrong-log", "this log defines a schema: instances have a log of their own")
-    own = appender.log_of_schema(end.author, schema)
+    own = appender.find_log_of_schema(end.author, schema)
     if end.schemas and schema not in end.schemas:
-        right = own or appender.new_log(end.author)
+        right = own or appender.begin_log(end.author)
         raise PublishError(
-            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.next_place(right)
+            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.find_next_entry(right)
         )
     if own is not None and own is not end:
         text = f"the author writes this schema to log {own.log_id}"
-        raise PublishError("publish.second-log", text, next=appender.next_place(own))
+        raise PublishError("publish.second-log", text, next=appender.find_next_entry(own))
 
 
 def _migration(appender: Appender, version: SchemaVersion) -> Migration:
@@ -126,8 +126,8 @@ def _judge_create(appender: Appender, caller: Caller, end: LogEnd, message: Crea
 
 
 def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
-    instance = appender.instance_named(end, message.instance)
-    standing = appender.standing(instance) if instance is not None else None
+    instance = appender.resolve_instance(end, message.instance)
+    standing = appender.find_create_state(instance) if instance is not None else None
     if instance is None or standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
         raise PublishError(
             "publish.foreign-instance",
@@ -145,7 +145,7 @@ def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Upda
         written = {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
         if not written and message.access is None and isinstance(message.expires, Unset):
             raise _would_not_apply(OutcomeCode.NOTHING_LEFT)
-    caller.used(action, create.schema, instance)
+    caller.record_use(action, create.schema, instance)
 
 
 def _would_not_apply(code: OutcomeCode) -> PublishError:
@@ -283,10 +283,10 @@ def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
         raise PublishError("publish.payload-needed", "an entry is published with its payload")
     if message is None:
         message = decode_message(item.payload)  # raises: it is malformed
-    end = appender.end_of(entry.author, entry.log_id)
+    end = appender.find_log_end(entry.author, entry.log_id)
     appender.require_next(end, entry)
     require_publishable(appender, caller, end, message, item.signed.hash)
-    appender.take(caller, end, item, message)
+    appender.append_signed(caller, end, item, message)
     if isinstance(message, KeyOf):
         put_key(appender.connection, entry.author, caller.identity)
         appender.keys[entry.author] = OwnKey(entry.author, caller.identity, None, False)
@@ -306,17 +306,17 @@ class FindNext:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Find the place."""
-        schema = appender.schema_named(self.schema) if self.schema is not None else None
+        schema = appender.resolve_schema(self.schema) if self.schema is not None else None
         identity = caller.require_identity() if schema is None else _require_writer(caller, schema)
         own = [key for key in appender.keys.values() if key.identity == identity]
         author = self.author or next(key.author for key in own if key.is_first)
         appender.require_key(author, identity)
         if schema is not None:
             appender.require_schema(schema)
-            end = appender.log_of_schema(author, schema) or appender.new_log(author)
+            end = appender.find_log_of_schema(author, schema) or appender.begin_log(author)
         else:
-            end = appender.end_of(author, self.log_id) if self.log_id is not None else appender.new_log(author)
-        body = render_next_entry(appender.next_place(end))
+            end = appender.find_log_end(author, self.log_id) if self.log_id is not None else appender.begin_log(author)
+        body = render_next_entry(appender.find_next_entry(end))
         return lambda: Reply(200, body)
 
 

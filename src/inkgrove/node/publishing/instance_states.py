@@ -38,14 +38,14 @@ class InstanceState:
     """The height of its log by then; None if there may be messages below it that were not held."""
 
     @property
-    def lives(self) -> bool:
+    def is_living(self) -> bool:
         """Whether an update of it would apply."""
         return self.fold is not None and self.fold.row is not None
 
     @property
     def is_costly(self) -> bool:
         """Whether it is worth keeping: it can be folded further, and that saves something."""
-        return self.lives and self.height is not None and self.messages >= COSTLY
+        return self.is_living and self.height is not None and self.messages >= COSTLY
 
 
 def read_states(
@@ -93,7 +93,7 @@ def _fold_further(
     """The instance with what came since, as `_fold` would make it; None if that must be asked."""
     is_same = known.definition is definition(known.create.schema)
     # Every entry below is held: nothing can come but behind it, unless the log turns out not to be sound.
-    if not (known.lives and known.height is not None and is_same and _is_sound(log)):
+    if not (known.is_living and known.height is not None and is_same and _is_sound(log)):
         return None
     if log.height - known.height > known.messages:  # to look through these would take longer
         return None

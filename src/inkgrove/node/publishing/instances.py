@@ -61,19 +61,18 @@ def access_of_copy(
     source: Hash,
     access: Access | None,
     recipients: Sequence[IdentityId],
-    said: Source,
+    consent: Source,
     *,
-    later: Collection[str],
+    pending_names: Collection[str],
     is_read: bool,
 ) -> Access | None:
-    """The access of a copy: as it was asked for, else that of its source if that is `closed`.
+    """Return the access of a copy: the one asked for, else that of its source if that is `closed`.
 
-    Raises `publish.shows-source` if somebody else's content would be shown to people whom its owner did not show it
-    to, unless
-    `said` is `show`. Of recipients who are not found yet (`later`) nobody knows that they may see it. `is_read`: the
-    node copies what it shows of the source, in a view that may be behind: it raises `view.unknown-instance` unless
-    whoever
-    copies may see the source by the newest word on it. Otherwise a source that they cannot see here is only a name.
+    Raises `publish.shows-source` if people would see somebody else's content whom its owner did not show it to, unless
+    `consent` is `show`; of recipients that are not found yet (`pending_names`) nobody knows that they may. With
+    `is_read` the node itself copies what a view shows of the source, which may be outdated: it raises
+    `view.unknown-instance` unless the caller may see the source by its newest access. Without it, a source that the
+    caller cannot see here is only named.
     """
     appender.flush()
     held = find_held_instance(appender.connection, source)
@@ -86,7 +85,7 @@ def access_of_copy(
     owner = find_owner(appender.connection, held.author)
     named = {*recipients, *(access.to if access is not None else ())} - {caller.identity, owner}
     is_others = owner != caller.identity
-    if said is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, later):
+    if consent is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, pending_names):
         raise PublishError(
             "publish.shows-source",
             "people would see it to whom the owner of the source did not show it: leave access out, name only those who"
@@ -114,7 +113,7 @@ def _shows_more(
     owner: IdentityId,
     mode: str,
     named: Collection[IdentityId],
-    later: Collection[str],
+    pending_names: Collection[str],
 ) -> bool:
     """Whether a copy with this mode, sent to those named, is for others than its source, which is somebody else's."""
     before = held.access
@@ -124,9 +123,9 @@ def _shows_more(
         case _ if mode in ("relations", "public"):
             return True  # whoever follows the one who copies need not follow the owner
         case "closed":
-            return mode == "listed" or bool(later) or any(before is None or to not in before.to for to in named)
+            return mode == "listed" or bool(pending_names) or any(before is None or to not in before.to for to in named)
         case "relations":
-            return bool(later) or any(not is_follower(appender.connection, to, owner) for to in named)
+            return bool(pending_names) or any(not is_follower(appender.connection, to, owner) for to in named)
         case _:
             return False
 
@@ -145,13 +144,13 @@ class CreateInstance:
     recipients: Sequence[Any] = ()
     copied_from: Hash | None = None
     source: Source = None
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     """Names of further recipients that are not found yet."""
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
-        schema = appender.schema_named(self.schema)
+        schema = appender.resolve_schema(self.schema)
         caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
@@ -163,7 +162,7 @@ class CreateInstance:
                 access,
                 recipients,
                 self.source,
-                later=self.later,
+                pending_names=self.pending_names,
                 is_read=False,
             )
         return _create(
@@ -175,7 +174,7 @@ class CreateInstance:
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.copied_from,
-            later=self.later,
+            pending_names=self.pending_names,
         )
 
 
@@ -188,7 +187,7 @@ class CopyInstance:
     expires: str | None = None
     recipients: Sequence[Any] = ()
     source: Source = None
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -198,7 +197,14 @@ class CopyInstance:
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         access = access_of_copy(
-            appender, caller, self.instance, access, recipients, self.source, later=self.later, is_read=True
+            appender,
+            caller,
+            self.instance,
+            access,
+            recipients,
+            self.source,
+            pending_names=self.pending_names,
+            is_read=True,
         )
         names = {field.name for field in appender.require_schema(source.schema).fields}
         return _create(
@@ -210,7 +216,7 @@ class CopyInstance:
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.instance,
-            later=self.later,
+            pending_names=self.pending_names,
         )
 
 
@@ -224,23 +230,23 @@ def _create(
     expires: Timestamp | None,
     recipients: Sequence[IdentityId],
     copied_from: Hash | None,
-    later: Collection[str],
+    pending_names: Collection[str],
 ) -> Finish:
     definition = appender.require_schema(schema)
     version = SchemaVersion(*schema, definition.version)
     identity = caller.require(schema, "create")
     access = address_access(access, recipients, lambda to: is_follower(appender.connection, to, identity))
     check_pending_recipients(
-        appender.connection, identity, access, later, access.to if access is not None else recipients
+        appender.connection, identity, access, pending_names, access.to if access is not None else recipients
     )
     message = Create(version, read_field_values(definition, fields), access, expires, copied_from)
-    author = appender.kept_key(identity).author
-    end = appender.log_of_schema(author, schema) or appender.new_log(author)
+    author = appender.find_signing_key(identity).author
+    end = appender.find_log_of_schema(author, schema) or appender.begin_log(author)
     instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
     appender.share(instance, recipients, identity)
-    appender.send_later(instance, identity, access, later)
-    caller.used("create", schema, instance)
-    return _answer(201, instance, instance, end, **_missed(later))
+    appender.send_when_found(instance, identity, access, pending_names)
+    caller.record_use("create", schema, instance)
+    return _answer(201, instance, instance, end, **_missed(pending_names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +287,7 @@ class ChangeInstance:
         expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
-        caller.used("update", state.create.schema, self.instance)
+        caller.record_use("update", state.create.schema, self.instance)
         if not fields and access is None and isinstance(expires, Unset):
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
@@ -337,7 +343,7 @@ class DeleteInstance:
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
         entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=state.was_only_public)
-        caller.used("delete", state.create.schema, self.instance)
+        caller.record_use("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
 
@@ -347,7 +353,7 @@ class ShareInstance:
 
     instance: Hash
     recipients: Sequence[Any]
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -356,11 +362,11 @@ class ShareInstance:
         recipients = find_recipients(appender.connection, list(self.recipients))
         owner = appender.keys[state.create.author].identity
         check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
-        check_pending_recipients(appender.connection, owner, row.access, self.later, recipients)
+        check_pending_recipients(appender.connection, owner, row.access, self.pending_names, recipients)
         appender.share(self.instance, recipients, owner)
-        appender.send_later(self.instance, owner, row.access, self.later)
-        caller.used("share", state.create.schema, self.instance)
-        return _shared(self.instance, recipients, self.later)
+        appender.send_when_found(self.instance, owner, row.access, self.pending_names)
+        caller.record_use("share", state.create.schema, self.instance)
+        return _shared(self.instance, recipients, self.pending_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,20 +375,20 @@ class PassOnInstance:
 
     instance: Hash
     recipients: Sequence[Any]
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Note whom it is sent to, and what other nodes are to get."""
         appender.flush()
-        connection, asking = appender.connection, caller.require_somebody()
+        connection, asking = appender.connection, caller.require_any_identity()
         lock_instance(connection, self.instance)  # else it could rot, or something of it come, before it is queued
         held = find_held_instance(connection, self.instance)
         if held is None or held.is_deleted or held.is_expired(appender.node.clock()):
             raise _unknown(self.instance)
         owner = find_owner(connection, held.author)
         if owner == asking:
-            return ShareInstance(self.instance, self.recipients, self.later).plan(appender, caller)
+            return ShareInstance(self.instance, self.recipients, self.pending_names).plan(appender, caller)
         sent = was_sent(connection, self.instance, asking)
         if (
             not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
@@ -397,12 +403,12 @@ class PassOnInstance:
             raise PublishError("publish.not-shareable", "the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
         check_following(held.access, recipients, lambda to: is_follower(connection, to, owner))
-        check_pending_recipients(connection, identity, held.access, self.later, recipients)
+        check_pending_recipients(connection, identity, held.access, self.pending_names, recipients)
         appender.share_hosted(self.instance, recipients, identity)
         queue_passed_on(connection, held, identity, recipients, appender.node.clock())
-        appender.send_later(self.instance, identity, held.access, self.later)
-        caller.used("pass-on", held.schema, self.instance)
-        return _shared(self.instance, recipients, self.later)
+        appender.send_when_found(self.instance, identity, held.access, self.pending_names)
+        caller.record_use("pass-on", held.schema, self.instance)
+        return _shared(self.instance, recipients, self.pending_names)
 
 
 # What the requests share
@@ -425,14 +431,14 @@ def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any)
     return lambda: Reply(status, body)
 
 
-def _shared(instance: Hash, recipients: Sequence[IdentityId], later: Collection[str]) -> Finish:
-    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(later)}
+def _shared(instance: Hash, recipients: Sequence[IdentityId], pending_names: Collection[str]) -> Finish:
+    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(pending_names)}
     return lambda: Reply(200, body)
 
 
-def _missed(later: Collection[str]) -> dict[str, list[str]]:
+def _missed(pending_names: Collection[str]) -> dict[str, list[str]]:
     """What an answer says of recipients that are not found yet, if there are any."""
-    return {"not_found_yet": sorted(later)} if later else {}
+    return {"not_found_yet": sorted(pending_names)} if pending_names else {}
 
 
 def _unknown(instance: Hash) -> ViewError:
@@ -469,14 +475,14 @@ def _find_own(
             "publish.foreign-instance", "only the owner of an instance changes it: make a copy of your own instead"
         )
     appender.require_key(state.create.author, identity)
-    return state, row, appender.end_of(state.create.author, state.create.log_id)
+    return state, row, appender.find_log_end(state.create.author, state.create.log_id)
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
     """An instance that whoever asks may see and read."""
     state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
-    caller.reader_of(schema, instance)
+    caller.read_as(schema, instance)
     if isinstance(row, VisibleRow):
         return row
     names = [field.name for field in appender.definition(schema).fields]

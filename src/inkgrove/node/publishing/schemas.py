@@ -64,8 +64,8 @@ class CreateSchema:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Sign its first version."""
-        author = appender.kept_key(caller.require_identity()).author
-        end = appender.new_log(author)
+        author = appender.find_signing_key(caller.require_identity()).author
+        end = appender.begin_log(author)
         return _answer(end, appender.sign(caller, end, self.message))
 
 
@@ -87,7 +87,7 @@ class AddVersion:
         if before.stopped_by is not None:
             raise before.stopped_by
         append_version(before, self.message)
-        end = appender.end_of(*self.schema)
+        end = appender.find_log_end(*self.schema)
         return _answer(end, appender.sign(caller, end, self.message))
 
 

@@ -70,7 +70,7 @@ class PublishingCache:
         self.instances: dict[Hash, InstanceState] = {}
         """Those that have many messages."""
 
-    def keep(self, instances: Mapping[Hash, InstanceState]) -> None:
+    def remember_instances(self, instances: Mapping[Hash, InstanceState]) -> None:
         """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
         for instance, state in instances.items():
             if state.is_costly:
@@ -79,7 +79,7 @@ class PublishingCache:
         for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
             del self.instances[oldest]
 
-    def trim(self) -> None:
+    def trim_logs(self) -> None:
         """Forget logs before they become too many."""
         if len(self.logs) + len(self.roles) > _KEPT:
             self.logs.clear()
@@ -114,12 +114,12 @@ class Appender:
     """The state of one transaction that publishes."""
 
     def __init__(
-        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: PublishingCache, size: int
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], cache: PublishingCache, size: int
     ) -> None:
         self.node = node
         self.connection = connection
         self.keys = keys
-        self._settled = settled
+        self._cache = cache
         self._size = size
         """How many entries are expected: so many links are read at once."""
         self._ends: dict[LogKey, LogEnd] = {}
@@ -161,14 +161,14 @@ class Appender:
         """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
             raise IdentityError(
-                "identity.lives-elsewhere",
+                "identity.is_living-elsewhere",
                 "you have moved to another node: publish there; here you can read, and export",
             )
 
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
         """A further key counts while the identity's document lists it."""
         self.require_home(identity)
-        document = self.document_of(identity)
+        document = self.read_document(identity)
         listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
         if listed is None:
             raise PublishError(
@@ -177,13 +177,13 @@ class Appender:
         if listed.revoked is not None:
             raise PublishError("publish.revoked-key", f"the identity has revoked the key {author}", author=author)
 
-    def document_of(self, identity: IdentityId) -> IdentityDocument | None:
+    def read_document(self, identity: IdentityId) -> IdentityDocument | None:
         """The newest document of an identity that publishes here."""
         self.flush()
         first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
         return read_newest_document(self.connection, first.author)[1] if first is not None else None
 
-    def kept_key(self, identity: IdentityId) -> OwnKey:
+    def find_signing_key(self, identity: IdentityId) -> OwnKey:
         """The key that this node signs with for an identity."""
         own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
         for key in own:
@@ -207,7 +207,7 @@ class Appender:
 
     # Logs
 
-    def end_of(self, author: PublicKey, log_id: int) -> LogEnd:
+    def find_log_end(self, author: PublicKey, log_id: int) -> LogEnd:
         """The end of a log, begun or not."""
         end = self._ends.get((author, log_id))
         if end is None:
@@ -224,11 +224,11 @@ class Appender:
             raise refusal
         ahead = range(log.height + 1, log.height + 2 + self._size)
         hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
-        role = self._settled.roles.get(log.id)
+        role = self._cache.roles.get(log.id)
         if role is None:
             role = read_role(self.connection, log.id)
             if role.schemas:
-                self._settled.roles[log.id] = role
+                self._cache.roles[log.id] = role
         return LogEnd(
             author,
             log_id,
@@ -241,30 +241,30 @@ class Appender:
             role.schemas,
         )
 
-    def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
+    def find_log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
         """The log that an author writes a schema's instances to, if there is one."""
         # What is begun in this transaction may be rolled back: only what was there before it is kept.
-        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
+        log_id = self._logs_of_schemas.get((author, schema)) or self._cache.logs.get((author, schema))
         if log_id is None:
             log_id = find_log_of_schema(self.connection, author, schema)
             if log_id is None:
                 return None
-            self._settled.logs[author, schema] = log_id
-        return self.end_of(author, log_id)
+            self._cache.logs[author, schema] = log_id
+        return self.find_log_end(author, log_id)
 
-    def new_log(self, author: PublicKey) -> LogEnd:
+    def begin_log(self, author: PublicKey) -> LogEnd:
         """A log that nobody has begun."""
         begun = (log_id for (owner, log_id), end in self._ends.items() if owner == author and end.height)
         stored = next_log_id(self.connection, author)
-        return self.end_of(author, max(stored, max(begun, default=0) + 1))
+        return self.find_log_end(author, max(stored, max(begun, default=0) + 1))
 
-    def next_place(self, end: LogEnd) -> NextEntry:
+    def find_next_entry(self, end: LogEnd) -> NextEntry:
         """What the next entry of a log must carry."""
         return make_next_entry(
-            end.author, end.log_id, end.height, partial(self.hash_at, end), end.flavour, is_ended=end.is_ended
+            end.author, end.log_id, end.height, partial(self.find_hash_at, end), end.flavour, is_ended=end.is_ended
         )
 
-    def hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
+    def find_hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
         """The entry at a place of a log, pending ones included."""
         found = end.hashes.get(seq_num)
         if found is None and end.number is not None:
@@ -276,19 +276,19 @@ class Appender:
         """Sign a message of the caller as the next entry of a log; its hash."""
         if payload is None:
             payload = encode_message(message)
-        signed = sign_own(self._secret(end.author), payload, self.next_place(end))
-        self.take(caller, end, prepare_own(signed, payload, message), message)
+        signed = sign_own(self._secret(end.author), payload, self.find_next_entry(end))
+        self.append_signed(caller, end, prepare_own(signed, payload, message), message)
         return signed.hash
 
     def require_next(self, end: LogEnd, entry: Entry) -> None:
         """Raise unless an entry that a client signed is the very next of its log."""
-        place = self.next_place(end)
+        place = self.find_next_entry(end)
         links = entry.lipmaa_link, entry.backlink
         if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
             raise LogError("log.stale", text, next=place)
 
-    def take(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
+    def append_signed(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
         """Take an entry of the caller that is the next of its log; raises before anything is taken."""
         signed = item.signed
         entry = signed.entry
@@ -314,7 +314,7 @@ class Appender:
             if message.access is not None:
                 self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, Update | Delete):
-            instance = self.instance_named(end, message.instance)
+            instance = self.resolve_instance(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
             self._note(instance, entry.author, message, caller)
@@ -334,15 +334,15 @@ class Appender:
             self._definitions.pop(schema_id, None)
             self._instances.clear()
 
-    def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
+    def resolve_instance(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
         """The hash of what a message in this log calls its instance."""
         if isinstance(reference, Hash):
             return reference
-        return self.hash_at(end, reference) if reference <= end.height else None
+        return self.find_hash_at(end, reference) if reference <= end.height else None
 
     # Schemas and instances
 
-    def schema_named(self, text: str) -> SchemaId:
+    def resolve_schema(self, text: str) -> SchemaId:
         """A schema by `AUTHOR/LOG`, or a materialised one by name."""
         found = self._named.get(text)
         if found is None:
@@ -389,20 +389,20 @@ class Appender:
             self.load_instances([instance])
         return self._instances.get(instance)
 
-    def standing(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
+    def find_create_state(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
         """Where the create of an instance is, and whether a change would apply; None if there is no such create."""
         create = self._created.get(instance)
         if create is not None:
             return create, instance not in self._deleted
         self.load_instances([instance])
         state = self._instances.get(instance)
-        return None if state is None else (state.create, state.lives and instance not in self._deleted)
+        return None if state is None else (state.create, state.is_living and instance not in self._deleted)
 
     def load_instances(self, instances: Collection[Hash]) -> None:
         """Read the instances that are not known yet, all at once."""
         missing = [instance for instance in instances if instance not in self._instances]
         if missing:
-            self._load_instances(missing, self._settled.instances)
+            self._load_instances(missing, self._cache.instances)
 
     def _load_instances(self, missing: Collection[Hash], before: Mapping[Hash, InstanceState]) -> None:
         """Read instances; of those that are known from before, only what has come since."""
@@ -421,7 +421,7 @@ class Appender:
         """Note whom somebody passes an instance on to on this node; its owner need not know of the others."""
         self._shares.add(self.connection, instance, set(recipients), via, is_owner=False)
 
-    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+    def send_when_found(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
         """Let an instance go to names as soon as they are found."""
         send_when_found(self.connection, instance, via, access, names, self.node.clock())
 
@@ -433,9 +433,9 @@ class Appender:
         queue_own(self.connection, self._told, publishers, self.node.clock())
         self._told = {}
 
-    def settle(self) -> None:
+    def remember_committed(self) -> None:
         """The transaction is committed: what it has read is true of the store."""
-        self._settled.keep(self._instances)
+        self._cache.remember_instances(self._instances)
 
     def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
         if blobs_in(message):

@@ -88,8 +88,8 @@ class PublishJob:
 _Future = Future[Reply] | asyncio.Future[Reply]
 
 
-def _settle(settled: Sequence[tuple[_Future, Reply | Exception]]) -> None:
-    for future, answer in settled:
+def _set_results(answered: Sequence[tuple[_Future, Reply | Exception]]) -> None:
+    for future, answer in answered:
         if future.cancelled():
             continue
         if isinstance(answer, Exception):
@@ -103,21 +103,21 @@ class Writer:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._settled = PublishingCache()
+        self._cache = PublishingCache()
         self._queue: SimpleQueue[tuple[PublishJob, _Future] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._is_closed = False
         self._cleaned = 0
 
-    async def ask(self, job: PublishJob) -> Reply:
+    async def submit(self, job: PublishJob) -> Reply:
         """The answer: it comes when everything of the job is on disk, or says why nothing is."""
         future = asyncio.get_running_loop().create_future()
         self._put(job, future)
         reply: Reply = await future
         return reply
 
-    def do(self, job: PublishJob) -> Reply:
+    def submit_and_wait(self, job: PublishJob) -> Reply:
         """The same for a thread that waits."""
         future: Future[Reply] = Future()
         self._put(job, future)
@@ -172,7 +172,7 @@ class Writer:
         jobs = [job for job, _ in group]
         try:
             answers, used, appender = self._node.signing.write(lambda connection: self._publish(connection, jobs))
-            appender.settle()
+            appender.remember_committed()
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
             if len(group) > 1 and not isinstance(error, InkgroveError):
                 # One of them does what nobody thought of: the others must not suffer for it.
@@ -188,22 +188,22 @@ class Writer:
             if isinstance(future, asyncio.Future):
                 loops.setdefault(future.get_loop(), []).append((future, answer))
             else:
-                _settle([(future, answer)])
-        for loop, settled in loops.items():
+                _set_results([(future, answer)])
+        for loop, answered in loops.items():
             with suppress(RuntimeError):  # it has been closed: nobody waits
-                loop.call_soon_threadsafe(_settle, settled)
+                loop.call_soon_threadsafe(_set_results, answered)
 
     def _publish(
         self, connection: Connection, jobs: Sequence[PublishJob]
     ) -> tuple[list[Reply | Exception], list[RequestAccesses], Appender]:
         """The answers, what services did, which counts once it is committed, and what was read."""
         node, now = self._node, self._node.clock()
-        self._settled.trim()
+        self._cache.trim_logs()
         callers = self._authenticate(connection, jobs)
         identities = {c.identity for c in callers.values() if isinstance(c, Caller) and c.identity is not None}
         keys = lock_keys(connection, identities)
         repeats = _Repeats(connection, jobs, callers, now - node.settings.idempotency_seconds * _SECOND)
-        appender = Appender(node, connection, keys, self._settled, sum(job.work.entries for job in jobs))
+        appender = Appender(node, connection, keys, self._cache, sum(job.work.entries for job in jobs))
         planned: list[Finish | Reply | int | Exception] = []
         used: list[RequestAccesses] = []
         for number, job in enumerate(jobs):
@@ -213,7 +213,7 @@ class Writer:
                     raise caller
                 plan: Finish | Reply | int | None = repeats.find(job)
                 if plan is None:
-                    with node.access_log.request() as uses:
+                    with node.access_log.begin_request() as uses:
                         plan = job.work.plan(appender, caller)
                     used.append(uses)
                 planned.append(plan)
@@ -326,7 +326,7 @@ def preview_publication(node: Node, token: str, work: Publication) -> dict[str, 
         caller = authenticate_on(connection, node, token)
         keys = read_keys(connection, caller.require_identity())
         trial = _Trial(node, connection, keys, PublishingCache(), work.entries)
-        with node.access_log.request():  # and nobody confirms that it took place
+        with node.access_log.begin_request():  # and nobody confirms that it took place
             work.plan(trial, caller)
         return {"dry_run": True, "changed": trial.planned is not None, **(trial.planned or {})}
 
@@ -339,7 +339,7 @@ class _Trial(Appender):
     planned: dict[str, Any] | None = None
 
     def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
-        place = self.next_place(end)
+        place = self.find_next_entry(end)
         data = encode_message(message) if payload is None else payload
         self._spending.entry(caller.require_identity(), end.log_id, data, message)
         self.planned = {
@@ -352,7 +352,7 @@ class _Trial(Appender):
         end.height = place.seq_num
         return _NOTHING
 
-    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+    def send_when_found(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
         if names and self.planned is not None:
             self.planned["not_found_yet"] = sorted(names)
 

@@ -44,7 +44,7 @@ class ViewSubscription:
     """A caller that follows a view, and how far they have come."""
 
     schema_id: SchemaId
-    place: ChangeCursor | None
+    cursor: ChangeCursor | None
     """None: what they said they had seen is not known here."""
     expiry: int | None = None
     """When the next row expires."""
@@ -76,10 +76,10 @@ def subscribe_to_view(node: Node, caller: Caller, name: str, last_event_id: str 
 
     def work(connection: Connection) -> ViewSubscription:
         view = resolve_view_on(connection, name)
-        caller.reader_of(view.schema_id)
+        caller.read_as(view.schema_id)
         if last_event_id is None:
             return ViewSubscription(view.schema_id, find_newest_cursor(connection, view, node.clock()))
-        text = node.vault.reveal(last_event_id)
+        text = node.vault.decrypt_text(last_event_id)
         return ViewSubscription(view.schema_id, None if text is None else parse_change_cursor(text))
 
     return node.views.database.read(work)
@@ -94,7 +94,7 @@ def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tupl
             raise UnknownView(f"the view {followed.schema_id} is no more on this node")
         reader = reader_on(connection, caller.may_read(view.schema_id), node.clock())
         expiry = next_expiry(connection, view, reader.now) if view.is_built else None
-        place = followed.place
+        place = followed.cursor
         if place is not None and not view.is_built and place.generation == 0:
             return [], followed
         try:
@@ -114,7 +114,7 @@ def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tupl
             for place, (_, patch) in zip(places, patches, strict=False)
         ]
         if events:
-            caller.used("read", view.schema_id)
+            caller.record_use("read", view.schema_id)
         return events, ViewSubscription(view.schema_id, last, expiry)
 
     return node.views.database.read(work)
@@ -122,7 +122,7 @@ def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tupl
 
 def event_id(node: Node, place: ChangeCursor) -> str:
     """A place as clients hand it back; its numbers would tell how much happens that they do not see."""
-    return node.vault.hide(str(place))
+    return node.vault.encrypt_text(str(place))
 
 
 def _patch(told: VisibleChange, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:

@@ -186,10 +186,10 @@ def list_outcomes(
 
     def work(connection: Connection) -> dict[str, Any]:
         view = resolve_view_on(connection, name)
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
         known = None if knows_all else reader
         wanted = None if only is None else only.value
-        with node.limit_for(caller.identity).on(connection):
+        with node.find_query_limit(caller.identity).on(connection):
             found = read_visible_outcomes(connection, view, known, only=wanted, after=after, limit=limit + 1)
             counts = count_visible_outcomes(connection, view, known)
         return {
@@ -215,11 +215,11 @@ def _document(row: VisibleOutcome) -> dict[str, Any]:
 
 def _render(node: Node, row: VisibleOutcome) -> str:
     # Hidden, and as long for few logs as for many: the store's own number of a log tells how many there are.
-    return node.vault.hide(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
+    return node.vault.encrypt_text(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
 
 
 def _parse(node: Node, cursor: str) -> OutcomeCursor:
-    parts = (node.vault.reveal(cursor) or "").split(" ")
+    parts = (node.vault.decrypt_text(cursor) or "").split(" ")
     if len(parts) != 4 or parts[0] != _OUTCOME:
         raise BadCursor("the cursor is not one of a page of outcomes")
     return OutcomeCursor(int(parts[1]), int(parts[2]), bytes.fromhex(parts[3]))

@@ -184,12 +184,12 @@ _POSITION: Final = "position"
 
 def render_position(vault: Vault, offset: Offset) -> str:
     """The token of an offset."""
-    return vault.hide(f"{_POSITION} {offset.xid:020d} {offset.position:020d}")
+    return vault.encrypt_text(f"{_POSITION} {offset.xid:020d} {offset.position:020d}")
 
 
 def parse_position(vault: Vault, token: str) -> Offset:
     """The offset of a token that this node gave out."""
-    parts = (vault.reveal(token) or "").split(" ")
+    parts = (vault.decrypt_text(token) or "").split(" ")
     if len(parts) != 3 or parts[0] != _POSITION:
         raise RequestError(
             "request.invalid", "this is no position token of this node: take `position` of an answer as it is"
@@ -214,7 +214,7 @@ class ViewQuery:
     fields: Sequence[str] | None = None
     expand: Sequence[str] = ()
     with_count: bool = False
-    may_lack_count: bool = False
+    is_count_optional: bool = False
     """Whether a count that would cost too much is left out rather than refused."""
 
 
@@ -250,7 +250,7 @@ class ViewProgress:
     is_current: bool
     position: str | None
     """For those who are signed in: the token that `at_least` takes."""
-    behind: int | None
+    lag: int | None
     """For administrators: how much they have not seen yet, 10,000 at most."""
 
 
@@ -263,13 +263,13 @@ def query_view(
         caller = _caller(node, connection, asking)
         answer = None
         try:
-            with node.limit_for(caller.identity).on(connection):
+            with node.find_query_limit(caller.identity).on(connection):
                 view, reader, where, answer = _answer(node, connection, caller, name, question)
                 if question.with_count:
                     # Last: where a count is refused, PostgreSQL answers nothing more.
                     answer = replace(answer, count=count_rows(connection, view, where=where, reader=reader))
         except (QueryTooExpensive, TooManyQueries):
-            if answer is None or not question.may_lack_count:
+            if answer is None or not question.is_count_optional:
                 raise
         return answer
 
@@ -284,7 +284,7 @@ def _answer(
 ) -> tuple[View, Reader, list[Filter], ViewPage]:
     """The answer without a count, and what is to be counted."""
     view = resolve_view_on(connection, name)
-    reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+    reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
     types = dict(view.fields)
     where = [parse_filter(text, types) for text in question.where]
     sort = _parse_sort(question.sort)
@@ -306,7 +306,7 @@ def _answer(
         expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
         page = page.cut(len(expansion.related))
     cursor = None if page.after is None else render_cursor(sort, page.after)
-    changes = node.vault.hide(str(find_newest_cursor(connection, view, reader.now)))
+    changes = node.vault.encrypt_text(str(find_newest_cursor(connection, view, reader.now)))
     authors = {row.author for row in page.rows}
     if expansion is not None:
         authors |= expansion.authors()
@@ -344,7 +344,7 @@ def _target(node: Node, connection: Connection, caller: Caller, view: View, fiel
     target = relation_schema(node, view, field)
     if target is None:
         raise BadFilter(f"the relation {field!r} names no schema", field=field)
-    caller.reader_of(target)
+    caller.read_as(target)
     return view_of(connection, target)
 
 
@@ -365,7 +365,7 @@ def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[Li
         views = list(read_views(connection).values())
         counts: dict[SchemaId, int] = {}
         if with_count:
-            with suppress(QueryTooExpensive, TooManyQueries), node.limit_for(caller.identity).on(connection):
+            with suppress(QueryTooExpensive, TooManyQueries), node.find_query_limit(caller.identity).on(connection):
                 for view in views:
                     if _may_read(caller, view.schema_id):
                         counts[view.schema_id] = count_rows(connection, view, reader=reader)
@@ -376,7 +376,7 @@ def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[Li
 
 def _may_read(caller: Caller, schema_id: SchemaId) -> bool:
     try:
-        caller.reader_of(schema_id)
+        caller.read_as(schema_id)
     except InkgroveError:
         return False
     return True
@@ -411,7 +411,7 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
     if view is None or row is None:
         raise ViewError("view.unknown-instance", "no such instance is here, or it may not be seen")
     # Only who may see the row learns that a service lacks the right to read it.
-    caller.reader_of(view.schema_id, instance)
+    caller.read_as(view.schema_id, instance)
     return view, row
 
 

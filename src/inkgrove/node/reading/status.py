@@ -65,7 +65,7 @@ class PipelineState:
     """The newest position of the store."""
     position: int
     """The position that the views have come to."""
-    pulse: StreamStatus
+    stream: StreamStatus
 
     @property
     def lag(self) -> int:
@@ -76,10 +76,10 @@ class PipelineState:
 def read_pipeline_state(node: Node) -> PipelineState:
     """The state of the pipeline now."""
     database = node.views.database
-    pulse = database.read(lambda connection: read_stream_status(connection, STREAM))
+    stream = database.read(lambda connection: read_stream_status(connection, STREAM))
     position = node.views.progress()[1].position
     return PipelineState(
-        is_work_running(database, ExclusiveWork.STREAM), node.store.newest_offset().position, position, pulse
+        is_work_running(database, ExclusiveWork.STREAM), node.store.newest_offset().position, position, stream
     )
 
 

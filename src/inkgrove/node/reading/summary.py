@@ -42,8 +42,8 @@ def summarise(node: Node, caller: Caller, name: str) -> ViewSummary:
 
     def work(connection: Connection) -> tuple[View, IdentityId | None, Summary]:
         view = resolve_view_on(connection, name)
-        identity = caller.reader_of(view.schema_id)
-        with node.limit_for(identity).on(connection):
+        identity = caller.read_as(view.schema_id)
+        with node.find_query_limit(identity).on(connection):
             return view, identity, exact_summary(connection, view, reader_on(connection, identity, node.clock()))
 
     view, identity, exact = node.views.database.read(work)
@@ -78,9 +78,9 @@ def count_fallbacks(node: Node, caller: Caller, name: str) -> Fallbacks:
 
     def work(connection: Connection) -> Fallbacks:
         view = resolve_view_on(connection, name)
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
         sort = [("_last_seq_num", True)]
-        with node.limit_for(caller.identity).on(connection):
+        with node.find_query_limit(caller.identity).on(connection):
             page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if knows_all else reader)
         schema = node.schemas.read(view.schema_id)
         if not view.version or view.version > len(schema.versions):

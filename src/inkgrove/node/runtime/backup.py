@@ -266,16 +266,16 @@ class RestoredHome:
     manifest: Manifest
     vault_key: str
     """`restored`, `kept` (there was one in the home) or `missing`."""
-    aside: Path | None
+    moved_to: Path | None
     """Where the files are that were there before."""
-    kept: Collection[str]
+    skipped_files: Collection[str]
     """Files of the backup that the home had already, and that were left as they are."""
 
 
 def restore_backup(
     backup: Path,
     home: Path,
-    place: str,
+    store_url: str,
     *,
     vault_key: Path,
     replace: bool,
@@ -284,7 +284,7 @@ def restore_backup(
 ) -> RestoredHome:
     """Put a backup in the place of what a home and its database hold; `replace`: also if that is something."""
     manifest = check_backup(backup, on_progress)
-    is_postgresql = "://" in place
+    is_postgresql = "://" in store_url
     if (manifest.store == "postgresql") is not is_postgresql:
         raise BackupError(
             "backup.other-store",
@@ -299,7 +299,7 @@ def restore_backup(
     make_directory(home)
     lock = HomeLock(home, alone=True)
     try:
-        before = _check_target(home, place, replace=replace)
+        before = _check_target(home, store_url, replace=replace)
         draft = home / f".restore-{token_hex(8)}"
         draft.mkdir(mode=0o700)
         try:
@@ -308,7 +308,7 @@ def restore_backup(
             vault = _put_vault_key(backup, vault_key, manifest)
             if is_postgresql:
                 aside = None
-                _put_postgresql(draft, place, on_progress)
+                _put_postgresql(draft, store_url, on_progress)
             else:
                 aside = _put_sqlite(draft, home, now)
             _put_mark(home, name, before)
@@ -319,19 +319,19 @@ def restore_backup(
     return RestoredHome(manifest, vault, aside, kept)
 
 
-def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
+def _check_target(home: Path, store_url: str, *, replace: bool) -> Epoch | None:
     """What the database to be replaced says of itself; None if there is none, or it is too damaged to say anything.
 
     Raises if somebody works on it, or if it holds something and nobody said that this may go.
     """
     if is_any_run_alive(home):
         raise BackupError("backup.in-use", f"a pipeline works on {home}: end it first")
-    if "://" not in place and not (home / FILE_NAME).exists():
+    if "://" not in store_url and not (home / FILE_NAME).exists():
         return None
     try:
-        epoch, entries, is_empty = _look_at_target(place)
+        epoch, entries, is_empty = _look_at_target(store_url)
     except StoreUnavailable:
-        if "://" in place or not replace:
+        if "://" in store_url or not replace:
             raise
         return None
     if not is_empty and not replace:
@@ -351,9 +351,9 @@ def _count_others(database: Database) -> int:
     return others
 
 
-def _look_at_target(place: str) -> tuple[Epoch | None, int, bool]:
+def _look_at_target(store_url: str) -> tuple[Epoch | None, int, bool]:
     """What a database says of itself, how many entries it holds, and whether nobody has anything in it."""
-    with open_store(place) as store:
+    with open_store(store_url) as store:
         if store.database.is_postgresql and (others := _count_others(store.database)):
             raise BackupError("backup.in-use", f"{others} others are connected to the database: end them first")
         entries = sum(state.held for state in store.logs().values())
@@ -412,8 +412,8 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     return aside
 
 
-def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
-    with open_store(place) as store, open_store(draft) as source:
+def _put_postgresql(draft: Path, store_url: str, on_progress: OnProgress) -> None:
+    with open_store(store_url) as store, open_store(draft) as source:
         expected = source.database.read(count_table_rows)
         with store.database.writing() as connection:
             load_rows(draft, connection, lambda table, rows: on_progress(f"writing {table}", rows, None))
@@ -422,7 +422,7 @@ def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
                 raise BackupError(
                     "backup.damaged", "the database does not hold what was written to it; nothing was changed"
                 )
-    views = open_views(place)
+    views = open_views(store_url)
     try:
         views.database.write(drop_all_views)
     finally:
@@ -442,7 +442,7 @@ def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProg
                 folders.add(path.parent)
         elif name in (RECEIVERS, READERS):
             for fqdn in sorted(NameFile(backup / name).names()):
-                NameFile(path).note(fqdn)
+                NameFile(path).add(fqdn)
         elif name in SINGLE_FILES or name.split("/")[0] in FOLDERS:
             if not path.exists():
                 write_new_file(path, (backup / name).read_bytes(), 0o600)

@@ -73,7 +73,7 @@ class NameFile:
         except FileNotFoundError:
             return set()
 
-    def note(self, fqdn: str) -> None:
+    def add(self, fqdn: str) -> None:
         """Remember a name, if there is room; returns when it is on the disk.
 
         The first name that finds the file full is logged as a warning.

@@ -113,7 +113,7 @@ class HighWaterMark:
         """How often the database had been resumed when entries that it lacks were last taken out of this file."""
         return self._head()[3]
 
-    def take_out(self, gone: Collection[Hash], resumed: int) -> None:
+    def remove(self, gone: Collection[Hash], resumed: int) -> None:
         """Ask for some entries no longer: the database was resumed without them; on the disk when this returns."""
         with self._locked():
             self._write([entry for entry in self._read() if entry not in gone], resumed)
@@ -322,7 +322,7 @@ class SigningGuard:
             connection.info[_CHECKED] = seen
         return mark
 
-    def observe(self) -> None:
+    def mark_newest(self) -> None:
         """On PostgreSQL: mark the newest entry, whoever signed it, and note if the database lacks a marked one.
 
         Called every few seconds. So a home that signs seldom still notices that a database, to which others write too,
@@ -355,17 +355,17 @@ class SigningGuard:
 
     # Standing
 
-    def behind(self) -> Epoch | None:
+    def read_behind_state(self) -> Epoch | None:
         """Why nothing is signed, and who is still to be asked; None while entries are signed."""
         epoch = self._database.read(read_epoch)
         return epoch if epoch is not None and epoch.behind_since is not None else None
 
     def require_current(self) -> None:
         """Raise `Restored` while nothing is signed."""
-        if self.behind() is not None:
+        if self.read_behind_state() is not None:
             raise _restored()
 
-    def note_waiting(self, waits_for: dict[str, str]) -> None:
+    def set_waiting_for(self, waits_for: dict[str, str]) -> None:
         """Who is still to be asked, each with why."""
         self._database.write(lambda connection: note_waiting(connection, waits_for))
 
@@ -444,7 +444,7 @@ def _give_up_lost(connection: Connection, mark: HighWaterMark) -> None:
     """Take the entries out of a mark that a database lacks which was resumed without them."""
     epoch, known = read_epoch(connection), mark.hashes()
     assert epoch is not None
-    mark.take_out(set(known) - keep_held_hashes(connection, known), epoch.resumed)
+    mark.remove(set(known) - keep_held_hashes(connection, known), epoch.resumed)
 
 
 def _restored() -> Restored:

@@ -76,7 +76,7 @@ class AccessLog:
         self._writer: Thread | None = None
         self._is_closed = False
 
-    def request(self) -> RequestAccesses:
+    def begin_request(self) -> RequestAccesses:
         """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
         return RequestAccesses(self)
 
