@@ -1,6 +1,7 @@
-"""Publishing by content: the node validates, signs and appends for an identity whose key it keeps.
+"""Publishes instances by content: the node validates, signs and appends for an identity whose key it keeps.
 
-docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked for; the writer runs its `plan`.
+docs/protocol.md sections 3, 5 and 8. Each class is one request; the writer runs its `plan`, which returns how the
+answer is made. A copy is seen by no more people than its source, unless the caller consents (section 8.3).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,15 +45,13 @@ from inkgrove.node.publishing.local_delivery import check_pending_recipients
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.fold import FoldedRow
+from inkgrove.store.db import Connection
 from inkgrove.store.node.relations import is_follower, was_sent
 from inkgrove.store.rot.copies import lock_instance
 from inkgrove.store.views.access import VisibleRow, find_visible_row
 
-# Who may see a copy: no more than may see its source, unless whoever copies says so (docs/protocol.md section 8.3).
-
-
 Source = Literal["show"] | None
-"""`show`: others than those who may see the source are to see the copy."""
+"""`show`: the caller lets others see the copy than those who may see the source."""
 
 
 def access_of_copy(
@@ -98,13 +97,16 @@ def access_of_copy(
 def _sees(appender: Appender, caller: Caller, held: HeldInstance) -> bool:
     if caller.identity is None:
         return False
-    connection, owner = appender.connection, find_owner(appender.connection, held.author)
-    sent, follows = (
-        was_sent(connection, held.instance, caller.identity),
-        is_follower(connection, caller.identity, owner),
-    )
-    is_meant = may_receive(held.access, caller.identity, was_sent=sent, is_follower=follows)
-    return owner == caller.identity or is_meant or mode_of(held.access) == "public"
+    owner = find_owner(appender.connection, held.author)
+    return owner == caller.identity or _may_have(appender.connection, held, owner, caller.identity)
+
+
+def _may_have(connection: Connection, held: HeldInstance, owner: IdentityId, identity: IdentityId) -> bool:
+    """Whether somebody who is not the owner may see an instance by its newest access."""
+    if mode_of(held.access) == "public":
+        return True
+    sent, follows = was_sent(connection, held.instance, identity), is_follower(connection, identity, owner)
+    return may_receive(held.access, identity, was_sent=sent, is_follower=follows)
 
 
 def _shows_more(
@@ -115,13 +117,13 @@ def _shows_more(
     named: Collection[IdentityId],
     pending_names: Collection[str],
 ) -> bool:
-    """Whether a copy with this mode, sent to those named, is for others than its source, which is somebody else's."""
+    """Whether a copy with this mode, sent to those named, is seen by others than its source of another owner."""
     before = held.access
     match mode_of(before):
         case "public":
             return False
         case _ if mode in ("relations", "public"):
-            return True  # whoever follows the one who copies need not follow the owner
+            return True  # followers of the one who copies need not follow the owner
         case "closed":
             return mode == "listed" or bool(pending_names) or any(before is None or to not in before.to for to in named)
         case "relations":
@@ -251,7 +253,7 @@ def _create(
 
 @dataclass(frozen=True, slots=True)
 class ChangeInstance:
-    """One update with what a change of the document `{fields, access, expires}` changes."""
+    """An update with the difference that a function makes to the document `{fields, access, expires}`."""
 
     instance: Hash
     change: Callable[[dict[str, Any]], Any]
@@ -259,7 +261,7 @@ class ChangeInstance:
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Check, sign and append it; without an entry if nothing changes."""
+        """Check, sign and append it; nothing is appended if nothing changes."""
         state, row, end = _find_own(appender, caller, self.instance, "update")
         definition = appender.definition(state.create.schema)
         names = [field.name for field in definition.fields]
@@ -284,7 +286,7 @@ class ChangeInstance:
             name: value for name, value in read_field_values(definition, changed).items() if value != current[name]
         }
         access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
-        expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
+        expires: Timestamp | Unset | None = parse_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
         caller.record_use("update", state.create.schema, self.instance)
@@ -317,18 +319,12 @@ class ChangeInstance:
 
 
 def _could_see(appender: Appender, author: PublicKey, row: FoldedRow, identity: IdentityId) -> bool:
-    """Whether somebody may see an instance as things stand, the author's identity included."""
+    """Whether an identity, that of the author included, may see an instance by its present access."""
     appender.flush()  # it may just have been sent to them
     connection, owner = appender.connection, appender.keys[author].identity
     sent = was_addressed(connection, row.instance, identity)
     follows = is_follower(connection, identity, owner)
     return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
-
-
-def _read_expires(value: Any) -> Timestamp | None:
-    if value is not None and type(value) is not str:
-        raise PublishError("publish.bad-document", "expires is a timestamp as text, or null")
-    return parse_expires(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +353,7 @@ class ShareInstance:
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Note whom it is sent to."""
+        """Record whom it is sent to."""
         state, row, _ = _find_own(appender, caller, self.instance, "update")
         recipients = find_recipients(appender.connection, list(self.recipients))
         owner = appender.keys[state.create.author].identity
@@ -379,7 +375,7 @@ class PassOnInstance:
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Note whom it is sent to, and what other nodes are to get."""
+        """Record whom it is sent to, and queue it for other nodes."""
         appender.flush()
         connection, asking = appender.connection, caller.require_any_identity()
         lock_instance(connection, self.instance)  # else it could rot, or something of it come, before it is queued
@@ -389,13 +385,9 @@ class PassOnInstance:
         owner = find_owner(connection, held.author)
         if owner == asking:
             return ShareInstance(self.instance, self.recipients, self.pending_names).plan(appender, caller)
-        sent = was_sent(connection, self.instance, asking)
-        if (
-            not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
-            and mode_of(held.access) != "public"
-        ):
+        if not _may_have(connection, held, owner, asking):
             raise _unknown(self.instance)
-        # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
+        # As for a copy, a service needs both: it reads the instance, and sends it for the identity.
         caller.require(held.schema, "read")
         identity = caller.require(held.schema, "create")
         appender.require_home(identity)
@@ -411,7 +403,7 @@ class PassOnInstance:
         return _shared(self.instance, recipients, self.pending_names)
 
 
-# What the requests share
+# Shared by the requests
 
 
 def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
@@ -419,14 +411,14 @@ def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMess
     return appender.sign(caller, end, message, payload)
 
 
-def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
+def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **more: Any) -> Finish:
     body = {
         "instance": instance.hex(),
         "entry": entry.hex(),
         "author": end.author.hex(),
         "log_id": end.log_id,
         "seq_num": end.height,
-        **facts,
+        **more,
     }
     return lambda: Reply(status, body)
 
@@ -437,7 +429,7 @@ def _shared(instance: Hash, recipients: Sequence[IdentityId], pending_names: Col
 
 
 def _missed(pending_names: Collection[str]) -> dict[str, list[str]]:
-    """What an answer says of recipients that are not found yet, if there are any."""
+    """Return what the answer says of recipients that are not found yet."""
     return {"not_found_yet": sorted(pending_names)} if pending_names else {}
 
 
@@ -446,9 +438,9 @@ def _unknown(instance: Hash) -> ViewError:
 
 
 def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, FoldedRow | VisibleRow]:
-    """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
+    """Return an instance as the caller's identity sees it: its own as it is now, another's as the view shows it.
 
-    Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
+    Called before scopes are checked: only who may see an instance learns that a service lacks the right to it.
     """
     state = appender.instance(instance)
     if state is None:
@@ -467,7 +459,7 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
 def _find_own(
     appender: Appender, caller: Caller, instance: Hash, action: Action
 ) -> tuple[InstanceState, FoldedRow, LogEnd]:
-    """A living instance of the identity that asks, and the log it is in."""
+    """Return a living instance of the caller's identity, and the end of its log."""
     state, row = _find_seen(appender, caller, instance)
     identity = caller.require(state.create.schema, action)
     if isinstance(row, VisibleRow):
@@ -479,7 +471,7 @@ def _find_own(
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
-    """An instance that whoever asks may see and read."""
+    """Return an instance that the caller may see and read."""
     state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
     caller.read_as(schema, instance)

@@ -1,6 +1,6 @@
-"""Publishing schemas by content: a new log for a new schema, further versions checked before anything is signed.
+"""Publishes schemas by content, and renders them as JSON (docs/protocol.md section 4).
 
-docs/protocol.md section 4. An invalid entry would end the schema for good: it is refused with the reason instead.
+A new schema gets a new log. A version is checked before it is signed: an invalid entry would end the schema for good.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _KINDS = {"name": "schema-meta", "fields": "schema-migration", "target": "schema
 
 
 def parse_schema_message(value: Mapping[str, Any]) -> SchemaMeta | SchemaMigration | SchemaRevert:
-    """A schema message from its JSON form; the schema of a relation may be written `AUTHOR/LOG`."""
+    """Parse a schema message from JSON; the schema of a relation may be `AUTHOR/LOG`. Raises `request.invalid`."""
     kind = next((kind for key, kind in _KINDS.items() if key in value), None)
     if kind is None or ("kind" in value and value["kind"] != kind):
         raise RequestError(
@@ -104,7 +104,7 @@ def _answer(end: LogEnd, entry: Hash) -> Finish:
 
 
 def render_schema(schema: Schema) -> dict[str, Any]:
-    """A schema with its known versions, as JSON."""
+    """Return a schema with its known versions as JSON."""
     meta = schema.meta
     newest = schema.versions[-1] if schema.versions else None
     return {

@@ -1,7 +1,7 @@
-"""Appends to logs of hosted identities inside one transaction: the ends of the logs, what is pending, what they mean.
+"""The transaction that publishes: appends entries to logs of hosted identities (docs/protocol.md sections 2 and 5).
 
-docs/protocol.md sections 2 and 5. Several requests share a transaction: each plans its entries against the state that
-those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
+Several requests share a transaction: each plans its entries against the state that those before it will leave behind,
+and everything is written at once. A plan that fails has written nothing. `PublishingCache` outlives the transactions.
 """
 
 from collections.abc import Collection, Mapping
@@ -52,36 +52,33 @@ from inkgrove.store.logs.messages import payloads_of_schema
 from inkgrove.store.logs.preparation import PreparedItem, by_log, prepare_own
 from inkgrove.store.node.identities import OwnKey
 
-# What the writer knows from one transaction to the next.
-
-
-_KEPT: Final = 20_000
-_KEPT_INSTANCES: Final = 200
+_MAX_LOGS: Final = 20_000
+_MAX_INSTANCES: Final = 200
 
 
 class PublishingCache:
-    """What does not change once it is committed, kept from one transaction to the next."""
+    """Log ids, roles of logs and folded instances that stay valid between publishing transactions."""
 
     def __init__(self) -> None:
         self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
         """The log that an author writes a schema to."""
         self.roles: dict[int, LogRole] = {}
-        """By the store's own number: what a log of instances is for."""
+        """The kinds and schemas of logs of instances, by the store's own number."""
         self.instances: dict[Hash, InstanceState] = {}
-        """Those that have many messages."""
+        """Those with many messages."""
 
     def remember_instances(self, instances: Mapping[Hash, InstanceState]) -> None:
-        """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
+        """Cache instances that cost much to read again; the newest stay longest."""
         for instance, state in instances.items():
             if state.is_costly:
                 self.instances.pop(instance, None)
                 self.instances[instance] = state
-        for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
+        for oldest in list(self.instances)[: max(0, len(self.instances) - _MAX_INSTANCES)]:
             del self.instances[oldest]
 
     def trim_logs(self) -> None:
-        """Forget logs before they become too many."""
-        if len(self.logs) + len(self.roles) > _KEPT:
+        """Forget the logs if there are too many."""
+        if len(self.logs) + len(self.roles) > _MAX_LOGS:
             self.logs.clear()
             self.roles.clear()
 
@@ -91,7 +88,7 @@ LogKey = tuple[PublicKey, int]
 
 @dataclass(slots=True)
 class LogEnd:
-    """Where a log ends once everything pending is written."""
+    """The end of a log once everything pending is written."""
 
     author: PublicKey
     log_id: int
@@ -121,15 +118,15 @@ class Appender:
         self.keys = keys
         self._cache = cache
         self._size = size
-        """How many entries are expected: so many links are read at once."""
+        """How many entries are expected: the links of so many are read at once."""
         self._ends: dict[LogKey, LogEnd] = {}
         self._logs_of_schemas: dict[tuple[PublicKey, SchemaId], int] = {}
         self._secrets: dict[PublicKey, SecretKey] = {}
         self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._own_schemas: set[SchemaId] = set()
-        """Those whose logs this transaction has written to: nothing of them may be kept beyond it."""
+        """Those whose logs this transaction has written to: they must not get into the cache."""
         self._read_schemas: dict[SchemaId, Schema] = {}
-        """Those that were asked for, with what is pending."""
+        """Those that were read, with what is pending."""
         self._instances: dict[Hash, InstanceState] = {}
         self._created: dict[Hash, CreateEntry] = {}
         self._changed: set[Hash] = set()
@@ -138,17 +135,17 @@ class Appender:
         self._named: dict[str, SchemaId] = {}
         self._pending: list[PreparedItem] = []
         self._shares = LocalShares()
-        self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
+        self._blob_messages: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
         """Messages that name blobs."""
         self._identity_logs: set[PublicKey] = set()
-        self._spending = QuotaCharges(node, connection)
-        self._told: dict[Hash, set[IdentityId]] = {}
-        """Instances of which there is something to tell, in order."""
+        self._charges = QuotaCharges(node, connection)
+        self._to_queue: dict[Hash, set[IdentityId]] = {}
+        """Instances that are to be queued for other nodes, in order, each with its new recipients."""
 
     # Keys
 
     def require_key(self, author: PublicKey, identity: IdentityId) -> OwnKey:
-        """A key that the identity may publish with."""
+        """Return a key that the identity may publish with; raises `publish.foreign-author` or `publish.revoked-key`."""
         key = self.keys.get(author)
         if key is None or key.identity != identity:
             raise PublishError("publish.foreign-author", f"{author} is no key of the identity that asks", author=author)
@@ -158,7 +155,7 @@ class Appender:
         return key
 
     def require_home(self, identity: IdentityId) -> None:
-        """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
+        """Raise if the identity has moved to another node: two nodes that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
             raise IdentityError(
                 "identity.is_living-elsewhere",
@@ -166,7 +163,7 @@ class Appender:
             )
 
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
-        """A further key counts while the identity's document lists it."""
+        """Raise unless the identity's document lists a further key that is not revoked."""
         self.require_home(identity)
         document = self.read_document(identity)
         listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
@@ -178,13 +175,13 @@ class Appender:
             raise PublishError("publish.revoked-key", f"the identity has revoked the key {author}", author=author)
 
     def read_document(self, identity: IdentityId) -> IdentityDocument | None:
-        """The newest document of an identity that publishes here."""
+        """Return the newest document of an identity that publishes here."""
         self.flush()
         first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
         return read_newest_document(self.connection, first.author)[1] if first is not None else None
 
     def find_signing_key(self, identity: IdentityId) -> OwnKey:
-        """The key that this node signs with for an identity."""
+        """Return the key that this node signs with for an identity; raises `identity.no-key-here`."""
         own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
         for key in own:
             if key.sealed is not None:
@@ -208,7 +205,7 @@ class Appender:
     # Logs
 
     def find_log_end(self, author: PublicKey, log_id: int) -> LogEnd:
-        """The end of a log, begun or not."""
+        """Return the end of a log, begun or not; raises if the log is invalid."""
         end = self._ends.get((author, log_id))
         if end is None:
             end = self._ends[author, log_id] = self._read_end(author, log_id)
@@ -242,8 +239,8 @@ class Appender:
         )
 
     def find_log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
-        """The log that an author writes a schema's instances to, if there is one."""
-        # What is begun in this transaction may be rolled back: only what was there before it is kept.
+        """Return the end of the log that an author writes a schema's instances to, if there is one."""
+        # What is begun in this transaction may be rolled back: only what was there before it is cached.
         log_id = self._logs_of_schemas.get((author, schema)) or self._cache.logs.get((author, schema))
         if log_id is None:
             log_id = find_log_of_schema(self.connection, author, schema)
@@ -253,19 +250,19 @@ class Appender:
         return self.find_log_end(author, log_id)
 
     def begin_log(self, author: PublicKey) -> LogEnd:
-        """A log that nobody has begun."""
+        """Return the end of a log that is not begun yet."""
         begun = (log_id for (owner, log_id), end in self._ends.items() if owner == author and end.height)
         stored = next_log_id(self.connection, author)
         return self.find_log_end(author, max(stored, max(begun, default=0) + 1))
 
     def find_next_entry(self, end: LogEnd) -> NextEntry:
-        """What the next entry of a log must carry."""
+        """Return what the next entry of a log must carry; raises `log.ended` or `MissingLink`."""
         return make_next_entry(
             end.author, end.log_id, end.height, partial(self.find_hash_at, end), end.flavour, is_ended=end.is_ended
         )
 
     def find_hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
-        """The entry at a place of a log, pending ones included."""
+        """Return the hash of the entry at a sequence number, pending ones included."""
         found = end.hashes.get(seq_num)
         if found is None and end.number is not None:
             end.hashes |= read_hashes(self.connection, end.number, [seq_num])
@@ -273,7 +270,7 @@ class Appender:
         return found
 
     def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
-        """Sign a message of the caller as the next entry of a log; its hash."""
+        """Sign a message of the caller as the next entry of a log, and return its hash."""
         if payload is None:
             payload = encode_message(message)
         signed = sign_own(self._secret(end.author), payload, self.find_next_entry(end))
@@ -282,18 +279,17 @@ class Appender:
 
     def require_next(self, end: LogEnd, entry: Entry) -> None:
         """Raise unless an entry that a client signed is the very next of its log."""
-        place = self.find_next_entry(end)
-        links = entry.lipmaa_link, entry.backlink
-        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
+        following = self.find_next_entry(end)
+        if (entry.seq_num, entry.lipmaa_link, entry.backlink) != following[2:5]:
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
-            raise LogError("log.stale", text, next=place)
+            raise LogError("log.stale", text, next=following)
 
     def append_signed(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
-        """Take an entry of the caller that is the next of its log; raises before anything is taken."""
+        """Append an entry of the caller that is the next of its log; raises before anything changes."""
         signed = item.signed
         entry = signed.entry
         assert caller.identity is not None
-        self._spending.entry(caller.identity, entry.log_id, item.payload or b"", message)
+        self._charges.entry(caller.identity, entry.log_id, item.payload or b"", message)
         self._pending.append(PreparedItem(len(self._pending), *item[1:]))
         end.height = entry.seq_num
         end.hashes[entry.seq_num] = signed.hash
@@ -304,21 +300,21 @@ class Appender:
         if entry.log_id == IDENTITY_LOG:
             self._identity_logs.add(entry.author)
         if isinstance(message, Create):
-            self._note(signed.hash, entry.author, message, caller)
+            self._record_blobs(signed.hash, entry.author, message, caller)
             schema = message.schema.schema_id
             if schema not in end.schemas:
                 end.schemas |= {schema}
                 self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
-            self._told.setdefault(signed.hash, set())
+            self._to_queue.setdefault(signed.hash, set())
             if message.access is not None:
                 self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, Update | Delete):
             instance = self.resolve_instance(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
-            self._note(instance, entry.author, message, caller)
-            self._told.setdefault(instance, set())
+            self._record_blobs(instance, entry.author, message, caller)
+            self._to_queue.setdefault(instance, set())
             if isinstance(message, Delete):
                 self._deleted.add(instance)
                 self._shares.ended.append(instance)
@@ -335,7 +331,7 @@ class Appender:
             self._instances.clear()
 
     def resolve_instance(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
-        """The hash of what a message in this log calls its instance."""
+        """Return the hash of the instance that a message in this log names by hash or sequence number."""
         if isinstance(reference, Hash):
             return reference
         return self.find_hash_at(end, reference) if reference <= end.height else None
@@ -343,14 +339,14 @@ class Appender:
     # Schemas and instances
 
     def resolve_schema(self, text: str) -> SchemaId:
-        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+        """Return a schema by `AUTHOR/LOG`, or a materialised one by name; raises `UnknownView` or `AmbiguousName`."""
         found = self._named.get(text)
         if found is None:
             found = self._named[text] = parse_schema_id(text) or resolve_view(self.node, text).schema_id
         return found
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """A schema as it is once everything pending is written."""
+        """Return a schema as it is once everything pending is written."""
         found = self._read_schemas.get(schema_id)
         if found is None:
             if schema_id in self._own_schemas:
@@ -362,7 +358,7 @@ class Appender:
         return found
 
     def definition(self, schema_id: SchemaId) -> ViewDefinition:
-        """What messages of a schema are checked against: its newest version."""
+        """Return how messages of a schema are read at its newest version."""
         found = self._definitions.get(schema_id)
         if found is None:
             if schema_id in self._own_schemas:
@@ -373,14 +369,14 @@ class Appender:
         return found
 
     def require_schema(self, schema_id: SchemaId) -> ViewDefinition:
-        """The same; raises if no version of the schema is known."""
+        """Return the newest definition of a schema; raises `publish.unknown-schema` if no version is held."""
         definition = self.definition(schema_id)
         if not definition.version:
             raise PublishError("publish.unknown-schema", f"no schema is held at {schema_id}", schema=str(schema_id))
         return definition
 
     def instance(self, instance: Hash) -> InstanceState | None:
-        """An instance as it is now; None if no create has this hash."""
+        """Return an instance as it is now; None if no create has this hash."""
         if instance in self._changed:
             self._changed.discard(instance)
             before = self._instances.pop(instance, None)
@@ -390,7 +386,7 @@ class Appender:
         return self._instances.get(instance)
 
     def find_create_state(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
-        """Where the create of an instance is, and whether a change would apply; None if there is no such create."""
+        """Return the create of an instance and whether a change would apply; None if there is no such create."""
         create = self._created.get(instance)
         if create is not None:
             return create, instance not in self._deleted
@@ -413,33 +409,33 @@ class Appender:
     # Writing
 
     def share(self, instance: Hash, recipients: Collection[IdentityId], owner: IdentityId) -> None:
-        """Note whom the owner of an instance sends it to."""
-        self._told.setdefault(instance, set()).update(recipients)
+        """Record whom the owner of an instance sends it to."""
+        self._to_queue.setdefault(instance, set()).update(recipients)
         self._shares.add(self.connection, instance, set(recipients), owner, is_owner=True)
 
     def share_hosted(self, instance: Hash, recipients: Collection[IdentityId], via: IdentityId) -> None:
-        """Note whom somebody passes an instance on to on this node; its owner need not know of the others."""
+        """Record whom somebody on this node passes an instance on to; recipients elsewhere are not recorded."""
         self._shares.add(self.connection, instance, set(recipients), via, is_owner=False)
 
     def send_when_found(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
-        """Let an instance go to names as soon as they are found."""
+        """Send an instance to names as soon as they are found."""
         send_when_found(self.connection, instance, via, access, names, self.node.clock())
 
     def finish(self) -> None:
         """Write everything, and queue what other nodes are to get."""
         self.flush()
-        self._spending.write()  # last: who collects blobs locks those first, too
+        self._charges.write()  # last: who collects blobs locks those first, too
         publishers = {key.identity for key in self.keys.values()}
-        queue_own(self.connection, self._told, publishers, self.node.clock())
-        self._told = {}
+        queue_own(self.connection, self._to_queue, publishers, self.node.clock())
+        self._to_queue = {}
 
     def remember_committed(self) -> None:
-        """The transaction is committed: what it has read is true of the store."""
+        """Cache what was read. To be called once the transaction is committed."""
         self._cache.remember_instances(self._instances)
 
-    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
+    def _record_blobs(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
         if blobs_in(message):
-            self._said.append((instance, author, message, caller))
+            self._blob_messages.append((instance, author, message, caller))
 
     def flush(self) -> None:
         """Write what is pending; the transaction stays open."""
@@ -455,7 +451,7 @@ class Appender:
         for author in sorted(self._identity_logs):
             apply_identity_log(self.connection, author, is_ours=True)
         self._identity_logs.clear()
-        for instance, author, message, caller in self._said:
+        for instance, author, message, caller in self._blob_messages:
             note_references(self.node, self.connection, instance, message, author, said_by=caller)
-        self._said.clear()
+        self._blob_messages.clear()
         self._shares.write(self.connection, self.node.clock())
