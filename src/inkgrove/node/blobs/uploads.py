@@ -139,12 +139,12 @@ def _readable_as(node: Node, caller: Caller, content: Hash) -> str | None:
     """The media type of a blob that the caller may read; a service through instances of some schemas alone."""
     identity = caller.identity
 
-    def look(connection: Connection) -> tuple[str | None, BlobReader]:
+    def work(connection: Connection) -> tuple[str | None, BlobReader]:
         client = caller.client if caller.grant is not None else None
         own = own_media_type(connection, content, identity, client) if identity is not None else None
         return own, _reader(node, connection, caller)
 
-    own, reader = node.database.read(look)
+    own, reader = node.database.read(work)
     if own is not None:
         return own
     return node.views.database.read(lambda connection: lent_media_type(connection, content, reader))

@@ -120,7 +120,7 @@ def decide_name(
 ) -> NameRecord:
     """The record of the name once the identity has it; raises what speaks against it.
 
-    `leads_here`: whoever asks other servers for the name was just seen to be led to this node.
+    `leads_here`: other servers were just seen to lead to this node under the name.
     """
     if state.holder not in (None, identity):
         raise IdentityError("identity.exists", f"the name {fqdn} is taken on this node", fqdn=fqdn)
@@ -346,7 +346,7 @@ def is_administrator(node: Node, bound_to: list[str]) -> bool:
     return bool(bound_to) and not rules_of(node.settings).administrator_names.isdisjoint(bound_to)
 
 
-# The names of identities and of whoever a key belongs to, as far as this node knows them.
+# Names of identities and keys
 
 
 def find_identity_name(connection: Connection, identity: IdentityId) -> str | None:
@@ -372,7 +372,7 @@ def name_of_identity(node: Node, identity: IdentityId) -> str | None:
 
 
 def name_of_author(node: Node, author: PublicKey) -> str | None:
-    """The name of whoever a key belongs to."""
+    """Return the name of the identity that a key belongs to."""
     return names_of_authors(node, [author]).get(author)
 
 

@@ -1,4 +1,9 @@
-"""."""
+"""Publishing: requests and signed entries come in, entries of hosted identities and their deliveries go out.
+
+The writer runs jobs in groups, each group in one transaction (`transaction.Appender`). Instances and schemas are
+published by content and signed here, entries are signed by clients. What others are to get is delivered on this node
+or queued for other nodes in that transaction. docs/protocol.md sections 2 to 8.
+"""
 
 from inkgrove.node.publishing.delivery_queue import (
     is_due_to,

@@ -1,4 +1,8 @@
-"""."""
+"""Reading: a caller and a query come in; rows, histories, changes, proofs, summaries and states go out.
+
+Views are resolved by name or `AUTHOR/LOG`. A caller gets only what is visible to them, by the conditions of
+`store/views`. Nothing here writes, but for pins. docs/protocol.md sections 2, 4, 6, 8 and 9.
+"""
 
 from inkgrove.node.reading.change_feed import (
     ChangeEvent,

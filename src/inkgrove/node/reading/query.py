@@ -1,7 +1,6 @@
-"""Reading views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
+"""Reads views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
 
-What may be seen is one condition of SQL (`store/views/access.py`), the same for lists, counts, relations and single
-rows.
+The condition of what may be seen is in `store/views/access.py`, for lists, counts, relations and single rows alike.
 """
 
 import json
@@ -34,27 +33,24 @@ from inkgrove.store.views.change_feed import find_newest_cursor
 from inkgrove.store.views.filters import Filter, parse_filter, type_of
 from inkgrove.store.views.query import ViewRow, count_rows, read_page, read_row, read_rows, weight_of
 
-# Follows the relations of a page one step, within a bound on what an answer holds.
-#
-# A list may name 1,024 rows, one of them as often as it likes, and each of them may be large.
-
+# Relations of a page, followed one step. The size of the answer is bounded: a list may name 1,024 large rows.
 
 _PIECE: Final = 50
 Related = ViewRow | Sequence[ViewRow | None] | None
-"""What a relation points to; None where nothing is to be seen."""
+"""The rows that a relation points to; None where nothing may be seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What the relations of the first rows of a page point to, as far as it fits."""
+    """The rows that the first rows of a page point to, as far as they fit."""
 
     related: Sequence[Mapping[str, Related]]
     """For each row that fits, by relation; for the first row always."""
     left_out: Sequence[str] = ()
-    """The relations of the first row, then the only one, that do not fit as a whole."""
+    """The relations that do not fit as a whole, of the first row, which is then the only one."""
 
     def authors(self) -> set[PublicKey]:
-        """Who wrote the related rows."""
+        """Return the authors of the related rows."""
         found = chain.from_iterable(row.values() for row in self.related)
         items = chain.from_iterable(item if isinstance(item, Sequence) else [item] for item in found)
         return {item.author for item in items if item is not None}
@@ -100,10 +96,10 @@ class _Relation:
     def __init__(self, view: View | None, wanted: Iterable[Hash]) -> None:
         self._view, self._wanted = view, iter(wanted)
         self.known: dict[Hash, tuple[ViewRow | None, int]] = {}
-        """What was read, with its weight."""
+        """The rows that were read, each with its size."""
 
     def read(self, connection: Connection, reader: Reader) -> int:
-        """Read the next rows; how much they weigh."""
+        """Read the next rows, and return their size."""
         some = list(islice(self._wanted, _PIECE))
         rows = [] if self._view is None else read_rows(connection, self._view, some, reader)
         self.known |= dict.fromkeys(some, (None, 0))
@@ -120,10 +116,8 @@ def _elements(value: Any) -> Sequence[Hash]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-# Where the next page of a view starts, as a text that clients hand back: the last row's own values in the sort order.
-#
-# It opens nothing: what may be seen is decided anew for every page. It is checked before it comes near the database.
-
+# Cursors: the values of a page's last row in the sort order, as a text that clients hand back. A cursor grants nothing:
+# what may be seen is decided for every page. It is checked before it is used in a query.
 
 Sort = Sequence[tuple[str, bool]]
 _KINDS: Final[dict[str, type]] = {
@@ -138,13 +132,13 @@ _KINDS: Final[dict[str, type]] = {
 
 
 def render_cursor(sort: Sort, values: Sequence[Any]) -> str:
-    """The cursor behind a row with these values."""
+    """Return the cursor behind a row with these values."""
     cells = [{"hex": value.hex()} if isinstance(value, bytes) else value for value in values]
     return urlsafe_b64encode(json.dumps([list(sort), cells], separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def parse_cursor(text: str, sort: Sort, types: Mapping[str, str]) -> tuple[Any, ...]:
-    """The values of a cursor that was made for this sort order; raises `BadFilter` if there is no such column."""
+    """Return the values of a cursor for this sort order; raises `BadCursor`, or `BadFilter` for an unknown column."""
     refusal = BadCursor("the cursor is not one of a page with this sort order: begin again without it")
     try:
         made_for, cells = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -172,10 +166,8 @@ def _fits(name: str, value: Any, types: Mapping[str, str]) -> bool:
     return not isinstance(value, str) or ("\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value))
 
 
-# Position tokens: an offset of the store as a text that clients and other nodes hand back and cannot read.
-#
-# Its numbers count everything that the whole node stores, so they are hidden, and all tokens have the same length.
-
+# Position tokens: an offset of the store as a text that clients and other nodes hand back. Its numbers count all that
+# the node stores, so it is encrypted, and every token has one length.
 
 MAX_TOKEN: Final = 200
 """Characters that a token has at most."""
@@ -183,12 +175,12 @@ _POSITION: Final = "position"
 
 
 def render_position(vault: Vault, offset: Offset) -> str:
-    """The token of an offset."""
+    """Return the token of an offset."""
     return vault.encrypt_text(f"{_POSITION} {offset.xid:020d} {offset.position:020d}")
 
 
 def parse_position(vault: Vault, token: str) -> Offset:
-    """The offset of a token that this node gave out."""
+    """Return the offset of a token that this node made; raises `request.invalid`."""
     parts = (vault.decrypt_text(token) or "").split(" ")
     if len(parts) != 3 or parts[0] != _POSITION:
         raise RequestError(
@@ -205,7 +197,7 @@ _COUNTED: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewQuery:
-    """What is asked of a view, as it stands in the address."""
+    """A query of a view, as the address has it."""
 
     where: Sequence[str] = ()
     sort: Sequence[str] = ()
@@ -229,7 +221,7 @@ class ViewPage:
     cursor: str | None
     count: int | None
     changes: str
-    """The place in the changes of the view that these rows are of."""
+    """The cursor of the change feed at these rows."""
     owners: Mapping[PublicKey, Owner]
     """Of all these rows, by author."""
 
@@ -257,7 +249,10 @@ class ViewProgress:
 def query_view(
     node: Node, asking: Caller | str | None, name: str, question: ViewQuery, *, at_once: bool = False
 ) -> ViewPage:
-    """A page of a view, by `AUTHOR/LOG` or name; `asking` is who asks, or their token. `at_once`: see `Database`."""
+    """Return a page of a view, by `AUTHOR/LOG` or name.
+
+    `asking` is the caller or their token. `at_once`: see `Database.read_at_once`.
+    """
 
     def work(connection: Connection) -> ViewPage:
         caller = _caller(node, connection, asking)
@@ -282,7 +277,7 @@ def query_view(
 def _answer(
     node: Node, connection: Connection, caller: Caller, name: str, question: ViewQuery
 ) -> tuple[View, Reader, list[Filter], ViewPage]:
-    """The answer without a count, and what is to be counted."""
+    """Return the page without a count, and what is to be counted."""
     view = resolve_view_on(connection, name)
     reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
     types = dict(view.fields)
@@ -315,7 +310,7 @@ def _answer(
 
 
 def _caller(node: Node, connection: Connection, asking: Caller | str | None) -> Caller:
-    """Who asks: found in the very transaction that reads, so that a token which was revoked before reads nothing."""
+    """Return the caller, read in the transaction that reads the rows: a revoked token reads nothing."""
     if isinstance(asking, Caller):
         return asking
     return ANYBODY if asking is None else authenticate_on(connection, node, asking)
@@ -338,7 +333,7 @@ def _chosen(question: ViewQuery, types: Mapping[str, str]) -> set[str] | None:
 
 
 def _target(node: Node, connection: Connection, caller: Caller, view: View, field: str) -> View | None:
-    """The view that a relation points into, if there is one; raises if the caller may not read it."""
+    """Return the view that a relation points to, if there is one; raises if the caller may not read it."""
     if dict(view.fields).get(field) not in RELATION_TYPES:
         raise BadFilter(f"{field[:80]!r} is no relation of this view", field=field[:80])
     target = relation_schema(node, view, field)
@@ -349,7 +344,7 @@ def _target(node: Node, connection: Connection, caller: Caller, view: View, fiel
 
 
 def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
-    """The schema that a relation of a view points to, at the view's version."""
+    """Return the schema that a relation of a view points to, at the view's version."""
     schema = node.schemas.read(view.schema_id)
     if view.version > len(schema.versions):
         return None
@@ -358,7 +353,7 @@ def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
 
 
 def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[ListedView], ViewProgress]:
-    """Every view of the node, and how far they have come."""
+    """Return every view of the node, and how far they have come."""
 
     def work(connection: Connection) -> list[ListedView]:
         reader = reader_on(connection, caller.identity, node.clock())
@@ -388,7 +383,7 @@ def _freshness(node: Node, caller: Caller) -> ViewProgress:
     return ViewProgress(
         behind == 0,
         None if caller.identity is None else render_position(node.vault, offset),
-        behind if caller.is_administrator and caller.grant is None else None,
+        behind if caller.sees_all else None,
     )
 
 
@@ -396,7 +391,7 @@ def _freshness(node: Node, caller: Caller) -> ViewProgress:
 
 
 def parse_instance(text: str) -> Hash:
-    """An instance id in an address."""
+    """Parse an instance id in an address; raises `view.unknown-instance`."""
     try:
         return parse_hash(text)
     except InkgroveError:
@@ -404,7 +399,7 @@ def parse_instance(text: str) -> Hash:
 
 
 def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
-    """The row of an instance, if the caller may see it; `connection` is one of the views."""
+    """Return the row of an instance, by a connection of the views; raises `view.unknown-instance`."""
     view = view_of_instance(connection, instance)
     reader = reader_on(connection, caller.identity, node.clock())
     row = None if view is None else read_row(connection, view, instance, reader)
@@ -418,7 +413,7 @@ def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash)
 def show_instance(
     node: Node, asking: Caller | str | None, instance: Hash, *, at_once: bool = False
 ) -> tuple[View, ViewRow, Owner]:
-    """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database`."""
+    """Return an instance as it is now; arguments as of `query_view`. Raises `view.unknown-instance`."""
 
     def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, _caller(node, connection, asking), instance)

@@ -1,4 +1,4 @@
-"""How a node is doing: what its stores hold and how far the views are."""
+"""The state of a node: what its stores hold, how far the views are, rot and pins (docs/protocol.md section 9)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,28 +37,25 @@ class NodeState:
 
 
 def read_state(node: Node) -> NodeState:
-    """The state of a node; raises if a store cannot be reached."""
+    """Return the state of a node; raises if a store cannot be reached."""
 
-    def look(connection: Connection) -> tuple[int, int, int, int]:
+    def work(connection: Connection) -> tuple[int, int, int, int]:
         return count_entries(connection), newest_offset(connection).position, *count_blobs(connection)
 
-    entries, position, blobs, blob_bytes = node.database.read(look)
+    entries, position, blobs, blob_bytes = node.database.read(work)
     _, reached = node.views.progress()
     return NodeState(entries, position, reached.position, blobs, blob_bytes)
 
 
 def read_lag(node: Node) -> int:
-    """How many positions are not in the views yet; raises if a store cannot be reached."""
+    """Return how many positions are not in the views yet; raises if a store cannot be reached."""
     position = node.store.newest_offset().position
     return max(0, position - node.views.progress()[1].position)
 
 
-# How the pipeline that keeps the views is doing, as far as the node can tell without asking it.
-
-
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """Where the pipeline is, and whether it moves."""
+    """How far the pipeline is, and whether it runs, as the stores show it."""
 
     is_running: bool
     newest: int
@@ -74,7 +71,7 @@ class PipelineState:
 
 
 def read_pipeline_state(node: Node) -> PipelineState:
-    """The state of the pipeline now."""
+    """Return the state of the pipeline now."""
     database = node.views.database
     stream = database.read(lambda connection: read_stream_status(connection, STREAM))
     position = node.views.progress()[1].position
@@ -83,24 +80,21 @@ def read_pipeline_state(node: Node) -> PipelineState:
     )
 
 
-# How rot stands, for the administrator: what is on each step, what the runs did, one copy explained.
-#
-# docs/protocol.md section 9. The node only looks: planning and running are Spark's work (`inkgrove rot plan|run`).
-
+# Rot, for the administrator. The node only reads: Spark plans and runs (`inkgrove rot plan|run`).
 
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RotState:
-    """All that is shown of rot."""
+    """How many copies are on each step of the ladder, and the newest runs."""
 
     steps: Mapping[str, Mapping[str, int]]
     runs: Sequence[RotRun]
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        """What the last run went by; empty before the first."""
+        """The policy of the last run; empty before the first."""
         return json.loads(self.runs[-1].policy) if self.runs else {}
 
 
@@ -114,13 +108,13 @@ class ExplainedCopy:
 
 
 def read_rot_state(node: Node, caller: Caller) -> RotState:
-    """The ladder and the newest runs."""
+    """Return the state of rot; raises unless the caller is an administrator."""
     caller.require_administrator()
     return node.database.read(lambda connection: RotState(count_steps(connection), list_rot_runs(connection, 60)))
 
 
 def explain_copy(node: Node, caller: Caller, instance: Hash, policy: Mapping[str, Any]) -> ExplainedCopy:
-    """How a copy stands, by the guards of a policy."""
+    """Return a copy and what guards it by a policy; raises `NoSuchCopy`, or if the caller is no administrator."""
     caller.require_administrator()
     guards = tuple(policy.get("guards", SOFT_GUARDS))
     absence = int(policy.get("absence_seconds", 30 * 86_400)) * _SECOND
@@ -135,17 +129,14 @@ def explain_copy(node: Node, caller: Caller, instance: Hash, policy: Mapping[str
     return node.database.read(work)
 
 
-# Copies of others' instances that an identity keeps, whatever the budget (docs/protocol.md section 9).
-
-
 def pin_instance(node: Node, caller: Caller, instance: Hash) -> None:
-    """Pin an instance that the caller may see; rot does not touch it."""
+    """Guard the copy of an instance that the caller may see from rot, whatever the budget."""
     identity = caller.require_identity()
     show_instance(node, caller, instance)
     node.database.write(lambda connection: put_pin(connection, instance, identity, node.clock()))
 
 
 def unpin_instance(node: Node, caller: Caller, instance: Hash) -> None:
-    """Pin it no longer."""
+    """Stop guarding the copy of an instance."""
     identity = caller.require_identity()
     node.database.write(lambda connection: drop_pin(connection, instance, identity))

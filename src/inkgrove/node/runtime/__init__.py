@@ -1,4 +1,7 @@
-"""."""
+"""The running node: its home, stores, vault, caches, buffers of writes, the signing guard, and backups.
+
+Use cases get a `Node`. Settings and a home come in; no other room is imported from here.
+"""
 
 from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
 from inkgrove.node.runtime.home import READERS, RECEIVERS, SMALL_DELIVERY, DiskReserve, NameFile

@@ -197,8 +197,8 @@ def read_manifest(backup: Path) -> Manifest:
             )
         files = {str(name): (int(size), str(digest)) for name, (size, digest) in value["files"].items()}
         rows = {str(name): int(count) for name, count in value["rows"].items()}
-        facts = int(value["created"]), str(value["store"]), str(value["revision"])
-        manifest = Manifest(*facts, files, rows, int(value["missing_blobs"]))
+        created, store, revision = int(value["created"]), str(value["store"]), str(value["revision"])
+        manifest = Manifest(created, store, revision, files, rows, int(value["missing_blobs"]))
     except OSError as err:
         raise BackupError(
             "backup.damaged", f"{backup} is no backup: {MANIFEST} cannot be read ({err.strerror})"
@@ -242,17 +242,13 @@ def _render(manifest: Manifest) -> bytes:
         "revision": manifest.revision,
         "rows": dict(manifest.rows),
         "missing_blobs": manifest.missing_blobs,
-        "files": {name: list(facts) for name, facts in manifest.files.items()},
+        "files": {name: list(file) for name, file in manifest.files.items()},
     }
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-# Puts a backup in the place of a home, and notes that it is older than it was: the node asks before it signs.
-#
-# docs/protocol.md section 7.4. Nothing of the home changes before the whole backup has been read and compared with
-# its
-# manifest, and the database is exchanged in one step.
-
+# Restoring (docs/protocol.md section 7.4). Nothing of the home changes before the whole backup was compared with its
+# manifest, and the database is replaced in one step. It is marked as behind: the node asks others before it signs.
 
 _ASIDE: Final = "replaced-"
 _HANG_UP_SECONDS: Final = 5.0
@@ -282,7 +278,10 @@ def restore_backup(
     now: int,
     on_progress: OnProgress = lambda _what, _done, _total: None,
 ) -> RestoredHome:
-    """Put a backup in the place of what a home and its database hold; `replace`: also if that is something."""
+    """Replace what a home and its database hold by a backup; raises `backup.would-replace` if there is something.
+
+    `replace`: replace it nevertheless.
+    """
     manifest = check_backup(backup, on_progress)
     is_postgresql = "://" in store_url
     if (manifest.store == "postgresql") is not is_postgresql:
@@ -329,7 +328,7 @@ def _check_target(home: Path, store_url: str, *, replace: bool) -> Epoch | None:
     if "://" not in store_url and not (home / FILE_NAME).exists():
         return None
     try:
-        epoch, entries, is_empty = _look_at_target(store_url)
+        epoch, entries, is_empty = _read_target(store_url)
     except StoreUnavailable:
         if "://" in store_url or not replace:
             raise
@@ -351,7 +350,7 @@ def _count_others(database: Database) -> int:
     return others
 
 
-def _look_at_target(store_url: str) -> tuple[Epoch | None, int, bool]:
+def _read_target(store_url: str) -> tuple[Epoch | None, int, bool]:
     """What a database says of itself, how many entries it holds, and whether nobody has anything in it."""
     with open_store(store_url) as store:
         if store.database.is_postgresql and (others := _count_others(store.database)):
@@ -430,7 +429,7 @@ def _put_postgresql(draft: Path, store_url: str, on_progress: OnProgress) -> Non
 
 
 def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProgress) -> list[str]:
-    """Put back blobs and the files of the home; those that are there stay, and are told."""
+    """Put back blobs and the files of the home; return those that were there already and differ."""
     kept = []
     blobs, folders = BlobFiles(home / "blobs"), set()
     for number, name in enumerate(manifest.files):

@@ -20,7 +20,7 @@ from inkgrove.node.errors import IdentityError, VaultLocked
 from inkgrove.store.db.files import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
-"""The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""
+"""One salt for every node: the passphrase is random, and a salt beside it would hide nothing."""
 _TOKEN: Final = b"token:"
 """Sets what is hidden for clients apart from keys, which have no such beginning."""
 

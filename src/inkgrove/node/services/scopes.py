@@ -74,7 +74,7 @@ def find_schema_meta(node: Node, schema_id: SchemaId) -> SchemaMeta | None:
     return node.schemas.read(schema_id).meta
 
 
-# What the identity is asked, in plain words.
+# For the question to the identity
 
 
 @dataclass(frozen=True, slots=True)
