@@ -56,8 +56,8 @@ def set_up(home: Path) -> tuple[SecretKey, list[SchemaId]]:
     changes = tuple(FieldChange(name, "create", type_name) for name, type_name in types.items())
     schemas = [SchemaId(identity.key, log_id) for log_id in range(1, LOGS + 1)]
     for schema in schemas:
-        writer.do(PublishJob(TOKEN, CreateSchema(SchemaMeta("slothmail"))))
-        writer.do(PublishJob(TOKEN, AddVersion(schema, SchemaMigration(changes))))
+        writer.submit_and_wait(PublishJob(TOKEN, CreateSchema(SchemaMeta("slothmail"))))
+        writer.submit_and_wait(PublishJob(TOKEN, AddVersion(schema, SchemaMigration(changes))))
     writer.close()
     secret = node.secret_key(identity.key)
     node.close()

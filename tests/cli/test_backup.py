@@ -68,7 +68,7 @@ def home(place: Path | str, tmp_path: Path) -> Home:  # noqa: F811
         upload.finish("image/png")
     node.database.write(lambda c: put_relation_state(c, jane.id, jane.id, "blocked", 0))
     node.database.write(lambda c: add_session(c, b"token", jane.id, node.clock() + 10**12))
-    node.receivers.note("john.b.ink")
+    node.receivers.add("john.b.ink")
     node.close()
     (made.home / "inkgrove.toml").write_text("[node]\nport = 8765\n")
     return made
@@ -96,7 +96,7 @@ def test_restored_home_holds_what_was_backed_up_and_signs_nothing(home: Home, tm
     node = home.open()
     assert show_identity(node, "jane.haiku.ink").document.name == "Jane"
     assert find_blob(node, Caller(jane), blob_name(backup)).path.read_bytes() == PICTURE
-    behind = node.signing.behind()
+    behind = node.signing.read_behind_state()
     assert behind is not None
     assert "restored from a backup of 2027-01-15" in (behind.reason or "")
     node.signing.resume()
@@ -104,7 +104,7 @@ def test_restored_home_holds_what_was_backed_up_and_signs_nothing(home: Home, tm
     assert node.database.read(newest_offset).position > newest + 1000
     node.close()
     node = home.open()
-    assert node.signing.behind() is None
+    assert node.signing.read_behind_state() is None
     node.close()
 
 
@@ -130,7 +130,7 @@ def test_backup_goes_into_an_empty_home_with_everything_but_the_vault_key(tmp_pa
     assert not (new.home / "vault.key").exists()
     shutil.copy(old.home / "vault.key", new.home / "vault.key")
     node = new.open()
-    assert node.signing.behind() is not None
+    assert node.signing.read_behind_state() is not None
     node.close()
 
 
@@ -261,7 +261,7 @@ def test_restore_that_is_killed_leaves_the_old_database_or_the_new_one(
         steps += 1
         node = home.open()
         found = show_identity(node, "jane.haiku.ink")
-        is_behind = node.signing.behind() is not None
+        is_behind = node.signing.read_behind_state() is not None
         node.close()
         assert found.id == jane.id, "a database is always there"
         assert found.revision == 2 or is_behind, "and either it is the old one, or nothing is signed with it"
@@ -281,8 +281,8 @@ def test_restore_replaces_a_damaged_database(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
         home.restore(tmp_path / "backup")
     done = home.restore(tmp_path / "backup", replace=True)
-    assert done.aside is not None
-    assert (done.aside / "node.db").read_bytes().startswith(b"no database")
+    assert done.moved_to is not None
+    assert (done.moved_to / "node.db").read_bytes().startswith(b"no database")
     node = home.open()
     assert show_identity(node, "jane.haiku.ink").id == jane.id
     node.close()

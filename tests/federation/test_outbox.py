@@ -631,7 +631,7 @@ def test_name_that_was_not_found_is_looked_for_until_it_is_or_its_time_is_over(t
         names = ["mary.b.ink", "nobody.b.ink", "mary.gone.ink"]
 
         def send(access: Any = None, later: Sequence[str] = names) -> str:
-            work = CreateInstance(str(SCHEMA), {"text": "Hello"}, access, None, (), later=later)
+            work = CreateInstance(str(SCHEMA), {"text": "Hello"}, access, None, (), pending_names=later)
             body = nodes.publish(work)
             assert body["not_found_yet"] == sorted(later)
             instance: str = body["instance"]

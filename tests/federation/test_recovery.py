@@ -89,10 +89,10 @@ class Pair:
         return {item.log_id: (item.height, item.invalid_from) for item in states if item.author == author}
 
     def until_signed(self) -> None:
-        until(lambda: self.node.signing.behind() is None, "it signs nothing")
+        until(lambda: self.node.signing.read_behind_state() is None, "it signs nothing")
 
     def waits_for(self) -> dict[str, str]:
-        behind = self.node.signing.behind()
+        behind = self.node.signing.read_behind_state()
         assert behind is not None, "it signs"
         return dict(behind.waits_for)
 
@@ -141,7 +141,7 @@ def test_node_signs_nothing_while_the_peer_cannot_be_reached(pair: Pair, tmp_pat
     other = pair.them.nodes["b"]
     other.__exit__()
     pair.put_back(copy)
-    behind = until(lambda: (found := pair.node.signing.behind()) is not None and found.waits_for and found)
+    behind = until(lambda: (found := pair.node.signing.read_behind_state()) is not None and found.waits_for and found)
     assert set(behind.waits_for) == {"john.b.ink"}
     refused = pair.jane.post("/instances", json={"schema": pair.schema, "fields": {"subject": "no"}})
     assert (refused.status_code, refused.json()["code"]) == (503, "publish.restored")
@@ -321,7 +321,7 @@ def test_stranger_who_answers_slowly_keeps_no_node_from_signing(tmp_path: Path) 
     with dawdlers(["kim.slow.ink"], 3) as port, pair_and(tmp_path, "ab", f"*.slow.ink=127.0.0.1:{port}") as pair:
         copy = pair.copy(tmp_path / "copies")
         wait_for(pair.jane, pair.mail("after", recipients=["john.b.ink"]), john_b="delivered")
-        pair.node.readers.note("kim.slow.ink")
+        pair.node.readers.add("kim.slow.ink")
         pair.put_back(copy)
         pair.until_signed()
         wait_for(pair.jane, pair.mail("later", recipients=["john.b.ink"]), john_b="delivered")
@@ -334,7 +334,7 @@ def test_all_strangers_together_have_a_bounded_time_and_are_not_all_asked(tmp_pa
         copy = pair.copy(tmp_path / "copies")
         wait_for(pair.jane, pair.mail("after", recipients=["john.b.ink"]), john_b="delivered")
         for name in names:
-            pair.node.readers.note(name)
+            pair.node.readers.add(name)
         before = pair.them.nodes["a"]
         pair.stop()
         copy.put_back()
@@ -357,7 +357,7 @@ def catch_up(stopped: RunningNode, limits: RecoveryLimits, *, once: bool = False
 
     try:
         run(work(), 60)
-        return node.signing.behind()
+        return node.signing.read_behind_state()
     finally:
         node.close()
 
@@ -366,7 +366,7 @@ def test_whom_a_node_waits_for_is_known_while_it_asks(tmp_path: Path) -> None:
     with dawdlers(["kim.slow.ink"], 15) as port, pair_and(tmp_path, "ab", f"*.slow.ink=127.0.0.1:{port}") as pair:
         copy = pair.copy(tmp_path / "copies")
         wait_for(pair.jane, pair.mail("after", recipients=["john.b.ink"]), john_b="delivered")
-        pair.node.receivers.note("kim.slow.ink")
+        pair.node.receivers.add("kim.slow.ink")
         pair.put_back(copy)
         begun = time.monotonic()
         until(lambda: "kim.slow.ink" in pair.waits_for())

@@ -144,7 +144,7 @@ class Restored:
         shutil.rmtree(self.folder / "home")
         shutil.copytree(self.folder / "backup", self.folder / "home")
         self.node = self._open()
-        assert self.node.signing.behind() is not None
+        assert self.node.signing.read_behind_state() is not None
         bind_administrators(self.node)  # as every start does
         self.node.store.ingest(fetched)
         for identity in remembered:

@@ -491,7 +491,7 @@ def plan_as(shared: RunningNode, caller: Caller, items: list[IngestItem]) -> lis
         keys = {}
         for key in shared.node.database.write(lambda c: lock_keys(c, [identity])).values():
             keys[key.author] = key
-        appender = Appender(shared.node, connection, keys, PublishingCache(shared.node), 10)
+        appender = Appender(shared.node, connection, keys, PublishingCache(), 10)
         finish = PublishEntries(offer).plan(appender, caller)
         return [receipt.error.code if receipt.error else None for receipt in finish().body["receipts"]]
 

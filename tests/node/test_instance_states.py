@@ -24,20 +24,18 @@ class Kept:
     """Reads an instance time and again, each time beside somebody who reads it for the first time."""
 
     def __init__(self, running: RunningNode, person: Person) -> None:
-        self.node, self.person, self.settled = running.node, person, PublishingCache(running.node)
+        self.node, self.person, self.cache = running.node, person, PublishingCache()
 
     def read(self, instance: Hash) -> InstanceState:
         with self.node.database.writing() as connection:
             keys = lock_keys(connection, [self.person.id])
-            appenders = [
-                Appender(self.node, connection, keys, kept, 1) for kept in (self.settled, PublishingCache(self.node))
-            ]
+            appenders = [Appender(self.node, connection, keys, kept, 1) for kept in (self.cache, PublishingCache())]
             ours, anew = (appender.instance(instance) for appender in appenders)
             assert ours is not None
             assert anew is not None
             assert (ours.create, ours.fold, ours.was_only_public) == (anew.create, anew.fold, anew.was_only_public)
             assert (ours.messages, ours.height) == (anew.messages, anew.height)
-        appenders[0].settle()
+        appenders[0].remember_committed()
         return ours
 
 
@@ -81,9 +79,9 @@ def test_kept_instance_is_the_fold_of_all_its_messages(
             versions += 1
         state = kept.read(instance)
         assert state.was_only_public == (number < 30)
-        assert (instance in kept.settled.instances) == (state.messages >= COSTLY)
+        assert (instance in kept.cache.instances) == (state.messages >= COSTLY)
     assert jane.delete(f"/instances/{name}").status_code == 200
-    assert not kept.read(instance).lives
+    assert not kept.read(instance).is_living
     assert jane.patch(f"/instances/{name}", json={"fields": {}}, headers=PATCH).status_code == 404
 
 
@@ -97,11 +95,11 @@ def test_messages_of_before_are_not_read_again(shared: RunningNode, jane: Person
     shared.node.database.write(lambda connection: connection.execute(spoilt))
     change(jane, first["instance"], fields={"stars": 100})
     change(jane, first["instance"], fields={"stars": 101})
-    settled = PublishingCache(shared.node)
+    cache = PublishingCache()
     with shared.node.database.writing() as connection:
-        state = Appender(shared.node, connection, {}, settled, 1).instance(parse_hash(first["instance"]))
+        state = Appender(shared.node, connection, {}, cache, 1).instance(parse_hash(first["instance"]))
     assert state is not None
-    assert not state.lives
+    assert not state.is_living
 
 
 def test_kept_instance_ends_with_what_it_is_made_of(shared: RunningNode, jane: Person, signer: Signer) -> None:
@@ -112,10 +110,10 @@ def test_kept_instance_ends_with_what_it_is_made_of(shared: RunningNode, jane: P
             change(jane, name, fields={"stars": number})
     dropped, forked = map(parse_hash, instances)
     kept = Kept(shared, jane)
-    assert kept.read(dropped).lives
-    assert kept.read(forked).lives
+    assert kept.read(dropped).is_living
+    assert kept.read(forked).is_living
     shared.node.store.write(drop_payloads, [dropped])
-    assert not kept.read(dropped).lives
+    assert not kept.read(dropped).is_living
     place = signer.place(schema=schema)
     assert signer.publish(mail(schema), schema).status_code == 201
     branch, payload = signer.sign(mail(schema, "another"), place)

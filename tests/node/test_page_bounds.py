@@ -6,7 +6,7 @@ import re
 import pytest
 
 from inkgrove.messages.ids import SchemaId
-from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.pages import instances
 from inkgrove.pages.schemas import ROWS
 from inkgrove.store.logs.schema_registry import read_registered, register_schema
@@ -40,7 +40,7 @@ def test_page_of_schemas_is_bounded_in_rows_and_bytes(shared: RunningNode, jane:
 
 
 def test_schemas_that_are_kept_are_bounded_in_bytes(shared: RunningNode, jane: Person) -> None:
-    schemas = SchemaCache(shared.node, most_bytes=900_000)
+    schemas = SchemaCache(shared.node.database, max_bytes=900_000)
     names = []
     for number in range(3):
         answer = jane.post("/schemas", json={"name": f"long{number}", "description": "d" * 400_000})
@@ -51,7 +51,7 @@ def test_schemas_that_are_kept_are_bounded_in_bytes(shared: RunningNode, jane: P
     schemas.read(names[2])
     assert schemas.read(names[0]) is not first
     large = schema_id(make_schema(jane, "small"))
-    assert SchemaCache(shared.node, most_bytes=1).read(large) == schemas.read(large)
+    assert SchemaCache(shared.node.database, max_bytes=1).read(large) == schemas.read(large)
 
 
 def test_page_of_a_value_makes_words_of_that_field_alone_and_cuts_earlier_ones(

@@ -9,7 +9,7 @@ import re2
 
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.reading.schemas import SchemaCache
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.schema import schema as folding
 from inkgrove.schema.schema import Schema
 from tests.support.logs import LogBuilder
@@ -141,7 +141,7 @@ def folded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_schema_that_has_grown_is_folded_from_there_on(shared: RunningNode, jane: Person, folded: list[int]) -> None:
     schema = make_schema(jane, f"patterns{next(_NUMBERS)}")
-    schemas = SchemaCache(shared.node)
+    schemas = SchemaCache(shared.node.database)
     for number in range(3, 9):
         change = {f"f{number}": {"action": "create", "type": "text", "validation": "x", "default": "x"}}
         body = {"fields": [change]} if number % 2 else {"name": f"name{number}"}
@@ -149,7 +149,7 @@ def test_schema_that_has_grown_is_folded_from_there_on(shared: RunningNode, jane
         folded.clear()
         read = schemas.read(schema_id(schema))
         assert folded == (list(range(1, number + 1)) if number == 3 else [number])
-        assert read == SchemaCache(shared.node).read(schema_id(schema))
+        assert read == SchemaCache(shared.node.database).read(schema_id(schema))
     assert read.meta is not None
     assert read.meta.name == "name8"
 

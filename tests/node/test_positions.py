@@ -38,7 +38,7 @@ def test_token_that_the_node_did_not_make_is_refused(vault: Vault, text: str) ->
 def test_what_is_hidden_for_another_purpose_or_by_another_node_is_no_position(vault: Vault) -> None:
     token = render_position(vault, OFFSETS[1])
     forged = f"{token[:50]}{'A' if token[50] != 'A' else 'B'}{token[51:]}"
-    for other in (vault.hide("event 1 2"), vault.hide("position 1"), forged):
+    for other in (vault.encrypt_text("event 1 2"), vault.encrypt_text("position 1"), forged):
         with raises("request.invalid"):
             parse_position(vault, other)
     with raises("request.invalid"):

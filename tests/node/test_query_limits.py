@@ -153,10 +153,10 @@ def test_one_who_asks_for_costly_queries_all_the_time_leaves_a_place_for_others(
 
     def enter(who: int) -> bool:
         if kind == "identities":
-            asked = node.limit_for(IdentityId(bytes([who]) * 32))
+            asked = node.find_query_limit(IdentityId(bytes([who]) * 32))
         else:
             token = NETWORK.set(f"192.0.2.{who}")
-            asked = node.limit_for(None)
+            asked = node.find_query_limit(None)
             NETWORK.reset(token)
         has_place = asked.limit.enter(asked.who)
         if has_place:
@@ -176,13 +176,13 @@ def test_network_of_a_request_is_known_where_its_query_is_limited(
     filled: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    real = type(filled.node).limit_for
+    real = type(filled.node).find_query_limit
 
     def spy(node: Node, identity: IdentityId | None) -> LimitOf:
         seen.append(NETWORK.get())
         return real(node, identity)
 
-    monkeypatch.setattr(Node, "limit_for", spy)
+    monkeypatch.setattr(Node, "find_query_limit", spy)
     for address in ("/views/texts?limit=1", "/views/texts/outcomes", "/pages/views/texts"):
         filled.anybody.get(address)
     assert len(seen) >= 3

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.proof import read_proof, verify_proof
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.reading.query import render_field_value
 from inkgrove.pipeline.views.export import export_view
 from inkgrove.pipeline.views.materialiser import Materialiser
 from inkgrove.reference.results import ReferenceRow
@@ -49,7 +49,7 @@ def document(world: World, row: ReferenceRow) -> Row:
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,
         "last_hash": row.last_hash.hex(),
-        "fields": {name: render_field_value(value) for name, value in row.fields.items()},
+        "fields": {name: value_to_json(value) for name, value in row.fields.items()},
         "access": access,
         "expires": None if row.expires is None else str(row.expires),
         "copied_from": None,

@@ -23,7 +23,7 @@ def test_every_receiver_of_a_domain_is_noted(tmp_path: Path, warnings: list[stru
     receivers = NameFile(tmp_path / RECEIVERS)
     names = {f"person{number}.big.ink" for number in range(250)}
     for name in sorted(names):
-        receivers.note(name)
+        receivers.add(name)
     assert NameFile(tmp_path / RECEIVERS).names() == names
     assert warnings == []
 
@@ -31,8 +31,8 @@ def test_every_receiver_of_a_domain_is_noted(tmp_path: Path, warnings: list[stru
 def test_readers_of_a_domain_leave_room_for_those_of_others(tmp_path: Path) -> None:
     readers = NameFile(tmp_path / READERS)
     for number in range(150):
-        readers.note(f"person{number}.big.ink")
-    readers.note("jane.haiku.ink")
+        readers.add(f"person{number}.big.ink")
+    readers.add("jane.haiku.ink")
     assert len(readers.names()) == 101
     assert "jane.haiku.ink" in readers.names()
 
@@ -43,11 +43,11 @@ def test_name_for_which_a_file_has_no_room_is_warned_of_once(
     path = tmp_path / RECEIVERS
     path.write_text("".join(f"person{number}.ink\n" for number in range(9_999)))
     receivers = NameFile(path)
-    receivers.note("last.ink")
+    receivers.add("last.ink")
     assert len(receivers.names()) == 10_000
     assert warnings == []
     for name in ("john.ink", "kim.ink", "last.ink"):
-        receivers.note(name)
+        receivers.add(name)
     assert len(receivers.names()) == 10_000
     (warning,) = warnings
     assert (warning["log_level"], warning["file"], warning["name"]) == ("warning", RECEIVERS, "john.ink")

@@ -52,7 +52,7 @@ class Home:
         found: list[str | None] = []
 
         def work(node: Node) -> None:
-            behind = node.signing.behind()
+            behind = node.signing.read_behind_state()
             found.append(behind.reason if behind is not None else None)
             if behind is not None:
                 before = show_identity(node, "jane.haiku.ink").revision
@@ -141,7 +141,7 @@ def test_database_from_before_marks_beside_one_is_behind(home: Home) -> None:
 def test_home_without_identities_is_never_behind(place: Path | str, tmp_path: Path) -> None:  # noqa: F811
     for _ in range(2):
         node = Node(place, NodeSettings(), home=tmp_path)
-        assert node.signing.behind() is None
+        assert node.signing.read_behind_state() is None
         node.close()
         for mark in all_marks(tmp_path):
             mark.unlink()
@@ -171,7 +171,7 @@ def test_database_that_is_put_back_under_a_running_node_is_noticed(postgres: Pos
     copy.put_back()  # the server cuts the connections off
     with pytest.raises(Restored):
         change_identity(node, jane, name="Janet")
-    behind = node.signing.behind()
+    behind = node.signing.read_behind_state()
     assert behind is not None
     assert behind.reason == OLDER
     node.close()
@@ -183,7 +183,7 @@ def test_mark_keeps_the_newest(tmp_path: Path) -> None:
     for entry in entries:
         mark.add(entry)
     assert set(mark.hashes()) == set(entries[5:])
-    mark.take_out(entries[:-2], resumed=3)
+    mark.remove(entries[:-2], resumed=3)
     assert (mark.hashes(), mark.resumed) == (entries[-2:], 3)
     mark.add(entries[0])
     assert (mark.hashes(), mark.resumed) == ([*entries[-2:], entries[0]], 3)
@@ -217,7 +217,7 @@ class TwoHomes:
 
     @staticmethod
     def reason(node: Node) -> str | None:
-        behind = node.signing.behind()
+        behind = node.signing.read_behind_state()
         return behind.reason if behind is not None else None
 
 
@@ -229,7 +229,7 @@ def test_home_that_signed_nothing_notices_that_the_database_was_put_back(
     copy = Copy(homes.place, tmp_path, postgres)
     first, second = homes.open("first"), homes.open("second")
     homes.sign(second, "signed by the second")
-    first.signing.observe()
+    first.signing.mark_newest()
     copy.put_back()
     with pytest.raises(Restored):
         homes.sign(first, "would fork log 0")
@@ -246,10 +246,10 @@ def test_running_node_notices_by_itself_that_the_database_was_put_back(
     copy = Copy(homes.place, tmp_path, postgres)
     node = homes.open("first")
     homes.sign(node, "Jane")
-    node.signing.observe()
+    node.signing.mark_newest()
     assert homes.reason(node) is None
     copy.put_back()
-    node.signing.observe()
+    node.signing.mark_newest()
     assert homes.reason(node) == OLDER
     node.close()
 

@@ -94,7 +94,7 @@ class SimulatedNode:
         )
         event.listen(self.node.database.engine, "after_cursor_execute", self._look_at)
         self.writer = Writer(self.node)
-        self.node.at_close(self.writer.close)
+        self.node.call_at_close(self.writer.close)
         self.transport = _Sender(self, self._life)
         run = self._run_blocking
         self.discovery = Discovery(self.node, self.transport, run_blocking=run)
@@ -146,7 +146,7 @@ class SimulatedNode:
 
     def publish(self, person: Person, work: Publication) -> Reply:
         """Publish as the routes do; raises what is refused."""
-        reply = self.writer.do(PublishJob(person.token, work))
+        reply = self.writer.submit_and_wait(PublishJob(person.token, work))
         self.outbox.wake()
         return reply
 

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert, update
 from inkgrove.core.hashing import parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.schema.schema import Field
 from inkgrove.store.logs.entries import find_log
 from inkgrove.store.logs.schema_registry import read_registered, register_schema
@@ -23,7 +23,7 @@ def build_view(node: Node, schema: str) -> View:
     wanted = schema_id(schema)
     node.store.write(register_schema, wanted)
     node.views.sync(node.store.read(read_registered))
-    folded = SchemaCache(node).read(wanted)
+    folded = SchemaCache(node.database).read(wanted)
     assert folded.meta is not None
     newest = folded.versions[-1]
     facts = {

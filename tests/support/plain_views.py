@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert, update
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.reference.results import ReferenceRow
 from inkgrove.reference.views import fold_views
 from inkgrove.store.logs.entries import read_entries, read_logs
@@ -34,7 +34,7 @@ def build_views(node: Node) -> None:
 
     def work(connection: Connection) -> None:
         for schema_id, view in read_views(connection).items():
-            schema, result = SchemaCache(node).read(schema_id), folded[schema_id]
+            schema, result = SchemaCache(node.database).read(schema_id), folded[schema_id]
             if not result.version:
                 continue
             fields = [(field.name, field.type) for field in schema.version(result.version).fields]

@@ -33,7 +33,6 @@ from inkgrove.node.blobs.collection import CollectedBlobs, collect_if_alone, upd
 from inkgrove.node.identity import sessions as passwords
 from inkgrove.node.identity.names import bind_administrators
 from inkgrove.node.publishing.writer import Writer
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
@@ -77,11 +76,10 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     )
     bind_administrators(node)
     app.state.node = node
-    app.state.schemas = SchemaCache(node)
     app.state.writer = Writer(node)
-    node.at_close(app.state.writer.close)
+    node.call_at_close(app.state.writer.close)
     app.state.large_answers = LargeAnswers()
-    node.at_close(app.state.large_answers.close)
+    node.call_at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
     app.state.watch = ViewWatch(node)
     app.add_exception_handler(InkgroveError, on_error)

@@ -93,17 +93,17 @@ def restore(
                 "entries": done.manifest.rows["entries"],
                 "files": len(done.manifest.files),
                 "vault_key": done.vault_key,
-                "replaced": str(done.aside) if done.aside is not None else None,
-                "kept": list(done.kept),
+                "replaced": str(done.moved_to) if done.moved_to is not None else None,
+                "kept": list(done.skipped_files),
             }
         )
         return
     typer.echo(
         f"{options.home}: {done.manifest.rows['entries']:,} entries and {len(done.manifest.files):,} files put back"
     )
-    if done.aside is not None:
-        note(f"What was there before is in {done.aside}; remove it when all is well.")
-    for name in done.kept:
+    if done.moved_to is not None:
+        note(f"What was there before is in {done.moved_to}; remove it when all is well.")
+    for name in done.skipped_files:
         note(f"{name} was there already and stays as it is.")
     if done.vault_key == "missing":
         note(f"vault.key is not in the backup: put your copy at {_vault_key(options.home)} before you start the node.")
@@ -132,7 +132,7 @@ def resume(
     from inkgrove.node.errors import Restored
 
     with options.open_node() as node:
-        behind = node.signing.behind()
+        behind = node.signing.read_behind_state()
         if behind is not None and accept_loss:
             node.signing.resume()
     if options.as_json and (behind is None or accept_loss):

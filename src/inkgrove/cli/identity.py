@@ -128,7 +128,7 @@ def list_all(options: CommandOptions) -> None:
                     "fqdn": identity.fqdn,
                     "id": identity.id,
                     "is_administrator": identity.id in administrators,
-                    "is_outside": not rules.is_ours(identity.fqdn),
+                    "is_outside": not rules.is_under_own_domain(identity.fqdn),
                     "lives_here": identity.lives_here,
                     "usage": quotas[identity.id].render(),
                 }
@@ -141,7 +141,7 @@ def list_all(options: CommandOptions) -> None:
         amounts = f"{used.entries:,} entries, {used.payload_bytes:,} B of messages, {used.blob_bytes:,} B of blobs"
         marks = {
             "administrator": identity.id in administrators,
-            "outside of node.domains": bool(rules.domains) and not rules.is_ours(identity.fqdn),
+            "outside of node.domains": bool(rules.domains) and not rules.is_under_own_domain(identity.fqdn),
             "moved to another node": not identity.lives_here,
         }
         said = "".join(f"  ({mark})" for mark, is_so in marks.items() if is_so)

@@ -18,7 +18,7 @@ from inkgrove.core.errors import (
     SettingsError,
     UnexpectedLink,
 )
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.json_values import value_to_json
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -27,20 +27,7 @@ NOT_VALID, MISUSE = 1, 2
 
 def print_json(value: object) -> None:
     """Print a value as one line of JSON on standard output."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": ")) + "\n")
-
-
-def plain(value: object) -> Any:
-    """Return a value as JSON holds it: bytes as hex, timestamps as text."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Timestamp):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
-    return value
+    sys.stdout.write(json.dumps(value_to_json(value), ensure_ascii=False, separators=(", ", ": ")) + "\n")
 
 
 def facts_of(item: object, names: str) -> dict[str, Any]:
@@ -62,7 +49,7 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        shown = plain(value)
+        shown = value_to_json(value)
         table.add_row(name.replace("_", " "), "-" if shown is None else printable(str(shown)))
     console().print(table)
 

@@ -8,13 +8,14 @@ from rich.table import Table
 
 from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
-from inkgrove.cli.output import JsonOption, console, facts_of, note, plain, print_json, printable
+from inkgrove.cli.output import JsonOption, console, facts_of, note, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, require_schema_id
 from inkgrove.core.entry import decode_entry
 from inkgrove.core.errors import InkgroveError, InputError
 from inkgrove.core.log import HeldEntry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.instance import Access
+from inkgrove.messages.json_values import access_to_json, value_to_json
 
 if TYPE_CHECKING:
     from inkgrove.reference.results import ReferenceRow, ReferenceView
@@ -98,7 +99,7 @@ def show(
     for row in page.rows:
         cells = []
         for name, value in row.fields.items():
-            text = "-" if value is None else printable(str(plain(value)))
+            text = "-" if value is None else printable(str(value_to_json(value)))
             cells.append(f"{text} [{row.field_seq_nums[name]}]" if provenance else text)
         table.add_row(f"{row.author.hex()[:8]}…", str(row.seq_num), str(row.last_seq_num), *cells)
     console().print(table if page.rows else f"{title}: no rows")
@@ -143,7 +144,7 @@ def _view_facts(view: "ReferenceView") -> dict[str, object]:
 
 
 def _access_facts(access: Access | None) -> dict[str, object] | None:
-    return None if access is None else {"mode": access.mode, "to": list(access.to)}
+    return None if access is None else access_to_json(access)
 
 
 def _print_view(view: "ReferenceView") -> None:
@@ -153,7 +154,7 @@ def _print_view(view: "ReferenceView") -> None:
         columns = list(view.rows[0].fields) if view.rows else []
         rows = Table("author", "seq", "last", *columns, title=f"{name} at version {view.version}", title_justify="left")
         for row in view.rows:
-            values = ["-" if value is None else printable(str(plain(value))) for value in row.fields.values()]
+            values = ["-" if value is None else printable(str(value_to_json(value))) for value in row.fields.values()]
             rows.add_row(f"{row.author.hex()[:8]}…", str(row.seq_num), str(row.last_seq_num), *values)
         out.print(rows if view.rows else f"{name} at version {view.version}: no rows")
         if view.stopped:

@@ -47,7 +47,7 @@ from inkgrove.core.log import (
     verify_fork_proof,
     verify_log,
 )
-from inkgrove.core.next_entry import NextEntry, find_next_entry, sign_next, sign_own
+from inkgrove.core.next_entry import NextEntry, find_next_entry, make_next_entry, sign_next, sign_own
 from inkgrove.core.verify import (
     AreSigned,
     SignedEntry,
@@ -96,6 +96,7 @@ __all__ = [
     "least_repunit_at_or_above",
     "lipmaa",
     "list_claims",
+    "make_next_entry",
     "parse_hash",
     "parse_public_key",
     "parse_secret_key",

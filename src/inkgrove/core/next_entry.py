@@ -1,6 +1,6 @@
 """What the next entry of a log must carry: its sequence number and links (docs/protocol.md section 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from inkgrove.core.entry import Entry, hash_entry, sign_entry
@@ -22,22 +22,50 @@ class NextEntry(NamedTuple):
     flavour: Flavour
 
 
+def make_next_entry(
+    author: PublicKey,
+    log_id: int,
+    height: int,
+    find_hash: Callable[[int], Hash | None],
+    flavour: Flavour = Flavour.YAMF,
+    *,
+    is_ended: bool = False,
+) -> NextEntry:
+    """Return what the entry behind `height`, which is 0 for a new log, must carry.
+
+    `find_hash` gives the hash of the log's entry at a sequence number, None if it is not held. Raises `log.ended` if
+    the entry at `height` ended the log, and `MissingLink` if an entry that must be linked to is not held.
+    """
+    if is_ended:
+        raise LogError("log.ended", f"entry {height} ended the log")
+    seq_num = height + 1
+    if seq_num == 1:
+        return NextEntry(author, log_id, 1, None, None, flavour)
+    lipmaa_link = _require_link(seq_num, lipmaa(seq_num), find_hash) if has_lipmaa_link(seq_num) else None
+    return NextEntry(author, log_id, seq_num, lipmaa_link, _require_link(seq_num, height, find_hash), flavour)
+
+
+def _require_link(seq_num: int, target: int, find_hash: Callable[[int], Hash | None]) -> Hash:
+    found = find_hash(target)
+    if found is None:
+        raise MissingLink(f"entry {seq_num} links to entry {target}, which is not held")
+    return found
+
+
 def find_next_entry(verified: Mapping[int, SignedEntry | VerifiedEntry]) -> NextEntry:
     """Return what the entry after the newest must carry; `verified` are the held entries of a log by sequence number.
 
     Raises `log.ended`, or `MissingLink` if the entry that it would link to is not among them.
     """
     newest = verified[max(verified)].entry
-    if newest.is_end_of_log:
-        raise LogError("log.ended", f"entry {newest.seq_num} ended the log")
-    seq_num = newest.seq_num + 1
-    lipmaa_link = None
-    if has_lipmaa_link(seq_num):
-        if lipmaa(seq_num) not in verified:
-            raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
-        lipmaa_link = verified[lipmaa(seq_num)].hash
-    backlink = verified[newest.seq_num].hash
-    return NextEntry(newest.author, newest.log_id, seq_num, lipmaa_link, backlink, newest.flavour)
+
+    def find_hash(seq_num: int) -> Hash | None:
+        found = verified.get(seq_num)
+        return found.hash if found is not None else None
+
+    return make_next_entry(
+        newest.author, newest.log_id, newest.seq_num, find_hash, newest.flavour, is_ended=newest.is_end_of_log
+    )
 
 
 def sign_next(key: SecretKey, payload: bytes, next_entry: NextEntry, *, is_end_of_log: bool = False) -> Entry:

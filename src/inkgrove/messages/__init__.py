@@ -28,6 +28,7 @@ from inkgrove.messages.delivery import (
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, adoption_claim
 from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.json_values import access_from_json, access_to_json, value_to_json
 from inkgrove.messages.message import (
     Message,
     decode_message,
@@ -127,6 +128,8 @@ __all__ = [
     "Unset",
     "Update",
     "Want",
+    "access_from_json",
+    "access_to_json",
     "adoption_claim",
     "decode_ask_heights",
     "decode_bundle",
@@ -158,6 +161,7 @@ __all__ = [
     "render_proof",
     "render_timestamp",
     "timestamp_from_seconds",
+    "value_to_json",
     "verify_proof",
     "with_salt",
 ]

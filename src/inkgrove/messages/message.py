@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from inkgrove.core.errors import MessageError
+from inkgrove.core.errors import InkgroveError, MessageError
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_SALT_BYTES, MIN_SALT_BYTES, PADDING_BYTES
 from inkgrove.messages import cbor
 from inkgrove.messages.cbor import Value
@@ -51,6 +51,16 @@ def decode_message(payload: bytes) -> Message:
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}")
     return message_from_value(cbor.decode(payload))
+
+
+def decode_if_valid(payload: bytes | None) -> Message | None:
+    """Return the message that a payload holds; None if there is no payload or it is malformed."""
+    if payload is None:
+        return None
+    try:
+        return decode_message(payload)
+    except InkgroveError:
+        return None
 
 
 def message_from_value(value: Value) -> Message:

@@ -27,6 +27,6 @@ def _home(visit: Visit) -> Response:
         "state": read_state(node) if caller.is_administrator else None,
         "identities": list_hosted_identities(node) if caller.is_administrator else None,
         "settings": node.settings,
-        "behind": node.signing.behind(),
+        "behind": node.signing.read_behind_state(),
     }
     return visit.show("home.html", facts)

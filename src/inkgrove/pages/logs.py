@@ -12,7 +12,6 @@ from inkgrove.core.log import list_claims
 from inkgrove.messages.message import decode_message
 from inkgrove.node.errors import ViewError
 from inkgrove.node.reading.logs import LogPage, list_logs, show_log
-from inkgrove.node.reading.query import schemas_of
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
 from inkgrove.store.logs.entries import LogState, StoredEntry, find_log
@@ -31,7 +30,7 @@ def show_logs(visit: VisitDependency) -> Response:
     names = {schema_id: view.name for schema_id, view in visit.node.views.views().items()}
     others = {name for author in authors for _, schemas in author.logs for name in schemas if not names.get(name)}
     for name in sorted(others)[:_NAMED]:
-        meta = schemas_of(visit.node).read(name).meta
+        meta = visit.node.schemas.read(name).meta
         names[name] = None if meta is None else meta.name
     facts = {
         "authors": sorted(authors, key=lambda author: (author.fqdn or "~", author.key)),

@@ -11,7 +11,6 @@ from inkgrove.messages.outcomes import Outcome
 from inkgrove.node.errors import PublishError
 from inkgrove.node.identity.names import name_of_author, names_of_authors
 from inkgrove.node.reading.history import list_outcomes
-from inkgrove.node.reading.query import schemas_of
 from inkgrove.node.reading.summary import count_fallbacks
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import steps_of, title_of_version
@@ -40,7 +39,7 @@ def _schemas(visit: Visit, page: int) -> Response:
     owners = names_of_authors(node, {view.schema_id.author for view in some})
     found = []
     for view in some:
-        schema = schemas_of(node).read(view.schema_id)
+        schema = node.schemas.read(view.schema_id)
         about = (schema.meta.description if schema.meta else None) or ""
         found.append(
             {
@@ -75,7 +74,7 @@ async def show_schema(
 
 def _schema(visit: Visit, author: str, log_id: int, only: Outcome, cursor: str | None) -> Response:
     schema_id = parse_schema_id(f"{author}/{log_id}")
-    schema = schemas_of(visit.node).read(schema_id) if schema_id is not None else None
+    schema = visit.node.schemas.read(schema_id) if schema_id is not None else None
     if schema_id is None or schema is None or not schema.versions:
         raise PublishError("publish.unknown-schema", f"no schema is held at {author[:64]}/{log_id}")
     view = visit.node.views.views().get(schema_id)

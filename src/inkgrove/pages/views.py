@@ -62,7 +62,7 @@ def _view(visit: Visit, schema: str, form: ViewForm) -> Response:
     where = (
         [f"{form.field}:{form.operator}:{form.value}"] if form.field and (form.value or form.operator == "eq") else []
     )
-    plain = ViewQuery(limit=ROWS, with_count=True, may_lack_count=True)
+    plain = ViewQuery(limit=ROWS, with_count=True, is_count_optional=True)
     question = replace(plain, where=where, sort=[form.sort] if form.sort else [], cursor=form.cursor)
     alarm, status = None, 200
     try:

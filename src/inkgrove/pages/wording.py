@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
-from inkgrove.node.reading.query import render_field_value
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.services.scopes import find_schema_meta
 from inkgrove.schema.schema import Field, FieldUpdate, Version
@@ -101,7 +101,7 @@ def render_value(value: Any) -> str:
     if isinstance(value, bytes):
         return short(value)
     if isinstance(value, Mapping):
-        shown = render_field_value(value)
+        shown = value_to_json(value)
         if {"hash", "size"} <= shown.keys():
             return f"{shown.get('type') or 'file'}, {shown['size']:,} bytes"
         return json.dumps(shown, ensure_ascii=False)

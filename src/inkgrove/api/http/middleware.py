@@ -78,7 +78,7 @@ class AccessRecorder:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._access_log.request() as uses:
+        with self._access_log.begin_request() as uses:
 
             async def confirm(message: Message) -> None:
                 if message["type"] == "http.response.start" and message["status"] < _REFUSED:

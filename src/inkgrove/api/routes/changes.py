@@ -191,7 +191,7 @@ async def _events(request: Request, node: Node, watch: ViewWatch, followed: View
         caller: Caller = get_caller(node, token_of(request, node))
         return read_changes(node, caller, followed)
 
-    if followed.place is not None:
+    if followed.cursor is not None:
         yield _position(node, followed)
     while not node.stopping.is_set():
         try:
@@ -206,7 +206,7 @@ async def _events(request: Request, node: Node, watch: ViewWatch, followed: View
 
 def _position(node: Node, followed: ViewSubscription) -> str:
     """An id without data: the client notes it, and no event is dispatched."""
-    return "" if followed.place is None else f"id: {event_id(node, followed.place)}\n\n"
+    return "" if followed.cursor is None else f"id: {event_id(node, followed.cursor)}\n\n"
 
 
 def _compact(value: object) -> str:
@@ -214,7 +214,7 @@ def _compact(value: object) -> str:
 
 
 def _has_news(node: Node, followed: ViewSubscription) -> Any:
-    place, expiry = followed.place, followed.expiry
+    place, expiry = followed.cursor, followed.expiry
 
     def wanted(newest: NewestChanges) -> bool:
         if place is None or newest.seen > place.seen:

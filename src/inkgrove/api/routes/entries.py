@@ -132,7 +132,7 @@ async def next_place(
     if schema is not None and log_id is not None:
         raise RequestError("request.invalid", "give schema or log_id, not both")
     key = parse_public_key(author) if author is not None else None
-    return answer(await writer_of(request).ask(PublishJob(require_token(request), FindNext(key, schema, log_id))))
+    return answer(await writer_of(request).submit(PublishJob(require_token(request), FindNext(key, schema, log_id))))
 
 
 @router.post(
@@ -184,7 +184,7 @@ async def publish_entries(request: Request) -> Response:
     require_few_changes(offer)
     if patterns_in(offer):
         await make_large(request, _compile_first, request.app.state.node, token, offer)
-    reply = await writer_of(request).ask(PublishJob(token, PublishEntries(offer)))
+    reply = await writer_of(request).submit(PublishJob(token, PublishEntries(offer)))
     receipts: list[PublishReceipt] = reply.body["receipts"]
     if not is_single:
         return answer(Reply(200, {**reply.body, "receipts": [_render(receipt) for receipt in receipts]}))

@@ -180,7 +180,7 @@ async def send_entries(request: Request) -> Response:
 
 
 def _entries(node: Node, body: bytes, fqdn: str) -> Response:
-    node.readers.note(fqdn)
+    node.readers.add(fqdn)
     return Response(encode_entries(answer_entries(node, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE)
 
 

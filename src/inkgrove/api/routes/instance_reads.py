@@ -15,11 +15,12 @@ from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocumen
 from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.instance import Delete
+from inkgrove.messages.json_values import access_to_json, value_to_json
 from inkgrove.messages.proof import PROOF_MEDIA_TYPE, encode_proof, render_proof
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.sessions import authenticate
 from inkgrove.node.reading.history import HistoryMessage, prove_instance, read_history, show_instance_at, written_fields
-from inkgrove.node.reading.query import access_document, parse_instance, render_field_value, row_document, show_instance
+from inkgrove.node.reading.query import parse_instance, row_document, show_instance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.views.access import Owner
 from inkgrove.store.views.catalog import View
@@ -97,13 +98,14 @@ def _history(node: Node, caller: Caller, instance: Hash) -> Response:
 
 def _event(event: HistoryMessage) -> dict[str, Any]:
     message, ruling = event.message, event.ruling
+    access = None if message is None or isinstance(message, Delete) else message.access
     return {
         "seq_num": event.seq_num,
         "hash": event.hash.hex(),
         "kind": None if message is None else type(message).__name__.lower(),
         "version": None if message is None or message.schema is None else message.schema.version,
-        "fields": {} if message is None else render_field_value(written_fields(message)),
-        "access": None if message is None or isinstance(message, Delete) else access_document(message.access),
+        "fields": {} if message is None else value_to_json(written_fields(message)),
+        "access": None if access is None else access_to_json(access),
         "outcome": None if ruling is None else ruling.outcome.value,
         "code": None if ruling is None else ruling.code,
         "reason": None if ruling is None else ruling.reason,

@@ -148,12 +148,9 @@ class Publisher:
             raise RequestError("request.invalid", "an Idempotency-Key has 1 to 255 printable ASCII characters")
         token = require_token(request)
         if self.is_dry_run:
-            schemas = request.app.state.schemas
-            return json_answer(
-                await read_in_thread(preview_publication, get_node(request), schemas, token, work), 200, {}
-            )
+            return json_answer(await read_in_thread(preview_publication, get_node(request), token, work), 200, {})
         job = PublishJob(token, work) if key is None else PublishJob(token, work, key, await _whole_request(request))
-        reply = await writer_of(request).ask(job)
+        reply = await writer_of(request).submit(job)
         federation_of(request).outbox.wake()
         return answer(reply)
 
@@ -212,7 +209,7 @@ async def find_or_wait(request: Request, names: Iterable[str]) -> frozenset[str]
     """
     missed = await _look_up(request, names)
     for name, error in missed.items():
-        if not isinstance(error, UNANSWERED) or rules_of(get_node(request).settings).is_ours(name):
+        if not isinstance(error, UNANSWERED) or rules_of(get_node(request).settings).is_under_own_domain(name):
             raise _not_found(name, error) from error
     return frozenset(missed)
 

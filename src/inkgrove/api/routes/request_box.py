@@ -16,11 +16,12 @@ from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.federation.sharing import DeliveryReceipt, accept_sender, accept_waiting, discard_waiting, drop_sender
 from inkgrove.messages.instance import Create, Delete, InstanceMessage
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node import errors
 from inkgrove.node.identity.names import name_of_identity
-from inkgrove.node.publishing.json_values import render_access, value_to_json
+from inkgrove.node.publishing.json_values import render_access
 from inkgrove.node.publishing.local_delivery import (
     BoxedRequest,
     DeliveryDecision,

@@ -19,7 +19,6 @@ from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import PublishError
 from inkgrove.node.identity.sessions import authenticate
 from inkgrove.node.publishing.schemas import AddVersion, CreateSchema, parse_schema_message, render_schema
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.schema import append_version
 from inkgrove.store.node.identities import keys_of
@@ -121,13 +120,11 @@ async def add_version(
     """Add a version to a schema of one's own; an invalid one is refused and nothing is signed."""
     body = await read_body(request, NewVersionBody)
     work = AddVersion(_schema_id(author, log_id), parse_schema_message(body.model_extra or {}))
-    await make_large(
-        request, _compile_first, get_node(request), request.app.state.schemas, require_token(request), work
-    )
+    await make_large(request, _compile_first, get_node(request), require_token(request), work)
     return await publisher.publish(work)
 
 
-def _compile_first(node: Node, schemas: SchemaCache, token: str, work: AddVersion) -> Response:
+def _compile_first(node: Node, token: str, work: AddVersion) -> Response:
     """Compile the patterns of a version and of those before it, in one of the few threads for what takes long.
 
     So the one writer of the node, for whom all others wait, finds them compiled. The answer is empty. Raises what is
@@ -136,7 +133,7 @@ def _compile_first(node: Node, schemas: SchemaCache, token: str, work: AddVersio
     """
     identity = authenticate(node, token).require_identity()
     authors = node.database.read(lambda connection: keys_of(connection, identity))
-    before = schemas.read(work.schema)
+    before = node.schemas.read(work.schema)
     # Of a schema of somebody else nothing is compiled: `publish` says what is wrong.
     if work.schema.author in authors and before.versions and before.stopped_by is None:
         append_version(before, work.message)
@@ -150,11 +147,11 @@ def _compile_first(node: Node, schemas: SchemaCache, token: str, work: AddVersio
 )
 async def show_schema(request: Request, author: str, log_id: Annotated[int, Path(ge=1, lt=2**63)]) -> Response:
     """A schema with its known versions and their fields."""
-    return await make_large(request, _show_schema, request.app.state.schemas, _schema_id(author, log_id))
+    return await make_large(request, _show_schema, get_node(request), _schema_id(author, log_id))
 
 
-def _show_schema(schemas: SchemaCache, schema_id: SchemaId) -> Response:
-    schema = schemas.read(schema_id)
+def _show_schema(node: Node, schema_id: SchemaId) -> Response:
+    schema = node.schemas.read(schema_id)
     if not schema.versions:
         raise PublishError("publish.unknown-schema", f"no schema is held at {schema.id}", schema=str(schema.id))
     return json_answer(render_schema(schema))

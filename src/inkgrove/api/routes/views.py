@@ -91,7 +91,7 @@ def _list(node: Node, caller: Caller, count: bool) -> Response:
     how_far = {
         "is_current": freshness.is_current,
         "position": freshness.position,
-        "behind": freshness.behind,
+        "behind": freshness.lag,
     }
     return JSONResponse({"views": found, "freshness": how_far})
 

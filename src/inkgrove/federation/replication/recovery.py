@@ -188,7 +188,7 @@ class Recovery:
         """Check again and again whether the database is behind, and `catch_up` if it is; until cancelled."""
         while True:
             try:
-                await self._run_blocking(self._node.signing.observe)
+                await self._run_blocking(self._node.signing.mark_newest)
                 await self.catch_up()
             except InkgroveError as error:
                 log.warning("what is lacking could not be asked for", code=error.code, reason=error.message)
@@ -196,12 +196,12 @@ class Recovery:
 
     async def catch_up(self) -> None:
         """Ask everybody until all receivers have answered; returns at once if the database is not behind."""
-        behind = await self._run_blocking(self._node.signing.behind)
+        behind = await self._run_blocking(self._node.signing.read_behind_state)
         if behind is None:
             return
         log.warning("nothing is signed: others are asked for what this node lacks", reason=behind.reason)
         progress = _Progress()
-        while await self._run_blocking(self._node.signing.behind) is not None:
+        while await self._run_blocking(self._node.signing.read_behind_state) is not None:
             if await self.step(progress):
                 return
             await asyncio.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(progress.rounds - 1, 10)))
@@ -219,7 +219,7 @@ class Recovery:
         await self._note_waiting(names, progress)
         await self._ask_all(names, askers, progress)
         progress.rounds += 1
-        if await self._run_blocking(self._node.signing.behind) is None:
+        if await self._run_blocking(self._node.signing.read_behind_state) is None:
             return True
         names = await self._run_blocking(self._names)
         if await self._run_blocking(self._askers) != askers:
@@ -242,7 +242,7 @@ class Recovery:
         """Note for the operator whose answers are lacking, if that is not noted yet."""
         waits_for = dict(list(_waits_for(names, progress).items())[:_MOST_NOTED])
         if waits_for != progress.last_noted:
-            await self._run_blocking(lambda: self._node.signing.note_waiting(waits_for))
+            await self._run_blocking(lambda: self._node.signing.set_waiting_for(waits_for))
             progress.last_noted = waits_for
 
     def _names(self) -> _Names:

@@ -26,7 +26,7 @@ from inkgrove.node.blobs.uploads import instances_naming
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.identity_log import check_author, find_owner
-from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, mode_of
+from inkgrove.node.publishing.delivery_queue import is_due_to, mode_of
 from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
 from inkgrove.node.publishing.local_delivery import ArrivingParcel, SenderRelation, decide_acceptance
 from inkgrove.node.runtime.node import Node
@@ -36,6 +36,7 @@ from inkgrove.store.files import Draft
 from inkgrove.store.logs.blob_references import lend_reference
 from inkgrove.store.logs.entries import find_entry
 from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.node.relations import is_follower
 from inkgrove.store.rot.copies import Copy, find_copy, record_refetch, revive
 from inkgrove.store.views.blob_index import put_blob
 

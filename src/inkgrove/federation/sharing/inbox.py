@@ -39,7 +39,7 @@ from inkgrove.messages.instance import Access, Create
 from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.errors import DeliveryError, NotAddressed
 from inkgrove.node.identity.identity_log import check_author, find_owner
-from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_on, queue_forwards, was_sent
+from inkgrove.node.publishing.delivery_queue import may_pass_on, queue_forwards
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.publishing.local_delivery import (
     ArrivingParcel,
@@ -68,7 +68,7 @@ from inkgrove.store.logs.entries import find_entry, find_log, keep_held_hashes
 from inkgrove.store.logs.ingestion import ingest_batch
 from inkgrove.store.logs.preparation import by_log, prepare_items
 from inkgrove.store.node.identities import find_identity, identities_of, lives_here, living_among
-from inkgrove.store.node.relations import add_shares
+from inkgrove.store.node.relations import add_shares, is_follower, was_sent
 
 # A verified parcel, in one transaction
 

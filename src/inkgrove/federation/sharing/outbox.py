@@ -36,7 +36,7 @@ from inkgrove.messages.delivery import (
     encode_delivery,
 )
 from inkgrove.node.errors import NotAddressed
-from inkgrove.node.publishing.delivery_queue import is_due_to, is_follower, may_receive
+from inkgrove.node.publishing.delivery_queue import is_due_to, may_receive
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel
 from inkgrove.node.publishing.local_delivery import send_pending
 from inkgrove.node.runtime.node import Node
@@ -70,6 +70,7 @@ from inkgrove.store.federation.pending import (
     waiting_names,
 )
 from inkgrove.store.node.identities import find_identity, lives_here
+from inkgrove.store.node.relations import is_follower
 
 # One request and its answer
 
@@ -448,7 +449,7 @@ class Outbox:
                 )
             )
             # Before it is sent: whoever may have something of ours is asked for it, should this database be lost.
-            await self._run_blocking(lambda: self.node.receivers.note(recipients[0].fqdn))
+            await self._run_blocking(lambda: self.node.receivers.add(recipients[0].fqdn))
             answer = await transport.send(request)
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, delivery, f"http.{answer.status}"))

@@ -94,7 +94,7 @@ class Upload:
                 node.blobs.keep(draft)
 
         node.database.write(work, durable=True)
-        self._caller.used(UPLOAD, None, content)
+        self._caller.record_use(UPLOAD, None, content)
         return ReadableBlob(content, size, media_type, node.blobs.path_of(content))
 
 
@@ -112,7 +112,7 @@ def find_blob(node: Node, caller: Caller, text: str) -> ReadableBlob:
     media_type = _readable_as(node, caller, content)
     if media_type is None:
         raise unknown
-    caller.used(DOWNLOAD, None, content)
+    caller.record_use(DOWNLOAD, None, content)
     return ReadableBlob(content, size, media_type, path)
 
 
@@ -139,12 +139,12 @@ def _readable_as(node: Node, caller: Caller, content: Hash) -> str | None:
     """The media type of a blob that the caller may read; a service through instances of some schemas alone."""
     identity = caller.identity
 
-    def look(connection: Connection) -> tuple[str | None, BlobReader]:
+    def work(connection: Connection) -> tuple[str | None, BlobReader]:
         client = caller.client if caller.grant is not None else None
         own = own_media_type(connection, content, identity, client) if identity is not None else None
         return own, _reader(node, connection, caller)
 
-    own, reader = node.database.read(look)
+    own, reader = node.database.read(work)
     if own is not None:
         return own
     return node.views.database.read(lambda connection: lent_media_type(connection, content, reader))

@@ -1,4 +1,8 @@
-"""."""
+"""Identities that the node hosts: their documents, keys, names, relations, quotas and sign-ins.
+
+A token comes in and a `Caller` goes out, which says what it may do. Identity documents are messages in log 0; the
+tables only hold what follows from them. docs/protocol.md section 7.
+"""
 
 from inkgrove.node.identity.caller import (
     ACTIONS,

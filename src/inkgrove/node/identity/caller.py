@@ -1,4 +1,4 @@
-"""Who asks: nobody known, an identity, or a service on behalf of one (docs/protocol.md section 7).
+"""The caller: nobody known, an identity, or a service on behalf of one (docs/protocol.md section 7).
 
 A scope is `schema:<author>/<log>:<read|create|update|delete>` or `relations:read`; names are resolved before
 anything is granted, so a namesake inherits nothing.
@@ -34,7 +34,7 @@ Scope = SchemaScope | str
 
 
 def parse_scope(text: str) -> Scope:
-    """A scope as it is granted and stored."""
+    """Parse a scope as it is granted and stored; raises `request.invalid`."""
     if text == RELATIONS_READ:
         return text
     kind, _, rest = text.partition(":")
@@ -49,7 +49,7 @@ def parse_scope(text: str) -> Scope:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; without an identity, anybody."""
+    """Who sends a request; without an identity, anybody."""
 
     identity: IdentityId | None = None
     grant: int | None = None
@@ -57,31 +57,36 @@ class Caller:
     client: str = ""
     scopes: frozenset[Scope] = frozenset()
     is_administrator: bool = False
-    note: Callable[[str, SchemaId | None, Hash | None], None] | None = field(default=None, compare=False, repr=False)
-    """Keeps a record of what a service does: see `used`."""
+    on_use: Callable[[str, SchemaId | None, Hash | None], None] | None = field(default=None, compare=False, repr=False)
+    """Records what a service does: see `record_use`."""
 
-    def require_somebody(self) -> IdentityId:
-        """The identity that asks, itself or through a service, whatever that may do."""
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller is an administrator itself, who sees the messages of everybody."""
+        return self.is_administrator and self.grant is None
+
+    def require_any_identity(self) -> IdentityId:
+        """Return the identity, whether it asks itself or through any service; raises `SignInRequired`."""
         if self.identity is None:
             raise SignInRequired("sign in first: POST /sessions with name and password")
         return self.identity
 
     def require_identity(self) -> IdentityId:
-        """The identity itself, without a service in between."""
-        identity = self.require_somebody()
+        """Return the identity that asks itself; raises `SignInRequired`, or `auth.not-allowed` for a service."""
+        identity = self.require_any_identity()
         if self.grant is not None:
             raise AuthError("auth.not-allowed", "a service cannot do this, only the identity itself")
         return identity
 
     def require_administrator(self) -> IdentityId:
-        """An administrator of this node."""
+        """Return the identity if it is an administrator that asks itself; raises `auth.not-allowed`."""
         identity = self.require_identity()
         if not self.is_administrator:
             raise AuthError("auth.not-allowed", "only the administrator of this node can do this")
         return identity
 
     def require(self, schema: SchemaId, action: Action) -> IdentityId:
-        """The identity, which acts itself or granted this action to the service."""
+        """Return the identity, which asks itself or granted this action to the service; raises `OutOfScope`."""
         if self.identity is None:
             raise SignInRequired(f"this needs the scope {SchemaScope(schema, action)}")
         if self.grant is not None and SchemaScope(schema, action) not in self.scopes:
@@ -89,29 +94,29 @@ class Caller:
         return self.identity
 
     def may_read(self, schema: SchemaId) -> IdentityId | None:
-        """On whose behalf rows of this schema may be read; None sees only what is public."""
+        """Return on whose behalf rows of a schema may be read; None: only public ones. Raises `OutOfScope`."""
         return None if self.identity is None else self.require(schema, "read")
 
-    def reader_of(self, schema: SchemaId, instance: Hash | None = None) -> IdentityId | None:
-        """The same where they are read: many of them, or one instance."""
+    def read_as(self, schema: SchemaId, instance: Hash | None = None) -> IdentityId | None:
+        """Return what `may_read` does, and record that rows, or one instance, are read."""
         identity = self.may_read(schema)
-        self.used("read", schema, instance)
+        self.record_use("read", schema, instance)
         return identity
 
-    def used(self, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
-        """What the caller did, with one instance or blob if it was one: the record of a service, if it is answered."""
-        if self.note is not None:
-            self.note(action, schema, what)
+    def record_use(self, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
+        """Record what a service did, with an instance or blob if there is one; counts once the request is answered."""
+        if self.on_use is not None:
+            self.on_use(action, schema, what)
 
 
 ANYBODY: Final = Caller()
 
 
-# The record of what services did for an identity, which the identity always sees (docs/protocol.md section 7).
+# The access log of services, which the identity can always read
 
 
 def record_access(node: Node, caller: Caller, action: str, schema: SchemaId | None, what: Hash | None = None) -> None:
-    """Note that a service used its grant; cheap, and nothing for an identity that acts itself."""
+    """Add an access of a service to the access log, in memory; does nothing for an identity that asks itself."""
     if caller.grant is not None:
         name = str(schema) if schema is not None else None
         node.access_log.add(ServiceAccess(caller.grant, node.clock(), action, name, what))
@@ -120,7 +125,7 @@ def record_access(node: Node, caller: Caller, action: str, schema: SchemaId | No
 def list_accesses(
     node: Node, identity: IdentityId, *, client: str | None = None, before: int | None = None, limit: int = 100
 ) -> list[RecordedAccess]:
-    """What services did, newest first; `before` is the number of the last one seen."""
+    """Return what services did, newest first, before the number `before`."""
     node.access_log.flush()
     return node.database.read(
         lambda connection: read_accesses(connection, identity, client=client, before=before, limit=limit)

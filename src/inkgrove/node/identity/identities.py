@@ -43,13 +43,9 @@ from inkgrove.store.node.identities import (
     lock_keys,
 )
 
-# Proof of the key of an identity that a client brings: a signed challenge of this node (docs/protocol.md section
-# 7.8).
-#
-# A challenge is stateless: a text that only this node can make and read, for one id, for a few minutes. It counts
-# once,
-# which is noted when it is used. What the key signs begins with no tag of an entry, so it can never be one.
-
+# Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
+# challenge is a text that only this node can make and read, for one id and a few minutes. It counts once, which is
+# recorded when it is used. What the key signs begins with no tag of an entry, so it can never be one.
 
 CHALLENGE_SECONDS: Final = 300
 _SECOND: Final = 1_000_000
@@ -74,18 +70,16 @@ class KeyProof:
 
 
 def new_challenge(node: Node, key: PublicKey) -> Challenge:
-    """A challenge for whoever says that they hold a key."""
+    """Make a challenge for a client that claims to hold a key."""
     expires = node.clock() + CHALLENGE_SECONDS * _SECOND
-    said = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {node.random_bytes(16).hex()}"
-    return Challenge(node.vault.hide(said), expires)
+    text = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {node.random_bytes(16).hex()}"
+    return Challenge(node.vault.encrypt_text(text), expires)
 
 
 def check_key_proof(
     node: Node, author: PublicKey, document: IdentityDocument, entry: bytes, proof: KeyProof | None
 ) -> None:
-    """Raise `identity.unproved` unless the first key has signed a fresh challenge for this entry; uses the challenge
-    up.
-    """
+    """Raise `identity.unproved` unless the first key has signed a fresh challenge for this entry; uses it up."""
     if proof is None:
         raise IdentityError("identity.unproved", f"whoever brings an identity proves that they hold its key: {_ADVICE}")
     identity, now = identity_of(author), node.clock()
@@ -107,8 +101,8 @@ def check_key_proof(
 
 
 def _read_challenge(node: Node, text: str, identity: IdentityId) -> int | None:
-    """When a challenge of this node for an identity ends; None if it is none."""
-    parts = (node.vault.reveal(text) or "").split(" ")
+    """Return when a challenge of this node for an identity expires; None if it is none."""
+    parts = (node.vault.decrypt_text(text) or "").split(" ")
     if len(parts) != 5 or parts[:3] != [_KIND, identity.hex(), node.settings.endpoint]:
         return None
     return int(parts[3])
@@ -214,7 +208,7 @@ def adopt_identity(
 ) -> IdentityRecord:
     """Host an identity whose key the client holds: it signed an entry of log 0 that names this node, and a challenge.
 
-    What was addressed to the id before is shown to whoever brings it, so nothing is done without the proof.
+    What was addressed to the id before is shown to its holder, so nothing is done without the proof.
     """
     entry, document = read_adoption(fqdn, signed)
     check_key_proof(node, entry.author, document, signed.entry, proof)
@@ -230,7 +224,7 @@ def adopt_proved(
     *,
     leads_here: bool,
 ) -> IdentityRecord:
-    """The same once `check_key_proof` has passed; `signed` was read with `read_adoption`."""
+    """Host an identity as `adopt_identity` does, after `read_adoption` and `check_key_proof`."""
     author, hashed = entry.author, hash_password(password)
     hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
 
@@ -239,7 +233,7 @@ def adopt_proved(
         take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
         check_document(connection, author, document, node.settings.endpoint)
         _host(connection, hosted, None)
-        _take_in_unless_newest(connection, entry, signed)
+        _append_unless_newest(connection, entry, signed)
         apply_identity_log(connection, author, is_ours=True)
 
     node.signing.write(work)
@@ -282,14 +276,14 @@ def _check_lives_here(
     )
 
 
-def _take_in_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
+def _append_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
     """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
     newest = find_newest_document(connection, entry.author)
     if newest is not None and newest[0] == entry.seq_num:
         (stored,) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
         if stored.entry.encoded == signed.entry:
             return
-    _take_in(connection, signed)
+    _append(connection, signed)
 
 
 def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
@@ -352,7 +346,7 @@ def change_identity(
 
 
 def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> IdentityRecord:
-    """Let a further key count: take in its own word, entry 1 of its log 0, and list it in the document."""
+    """Add a further key: append its `key-of`, which is entry 1 of its log 0, and list it in the document."""
     entry, message = _read_signed(signed)
     if (entry.log_id, entry.seq_num, message) != (IDENTITY_LOG, 1, KeyOf(identity)):
         raise IdentityError(
@@ -361,7 +355,7 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if find_identity_of_key(connection, entry.author) != identity:
-            _take_in(connection, signed)
+            _append(connection, signed)
         others = tuple(item for item in document.keys if item.key != entry.author)
         return replace(document, keys=(*others, FurtherKey(entry.author)))
 
@@ -433,7 +427,7 @@ def replace_document(
         _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
         check_document(connection, entry.author, document, node.settings.endpoint)
         spend_document(node, connection, identity, document)
-        _take_in_unless_newest(connection, entry, signed)
+        _append_unless_newest(connection, entry, signed)
         apply_identity_log(connection, entry.author, is_ours=True)
 
     node.signing.write(work)
@@ -443,9 +437,9 @@ def replace_document(
 def append_document(connection: Connection, key: SecretKey, document: IdentityDocument) -> int:
     """Sign a document as the next entry of log 0, inside the caller's transaction; its sequence number."""
     payload = encode_message(document)
-    place = read_next_entry(connection, key.public, IDENTITY_LOG)
-    _take_in(connection, SignedMessage(sign_next(key, payload, place).encoded, payload))
-    return place.seq_num
+    following = read_next_entry(connection, key.public, IDENTITY_LOG)
+    _append(connection, SignedMessage(sign_next(key, payload, following).encoded, payload))
+    return following.seq_num
 
 
 def read_document(signed: SignedMessage) -> IdentityDocument:
@@ -463,7 +457,7 @@ def _read_signed(signed: SignedMessage) -> tuple[Entry, Message]:
     return decode_entry(signed.entry), decode_message(signed.payload)
 
 
-def _take_in(connection: Connection, signed: SignedMessage) -> None:
+def _append(connection: Connection, signed: SignedMessage) -> None:
     """Verify and append the very next entry of its log."""
     prepared, rejected = prepare_items([(signed.entry, signed.payload)])
     for refused in rejected:

@@ -1,4 +1,4 @@
-"""What log 0 says: the identity document, and which keys count for an identity (docs/protocol.md section 7).
+"""Log 0: the identity document, and which keys belong to an identity (docs/protocol.md section 7).
 
 A further key counts only if the newest document lists it and entry 1 of its own log 0 says `key-of`. Everything here is
 derived from the logs; the tables only remember it. Call `apply_identity_log` in the transaction that has taken in an
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from inkgrove.core.errors import InkgroveError, KeyRevoked
+from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
-from inkgrove.messages.message import decode_message
+from inkgrove.messages.message import decode_if_valid
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.store.db import Connection
 from inkgrove.store.db.log_tables import encode_log_key
@@ -45,7 +45,7 @@ _CHUNK: Final = 20
 
 
 def read_newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
-    """The newest valid identity document in log 0 of a first key, with its sequence number; raises if none is held."""
+    """Return what `find_newest_document` does; raises `UnknownIdentity` if no document is held."""
     found = find_newest_document(connection, first_key)
     if found is None:
         raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
@@ -53,7 +53,7 @@ def read_newest_document(connection: Connection, first_key: PublicKey) -> tuple[
 
 
 def find_newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument] | None:
-    """The same; None if none is held."""
+    """Return the newest valid document in log 0 of a first key, with its sequence number; None if none is held."""
     before, count = MAX_STORED_INTEGER, 1  # it is the last entry almost always, and each may be large
     while some := read_newest_entries(connection, first_key, IDENTITY_LOG, before, count):
         for seq_num, message in _messages(some):
@@ -64,7 +64,7 @@ def find_newest_document(connection: Connection, first_key: PublicKey) -> tuple[
 
 
 def find_identity_of_key(connection: Connection, author: PublicKey) -> IdentityId | None:
-    """The identity that a further key says it belongs to, in entry 1 of its log 0."""
+    """Return the identity that a further key names in entry 1 of its log 0."""
     for _, message in _messages(read_entries(connection, author, IDENTITY_LOG, 1, 1)):
         if isinstance(message, KeyOf):
             return message.identity
@@ -73,28 +73,24 @@ def find_identity_of_key(connection: Connection, author: PublicKey) -> IdentityI
 
 def _messages(entries: Iterable[StoredEntry]) -> Iterator[tuple[int, IdentityMessage]]:
     for stored in entries:
-        if stored.refusal is None and stored.payload is not None:
-            try:
-                message = decode_message(stored.payload)
-            except InkgroveError:
-                continue
-            if isinstance(message, IdentityDocument | KeyOf):
-                yield stored.entry.seq_num, message
+        message = decode_if_valid(stored.payload) if stored.refusal is None else None
+        if isinstance(message, IdentityDocument | KeyOf):
+            yield stored.entry.seq_num, message
 
 
 def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num: int) -> IdentityId | None:
-    """Whose entry this is, if that is known; refuses one of a revoked key behind the last that counts."""
-    standing = find_key_status(connection, author)
-    if standing is None:
+    """Return whose entry this is, if that is known; raises `KeyRevoked` behind the last entry of a revoked key."""
+    status = find_key_status(connection, author)
+    if status is None:
         return None
-    if standing.ends is not None and seq_num > (last := standing.ends.get(log_id, 0)):
+    if status.ends is not None and seq_num > (last := status.ends.get(log_id, 0)):
         raise KeyRevoked(
             f"the key {author} was revoked: of its log {log_id} only what is up to entry {last} counts",
             author=author,
             log_id=log_id,
             last=last,
         )
-    return standing.identity
+    return status.identity
 
 
 def check_document(connection: Connection, first_key: PublicKey, document: IdentityDocument, endpoint: str) -> None:
@@ -117,22 +113,22 @@ def apply_identity_log(connection: Connection, author: PublicKey, *, is_ours: bo
     """
     claimed = find_identity_of_key(connection, author)
     if claimed is None:
-        _follow_document(connection, author, is_ours=is_ours)
+        _apply_document(connection, author, is_ours=is_ours)
         return
     for first_key in keys_of(connection, claimed):
         if identity_of(first_key) == claimed:
-            _follow_document(connection, first_key, is_ours=False)
+            _apply_document(connection, first_key, is_ours=False)
 
 
 def apply_identity_logs_since(connection: Connection, offset: Offset) -> None:
-    """The same for every log 0 of which entries came in after an offset, by whatever way."""
+    """Call `apply_identity_log` for every log 0 of which entries came in after an offset."""
     for author in authors_since(connection, IDENTITY_LOG, offset):
         apply_identity_log(connection, author)
 
 
-def _follow_document(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
+def _apply_document(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
     identity = identity_of(first_key)
-    # Whoever has a newer document is waited for: what an older one says of the keys must not be put in its place.
+    # Waits for a transaction with a newer document, whose keys must not be overwritten by those of an older one.
     lock_logs.rows(connection, [encode_log_key(first_key, IDENTITY_LOG)])
     found = find_newest_document(connection, first_key)
     if found is None:
@@ -150,11 +146,11 @@ def _follow_document(connection: Connection, first_key: PublicKey, *, is_ours: b
     if hosted is None:
         return
     if hosted.fqdn != document.fqdn:
-        hosted = _follow_name(connection, hosted, document.fqdn)
-    _follow_home(connection, hosted, document, is_ours=is_ours)
+        hosted = _apply_name(connection, hosted, document.fqdn)
+    _apply_home(connection, hosted, document, is_ours=is_ours)
 
 
-def _follow_home(connection: Connection, hosted: HostedIdentity, document: IdentityDocument, *, is_ours: bool) -> None:
+def _apply_home(connection: Connection, hosted: HostedIdentity, document: IdentityDocument, *, is_ours: bool) -> None:
     """Note whether a hosted identity lives here: its newest document names this node, under the name it has here.
 
     Whose key this node keeps has not moved: nobody else could have signed that. Who was found on another node under
@@ -178,7 +174,7 @@ def _is_found_elsewhere(connection: Connection, identity: IdentityId) -> bool:
     return known is not None and (own is None or known.node_key != own[0])
 
 
-def _follow_name(connection: Connection, hosted: HostedIdentity, fqdn: str) -> HostedIdentity:
+def _apply_name(connection: Connection, hosted: HostedIdentity, fqdn: str) -> HostedIdentity:
     """Serve a hosted identity under the name in its newest document, if it is theirs; the one so far is left anyway.
 
     Documents come in by many ways, also from other nodes: one alone gives nobody a name here. What this node signed

@@ -53,16 +53,16 @@ class NameRules:
     domains: frozenset[str]
     reserved: frozenset[str]
     """Names that the operator gives, and nobody else takes."""
-    listed: frozenset[str]
+    administrator_names: frozenset[str]
     """Names with the rights of an administrator, reserved for whom these are bound to."""
-    kept: int
+    kept_microseconds: int
     """How long a name that was left is kept, in microseconds."""
 
-    def is_ours(self, fqdn: str) -> bool:
+    def is_under_own_domain(self, fqdn: str) -> bool:
         """Whether a name is one label below a domain of this node."""
         return fqdn.partition(".")[2] in self.domains
 
-    def is_kept(self, fqdn: str) -> bool:
+    def is_reserved(self, fqdn: str) -> bool:
         """Whether only the operator gives a name: also one further below a domain, which looks like somebody's own."""
         _, _, above = fqdn.partition(".")
         labels = above.split(".")[1:]
@@ -102,9 +102,9 @@ class NameState:
     holder: IdentityId | None
     """Who is hosted under it."""
     record: NameRecord | None
-    bound: IdentityId | None
+    bound_to: IdentityId | None
     """Whom the rights of an administrator of that name are bound to."""
-    elsewhere: RemoteIdentity | None
+    remote_holder: RemoteIdentity | None
     """Who was found under it on another node."""
 
 
@@ -120,7 +120,7 @@ def decide_name(
 ) -> NameRecord:
     """The record of the name once the identity has it; raises what speaks against it.
 
-    `leads_here`: whoever asks other servers for the name was just seen to be led to this node.
+    `leads_here`: other servers were just seen to lead to this node under the name.
     """
     if state.holder not in (None, identity):
         raise IdentityError("identity.exists", f"the name {fqdn} is taken on this node", fqdn=fqdn)
@@ -134,14 +134,14 @@ def decide_name(
             " (node.left_name_seconds); take another name",
             fqdn=fqdn,
         )
-    elsewhere = state.elsewhere if state.elsewhere is not None and state.elsewhere.id != identity else None
+    elsewhere = state.remote_holder if state.remote_holder is not None and state.remote_holder.id != identity else None
     was_given = is_own and record is not None and record.is_given
     if is_operator:
         if elsewhere is not None and elsewhere.fetched <= now < elsewhere.expires:
             raise _elsewhere(fqdn)
     else:
-        is_administrators = fqdn in rules.listed and state.bound != identity
-        if is_administrators or (rules.is_kept(fqdn) and not was_given):
+        is_administrators = fqdn in rules.administrator_names and state.bound_to != identity
+        if is_administrators or (rules.is_reserved(fqdn) and not was_given):
             raise IdentityError(
                 "identity.reserved-name",
                 f"{fqdn} is kept for the operator of this node, who gives it with `inkgrove identity create`",
@@ -149,7 +149,7 @@ def decide_name(
             )
         if elsewhere is not None and not leads_here:
             raise _elsewhere(fqdn)
-        if not (rules.is_ours(fqdn) or leads_here or was_given):
+        if not (rules.is_under_own_domain(fqdn) or leads_here or was_given):
             raise ForeignName(_foreign(fqdn, rules), fqdn=fqdn, domains=sorted(rules.domains))
     return NameRecord(fqdn, identity, is_operator or was_given, now if leads_here else 0, None)
 
@@ -160,7 +160,7 @@ def kept_until(record: NameRecord, rules: NameRules, now: int) -> int:
     A time that has not come is that of a clock that was wrong: it counts as now.
     """
     left = record.left_at
-    return (now if left is None or not UNDATED < left <= now else left) + rules.kept
+    return (now if left is None or not UNDATED < left <= now else left) + rules.kept_microseconds
 
 
 def _elsewhere(fqdn: str) -> NameElsewhere:
@@ -194,7 +194,7 @@ def take_name(
     if state.holder == identity and _has(state.record, identity):
         return
     taken = decide_name(fqdn, identity, state, rules, now, is_operator=is_operator, leads_here=leads_here)
-    forget_left_names(connection, identity, now - rules.kept)
+    forget_left_names(connection, identity, now - rules.kept_microseconds)
     is_back = state.record is not None and state.record.identity == identity
     if count_left_names(connection, identity) - is_back >= MOST_LEFT:
         raise IdentityError(
@@ -258,7 +258,7 @@ def find_own_name_holder(connection: Connection, node: Node, fqdn: str) -> Hoste
         return None
     now, lasts = node.clock(), node.settings.discovery_seconds * _SECOND
     is_fresh = now - lasts < record.checked <= now
-    return hosted if record.is_given or rules_of(node.settings).is_ours(fqdn) or is_fresh else None
+    return hosted if record.is_given or rules_of(node.settings).is_under_own_domain(fqdn) or is_fresh else None
 
 
 def require_living_here(node: Node, name: str | IdentityId) -> IdentityId:
@@ -295,7 +295,7 @@ def bind_administrators(node: Node) -> None:
 
     A restored home does not know who has left a name since: it binds nothing before it has asked others.
     """
-    listed = sorted(rules_of(node.settings).listed)
+    listed = sorted(rules_of(node.settings).administrator_names)
 
     def unbound(connection: Connection) -> dict[str, IdentityId]:
         if _is_behind(connection):
@@ -320,7 +320,7 @@ def bind_administrators(node: Node) -> None:
 
 def bind_if_given(connection: Connection, node: Node, fqdn: str, identity: IdentityId) -> None:
     """Bind the rights of a listed name that the operator gave to an identity while the node was running."""
-    if fqdn in rules_of(node.settings).listed and not _is_behind(connection):
+    if fqdn in rules_of(node.settings).administrator_names and not _is_behind(connection):
         record = find_name(connection, fqdn)
         if record is not None and record.is_given and _has(record, identity):
             bind_administrator(connection, fqdn, identity, node.clock())
@@ -335,7 +335,7 @@ def list_administrators(node: Node) -> frozenset[IdentityId]:
     """Who has the rights of an administrator."""
 
     def work(connection: Connection) -> frozenset[IdentityId]:
-        bound = (find_bound(connection, fqdn) for fqdn in rules_of(node.settings).listed)
+        bound = (find_bound(connection, fqdn) for fqdn in rules_of(node.settings).administrator_names)
         return frozenset(identity for identity in bound if identity is not None)
 
     return node.database.read(work)
@@ -343,10 +343,10 @@ def list_administrators(node: Node) -> frozenset[IdentityId]:
 
 def is_administrator(node: Node, bound_to: list[str]) -> bool:
     """Whether one of the names under which rights were bound to an identity is still listed."""
-    return bool(bound_to) and not rules_of(node.settings).listed.isdisjoint(bound_to)
+    return bool(bound_to) and not rules_of(node.settings).administrator_names.isdisjoint(bound_to)
 
 
-# The names of identities and of whoever a key belongs to, as far as this node knows them.
+# Names of identities and keys
 
 
 def find_identity_name(connection: Connection, identity: IdentityId) -> str | None:
@@ -372,7 +372,7 @@ def name_of_identity(node: Node, identity: IdentityId) -> str | None:
 
 
 def name_of_author(node: Node, author: PublicKey) -> str | None:
-    """The name of whoever a key belongs to."""
+    """Return the name of the identity that a key belongs to."""
     return names_of_authors(node, [author]).get(author)
 
 

@@ -1,7 +1,7 @@
 """What a hosted identity may store: entries, bytes of payloads, bytes of blobs (docs/security.md, quotas).
 
-Limits are settings, or the administrator's word on one identity. To delete is always possible, and what says who one is
-(log 0: names, keys, revocations) goes a little beyond.
+Limits are settings, or set by the administrator for one identity. A delete is always possible, and messages of log 0
+(names, keys, revocations) may exceed the limits a little.
 """
 
 from collections.abc import Collection
@@ -82,7 +82,7 @@ def show_quota(node: Node, identity: IdentityId) -> Quota:
 
 
 def show_quotas(node: Node, identities: Collection[IdentityId]) -> dict[IdentityId, Quota]:
-    """The same for several."""
+    """Return what hosted identities have stored and may store, by identity."""
     found = node.database.read(lambda connection: usage_of(connection, identities))
     return {identity: quota_from(node.settings, usage) for identity, usage in found.items()}
 
@@ -96,8 +96,8 @@ def change_limits(node: Node, identity: IdentityId, limits: dict[str, int | None
 class QuotaCharges:
     """What the identities of one transaction store: asked before each entry, written with all of them.
 
-    Whoever publishes has locked the keys of the identity (`lock_keys`), so that nobody else counts entries for it
-    meanwhile. The counts are locked when they are written, and not before: who collects blobs locks blobs first.
+    The keys of the identity are locked (`lock_keys`) while it publishes, so that nobody else counts entries for it.
+    The counts are locked when they are written, and not before: the collection of blobs locks blobs first.
     """
 
     def __init__(self, node: Node, connection: Connection) -> None:
@@ -130,9 +130,9 @@ class QuotaCharges:
 
 def spend_document(node: Node, connection: Connection, identity: IdentityId, document: IdentityDocument) -> None:
     """Count a document that an identity publishes, or raise `quota.exceeded` or `storage.low-disk`."""
-    spending = QuotaCharges(node, connection)
-    spending.entry(identity, IDENTITY_LOG, encode_message(document), document)
-    spending.write()
+    charges = QuotaCharges(node, connection)
+    charges.entry(identity, IDENTITY_LOG, encode_message(document), document)
+    charges.write()
 
 
 def spend_blob(node: Node, connection: Connection, identity: IdentityId, size: int) -> None:

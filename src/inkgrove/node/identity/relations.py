@@ -1,7 +1,7 @@
 """Relations: A -> B accepted means that A follows B (docs/protocol.md section 7).
 
-The moves are pure over (follower, followee), whoever of the two is hosted here. Who was blocked sees that they were
-refused, and cannot ask again; who was refused can.
+The moves are pure over (follower, followee), whichever of the two is hosted here. A blocked follower sees a refusal and
+cannot ask again; a refused one can.
 """
 
 from typing import Final, Literal
@@ -45,7 +45,7 @@ _MOVES: Final[dict[RelationMove, dict[RelationState | None, RelationState | None
 
 
 def decide_relation(before: RelationState | None, move: RelationMove) -> RelationState | None:
-    """How a relation stands after a move; None: there is none any more."""
+    """Return the state after a move, None if the relation ends; raises `RelationError` if there is no such move."""
     after = _MOVES[move]
     if before in after:
         return after[before]
@@ -67,7 +67,7 @@ def move_relation(
 ) -> RelationState | None:
     """Make a move, and put the relation into a group of the one who makes it; how it stands then.
 
-    `tells`: the other side, if it is elsewhere, is to hear of it, sooner or later.
+    `tells`: the move is queued for the node of the other side, if that is another one.
     """
     if follower == followee:
         raise RelationError("relation.own", "you cannot follow yourself")
@@ -81,7 +81,7 @@ def move_relation(
         before = store.lock_relation_state(connection, follower, followee)
         after = decide_relation(before, move)
         if tells:
-            _queue_notice(connection, follower, followee, move, node.clock())
+            _queue_move(connection, follower, followee, move, node.clock())
         if move == "block":
             _shut_out(connection, followee, follower, node.clock(), tells=tells)
         if after is None:
@@ -113,7 +113,7 @@ def _shut_out(connection: Connection, me: IdentityId, other: IdentityId, now: in
     if own is not None and decide_relation(own, "end") is None:
         store.remove_relation(connection, me, other)
         if tells:
-            _queue_notice(connection, me, other, "end", now)
+            _queue_move(connection, me, other, "end", now)
 
 
 def apply_remote_state(
@@ -133,7 +133,7 @@ def apply_remote_state(
     return node.database.write(work)
 
 
-def _queue_notice(
+def _queue_move(
     connection: Connection, follower: IdentityId, followee: IdentityId, move: RelationMove, now: int
 ) -> None:
     as_follower = move in ("request", "end")
@@ -145,7 +145,7 @@ def _queue_notice(
 
 
 def hide_block(side: Side, state: RelationState) -> RelationState:
-    """A state as it is told to one side: the follower does not learn of a block."""
+    """Return a state as one side sees it: the follower does not learn of a block."""
     return "refused" if side == "following" and state == "blocked" else state
 
 

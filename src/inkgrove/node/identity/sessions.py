@@ -1,6 +1,6 @@
 """Sign-ins, and who holds a token (docs/protocol.md section 7).
 
-Every token begins with a word on what it is, so that one look-up tells who holds it. Only SHA-256 of it is stored.
+Every token begins with a prefix for its kind, so that one look-up tells who holds it. Only SHA-256 of it is stored.
 """
 
 from dataclasses import replace
@@ -69,7 +69,7 @@ def _nobody() -> str:
 def prepare_password_check() -> None:
     """Make what passwords are held against where there is none, which takes as long as to check one.
 
-    Whoever serves does so at the start: else the first name that nobody has would take twice as long. Commands that
+    A server does so at the start: else the first name that nobody has would take twice as long. Commands that
     need no password do not.
     """
     _nobody()
@@ -109,12 +109,15 @@ _HOUR: Final = 3600 * _SECOND
 def begin_sign_in(node: Node, name: str, address: str) -> list[str]:
     """Count an attempt before the password is looked at, or refuse it; what to take back if it is right."""
     now, window = node.clock(), node.settings.sign_in_window_seconds * _SECOND
-    place = network_of(address)
+    network = network_of(address)
 
     def work(connection: Connection) -> list[str]:
-        is_known = has_attempt(connection, _who("known", name, place), now - KNOWN_ADDRESS)
-        by_name = _who("known-name", name, place) if is_known else _who("name", name)
-        limits = {by_name: node.settings.sign_ins_per_name, _who("address", place): node.settings.sign_ins_per_address}
+        is_known = has_attempt(connection, _who("known", name, network), now - KNOWN_ADDRESS)
+        by_name = _who("known-name", name, network) if is_known else _who("name", name)
+        limits = {
+            by_name: node.settings.sign_ins_per_name,
+            _who("address", network): node.settings.sign_ins_per_address,
+        }
         counts = count_attempt(connection, list(limits), now, window)
         _refuse_beyond(counts, limits, now, window)
         return list(limits)
@@ -277,7 +280,7 @@ def _find_service(connection: Connection, node: Node, token: bytes) -> Caller | 
         return None
     grant = found.grant
     caller = Caller(grant.identity, grant.id, grant.client, parse_scopes(grant.scopes))
-    return replace(caller, note=partial(record_access, node, caller))
+    return replace(caller, on_use=partial(record_access, node, caller))
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,12 @@
-"""."""
+"""Publishing: requests and signed entries come in, entries of hosted identities and their deliveries go out.
+
+The writer runs jobs in groups, each group in one transaction (`transaction.Appender`). Instances and schemas are
+published by content and signed here, entries are signed by clients. What others are to get is delivered on this node
+or queued for other nodes in that transaction. docs/protocol.md sections 2 to 8.
+"""
 
 from inkgrove.node.publishing.delivery_queue import (
     is_due_to,
-    is_follower,
     may_pass_on,
     may_receive,
     mode_of,
@@ -11,7 +15,6 @@ from inkgrove.node.publishing.delivery_queue import (
     queue_news,
     queue_own,
     read_deliveries,
-    was_sent,
 )
 from inkgrove.node.publishing.entries import (
     MAX_BATCH,
@@ -42,7 +45,6 @@ from inkgrove.node.publishing.json_values import (
     is_same,
     merge_patch,
     render_access,
-    value_to_json,
 )
 from inkgrove.node.publishing.local_delivery import (
     MAX_REQUESTS_OF_SENDER,
@@ -104,7 +106,6 @@ __all__ = [
     "find_held_instance",
     "find_recipients",
     "is_due_to",
-    "is_follower",
     "is_same",
     "list_waiting_requests",
     "may_pass_on",
@@ -130,6 +131,4 @@ __all__ = [
     "render_schema",
     "require_few_changes",
     "send_pending",
-    "value_to_json",
-    "was_sent",
 ]

@@ -1,10 +1,13 @@
-"""Queues what is to be sent to other nodes, in the transaction that publishes it (docs/protocol.md section 8)."""
+"""Queues deliveries to other nodes in the transaction that publishes, and shows how far they have come.
+
+docs/protocol.md section 8. The newest held access of an instance decides who gets its messages. Narrowing it recalls
+nothing; later messages go only to those who may still see the instance. A delete goes to everybody who has a copy from
+this node.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-
-from sqlalchemy import Connection, bindparam, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -15,11 +18,12 @@ from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
-from inkgrove.store.db.node_tables import deliveries, relations, shares
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.outbox import (
     LOCAL_DELIVERY,
     DeliveryState,
+    is_queued_for,
+    keep_queued_elsewhere,
     newest_states_via,
     queue_deliveries,
     recipients_of,
@@ -27,33 +31,31 @@ from inkgrove.store.federation.outbox import (
     states_of,
 )
 from inkgrove.store.federation.pending import PendingRecipient, newest_pending, pending_of
-from inkgrove.store.node.identities import LIVING, living_among
+from inkgrove.store.node.identities import living_among
+from inkgrove.store.node.relations import find_followers_elsewhere, find_shares_elsewhere, is_follower, was_sent
 
-# Who may be told what was said last of an instance: pure decisions (docs/protocol.md section 8).
-#
-# The newest held word on access counts. Narrowing recalls nothing, but what is said later goes only to those who may
-# still see it; that an instance has ended is told to everyone who has a copy by us.
+# Who may receive an instance: pure decisions
 
 
 def mode_of(access: Access | None) -> AccessMode:
-    """The mode of access; without a word, `listed`."""
+    """Return the mode of an access; `listed` if there is none."""
     return access.mode if access is not None else "listed"
 
 
 def may_pass_on(access: Access | None) -> bool:
-    """Whether somebody other than the owner may send the instance to others; if `relations`, only to followers."""
+    """Whether somebody other than the owner may send the instance on; with `relations`, only to followers."""
     return mode_of(access) not in ("self", "closed")
 
 
 def may_pass_to(access: Access | None, *, is_follower: bool) -> bool:
-    """Whether somebody other than the owner may send the instance to one who follows the owner or does not."""
+    """Whether somebody other than the owner may send the instance to a recipient; `is_follower`: of the owner."""
     return may_pass_on(access) and (is_follower or mode_of(access) != "relations")
 
 
 def may_receive(access: Access | None, recipient: IdentityId, *, was_sent: bool, is_follower: bool) -> bool:
-    """Whether somebody gets what the owner said last: whom it was sent to, and followers where they are meant.
+    """Whether a recipient gets the owner's newest messages: if it was sent to them, or they follow and the mode fits.
 
-    What is for `relations` is for followers alone, whoever else it was sent to before.
+    With `relations` followers alone get them, even if it was sent to others before.
     """
     match mode_of(access):
         case "self":
@@ -74,14 +76,19 @@ def queue_own(
     publishers: Collection[IdentityId],
     now: int,
 ) -> None:
-    """Let everyone elsewhere who is to know get the newest of these instances, each with whom it is sent to now."""
+    """Queue changed instances of publishers for everybody on other nodes who may receive them.
+
+    `changed`: by instance, the recipients whom it is sent to right now.
+    """
     if not changed:
         return
-    followers = _followers_elsewhere(connection, publishers)
-    sent = _sent_elsewhere(connection, changed)
+    followers = find_followers_elsewhere(connection, publishers)
+    sent = find_shares_elsewhere(connection, changed)
+    # Who followed once has copies too, and gets the delete: what was ever queued counts.
+    known_elsewhere = sent.keys() | keep_queued_elsewhere(connection, changed)
     for instance, again in changed.items():
-        # Most instances concern nobody elsewhere; those are not even looked at.
-        if not followers and instance not in sent:
+        # Most instances concern nobody elsewhere; those are not read.
+        if not followers and instance not in known_elsewhere:
             continue
         held = find_held_instance(connection, instance)
         if held is None:
@@ -106,7 +113,7 @@ def queue_own(
 def queue_passed_on(
     connection: Connection, held: HeldInstance, via: IdentityId, recipients: Collection[IdentityId], now: int
 ) -> None:
-    """Let recipients get an instance of somebody else from a recipient of this node."""
+    """Queue an instance of somebody else for recipients on other nodes; `via` passes it on."""
     others = set(recipients) - living_among(connection, recipients)
     queue_deliveries(connection, held.instance, via, others, wanted=held.last_seq, now=now, again=others)
 
@@ -114,7 +121,7 @@ def queue_passed_on(
 def queue_forwards(
     connection: Connection, instance: Hash, last_seq: int, now: int, *, besides: IdentityId | None = None
 ) -> None:
-    """Let those get what is new of an instance whom identities of this node have passed it to."""
+    """Queue an instance for all to whom identities of this node, but for `besides`, have passed it on."""
     for via in senders_of(connection, instance):
         if via != besides:
             queue_deliveries(
@@ -123,16 +130,16 @@ def queue_forwards(
 
 
 def queue_news(connection: Connection, instances: Collection[Hash], now: int) -> None:
-    """The same for instances of which something came by whatever way; once one is closed, only its end."""
+    """Queue instances of which messages came in for those they were passed on to; of a closed one, only its delete."""
     for instance in instances:
         held = find_held_instance(connection, instance)
         if held is not None and (held.is_deleted or may_pass_on(held.access)):
-            besides = find_owner(connection, held.author)  # who publishes queues by themselves
+            besides = find_owner(connection, held.author)  # owners queue when they publish
             queue_forwards(connection, instance, held.last_seq, now, besides=besides)
 
 
 def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recipient: IdentityId) -> bool:
-    """Whether what was said last may still go to a recipient: it may have waited, and the word may be another now."""
+    """Whether a queued instance may still go to a recipient: its access may have changed while it waited."""
     owner = find_owner(connection, held.author)
     follows = is_follower(connection, recipient, owner)
     if owner != via:
@@ -141,100 +148,25 @@ def is_due_to(connection: Connection, held: HeldInstance, via: IdentityId, recip
     return may_receive(held.access, recipient, was_sent=sent, is_follower=follows)
 
 
-def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
-    """Whether an instance was sent to an identity."""
-    return _share.first(connection, instance=instance, identity=identity) is not None
-
-
 def was_addressed(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
-    """Whether an instance was sent to an identity, which has it, or was told of it and may have it one day."""
-    return was_sent(connection, instance, identity) or (
-        _addressed.first(connection, instance=instance, identity=identity) is not None
-    )
+    """Whether an instance was sent to an identity or queued for it, whether or not it was delivered."""
+    return was_sent(connection, instance, identity) or is_queued_for(connection, instance, identity)
 
 
-def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
-    """Whether the follower was accepted."""
-    return _accepted.first(connection, follower=follower, followee=followee) is not None
-
-
-_share: Final = Compiled(
-    lambda _: select(shares.c.shared).where(
-        shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
-    )
-)
-_addressed: Final = Compiled(
-    lambda _: (
-        select(deliveries.c.place)
-        .where(deliveries.c.instance == bindparam("instance"), deliveries.c.recipient == bindparam("identity"))
-        .limit(1)
-    )
-)
-_accepted: Final = Compiled(
-    lambda _: select(relations.c.changed).where(
-        relations.c.follower == bindparam("follower"),
-        relations.c.followee == bindparam("followee"),
-        relations.c.state == "accepted",
-    )
-)
-
-
-def _followers_elsewhere(
-    connection: Connection, publishers: Collection[IdentityId]
-) -> dict[IdentityId, set[IdentityId]]:
-    found: dict[IdentityId, set[IdentityId]] = {}
-    for some in in_lists(publishers):
-        for followee, follower in _followers.rows(connection, some):
-            found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
-    return found
-
-
-_followers: Final = CompiledList(
-    lambda followees: select(relations.c.followee, relations.c.follower).where(
-        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(LIVING)
-    )
-)
-
-
-def _sent_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
-    found: dict[Hash, set[IdentityId]] = {}
-    for some in in_lists(instances):
-        for instance, identity in _sent.rows(connection, some):
-            found.setdefault(Hash(instance), set()).add(IdentityId(identity))
-        # Who once followed has it too, and is to hear of its end.
-        for (instance,) in _delivered.rows(connection, some):
-            found.setdefault(Hash(instance), set())
-    return found
-
-
-_sent: Final = CompiledList(
-    lambda instances: select(shares.c.instance, shares.c.identity).where(
-        shares.c.instance.in_(instances), shares.c.identity.not_in(LIVING)
-    )
-)
-_delivered: Final = CompiledList(
-    lambda instances: (
-        select(deliveries.c.instance)
-        .where(deliveries.c.instance.in_(instances), deliveries.c.wanted < LOCAL_DELIVERY)
-        .distinct()
-    )
-)
-
-
-# How far an instance has come with those it was sent to.
-
+# How far deliveries have come
 
 _NOBODY: Final = IdentityId(b"")
-"""Stands for whoever has a name that was not found yet."""
+"""The recipient of a delivery to a name that was not found yet."""
 
 
 def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[DeliveryState, str | None]]:
-    """What the identity that asks has sent of an instance, as its author or as one who passed it on, with names.
+    """Return the deliveries of an instance that the caller sent or passed on, each with the recipient's name.
 
-    A service without `relations:read` is told only of those whom it was sent to by name: the others are followers.
+    For a service without `relations:read` followers are left out. Raises `view.unknown-instance` if the caller has
+    neither written nor sent it.
     """
     unknown = ViewError("view.unknown-instance", f"no instance {instance.hex()[:140]} is here that you have sent")
-    identity = caller.require_somebody()
+    identity = caller.require_any_identity()
 
     def work(connection: Connection) -> list[tuple[DeliveryState, str | None]]:
         held = find_held_instance(connection, instance)
@@ -246,7 +178,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
         if not states and not pending and not is_own:
             raise unknown
         # Only who has sent it learns that a service lacks the right to read it.
-        caller.reader_of(held.schema, instance)
+        caller.read_as(held.schema, instance)
         if is_own and caller.grant is not None and RELATIONS_READ not in caller.scopes:
             sent = {state.recipient for state in states if was_sent(connection, instance, state.recipient)}
             states = [state for state in states if state.wanted == LOCAL_DELIVERY or state.recipient in sent]
@@ -257,20 +189,20 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
 
 
 def _shown(state: DeliveryState, last_seq: int) -> DeliveryState:
-    """A state with numbers of messages: who is hosted here is to have whatever is newest, and has it or nothing."""
+    """Return a state with sequence numbers; a recipient of this node has all messages or none."""
     if state.wanted != LOCAL_DELIVERY:
         return state
     return replace(state, wanted=last_seq, delivered=last_seq if state.delivered else 0)
 
 
 def _unfound(item: PendingRecipient, last_seq: int) -> DeliveryState:
-    """How far something has come with a name that is not found: nowhere."""
+    """Return the state of a delivery to a name that is not found."""
     return DeliveryState(_NOBODY, item.via, item.state, last_seq, 0, item.code, item.changed)
 
 
 @dataclass(frozen=True, slots=True)
 class SentInstance:
-    """An instance on its way to somebody."""
+    """An instance that was sent, and how far it has come with one recipient."""
 
     instance: Hash
     fqdn: str | None
@@ -278,7 +210,7 @@ class SentInstance:
 
 
 def newest_deliveries(node: Node, identity: IdentityId, limit: int = 20) -> list[SentInstance]:
-    """What an identity has sent, what changed last first."""
+    """Return what an identity has sent, by the last change, newest first."""
 
     def work(connection: Connection) -> list[SentInstance]:
         found = newest_states_via(connection, identity, limit)

@@ -1,4 +1,8 @@
-"""Publishing by entry: a client signs, the node verifies and appends (docs/protocol.md sections 2, 5 and 7)."""
+"""Publishes entries that a client signed: each is verified, checked and appended, or refused on its own.
+
+docs/protocol.md sections 2 and 4 to 7. An author keeps one log for a schema and one schema in a log, changes only
+instances of its own, and publishes nothing that the newest version of the schema refuses.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -20,6 +24,7 @@ from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import AuthError, OutOfScope, PublishError, RequestError
 from inkgrove.node.identity.caller import Action, Caller
 from inkgrove.node.identity.identity_log import IDENTITY_LOG, check_document
+from inkgrove.node.publishing.json_values import make_refusal, require_migration
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.migrate import Migration
@@ -30,34 +35,28 @@ from inkgrove.store.logs.entries import keep_held_hashes
 from inkgrove.store.logs.preparation import IngestItem, PreparedItem, RejectedItem, prepare_items
 from inkgrove.store.node.identities import OwnKey, find_identity, put_key
 
-# Whether a message that a client signed may join a log here: what would have no effect is not taken.
-#
-# docs/protocol.md sections 4 to 7. A writer keeps one log for a schema and one schema in a log, changes only
-# instances of
-# its own, and publishes nothing that the newest version of the schema refuses.
-
 
 def require_publishable(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:
-    """Raise unless the message, which this entry holds, may be the next of this log."""
+    """Raise unless the message of an entry, given by its hash, may be the next of a log."""
     if isinstance(message, IdentityDocument | KeyOf):
-        _judge_identity_message(appender, caller, end, message)
+        _check_identity_message(appender, caller, end, message)
     elif end.log_id == IDENTITY_LOG:
         raise PublishError(
             "publish.wrong-log", "log 0 holds identity messages only: schemas and instances use other logs"
         )
     elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
-        _judge_schema_message(appender, caller, end, message)
+        _check_schema_message(appender, caller, end, message)
     elif isinstance(message, Create):
-        _judge_create(appender, caller, end, message)
-        caller.used("create", message.schema.schema_id, entry)
+        _check_create(appender, caller, end, message)
+        caller.record_use("create", message.schema.schema_id, entry)
     else:
-        _judge_change(appender, caller, end, message)
+        _check_change(appender, caller, end, message)
 
 
 # Identities
 
 
-def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, message: IdentityDocument | KeyOf) -> None:
+def _check_identity_message(appender: Appender, caller: Caller, end: LogEnd, message: IdentityDocument | KeyOf) -> None:
     identity = caller.require_identity()
     if end.log_id != IDENTITY_LOG:
         raise PublishError("publish.wrong-log", "identity messages live in log 0")
@@ -84,7 +83,7 @@ def _judge_identity_message(appender: Appender, caller: Caller, end: LogEnd, mes
 # Schemas
 
 
-def _judge_schema_message(appender: Appender, caller: Caller, end: LogEnd, message: SchemaMessage) -> None:
+def _check_schema_message(appender: Appender, caller: Caller, end: LogEnd, message: SchemaMessage) -> None:
     caller.require_identity()
     if end.height and not end.is_schema_log:
         raise PublishError("publish.wrong-log", "this log holds instances: a schema has a log of its own")
@@ -98,58 +97,51 @@ def _check_log(appender: Appender, end: LogEnd, schema: SchemaId) -> None:
     """One log for a schema, one schema in a log."""
     if end.is_schema_log:
         raise PublishError("publish.wrong-log", "this log defines a schema: instances have a log of their own")
-    own = appender.log_of_schema(end.author, schema)
+    own = appender.find_log_of_schema(end.author, schema)
     if end.schemas and schema not in end.schemas:
-        right = own or appender.new_log(end.author)
+        right = own or appender.begin_log(end.author)
         raise PublishError(
-            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.next_place(right)
+            "publish.mixed-schemas", "this log holds instances of another schema", next=appender.find_next_entry(right)
         )
     if own is not None and own is not end:
         text = f"the author writes this schema to log {own.log_id}"
-        raise PublishError("publish.second-log", text, next=appender.next_place(own))
+        raise PublishError("publish.second-log", text, next=appender.find_next_entry(own))
 
 
 def _migration(appender: Appender, version: SchemaVersion) -> Migration:
-    migration = appender.require_schema(version.schema_id).migration(version.version)
-    if isinstance(migration, OutcomeCode):
-        raise _would_not_apply(migration)
-    return migration
+    return require_migration(appender.require_schema(version.schema_id), version.version)
 
 
-def _judge_create(appender: Appender, caller: Caller, end: LogEnd, message: Create) -> None:
+def _check_create(appender: Appender, caller: Caller, end: LogEnd, message: Create) -> None:
     schema = message.schema.schema_id
     caller.require(schema, "create")
     _check_log(appender, end, schema)
     _migration(appender, message.schema).read_create(message.fields)
     if appender.definition(schema).is_ended(message.schema.version):
-        raise _would_not_apply(OutcomeCode.ENDED_BY_MIGRATION)
+        raise make_refusal(OutcomeCode.ENDED_BY_MIGRATION)
 
 
-def _judge_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
-    instance = appender.instance_named(end, message.instance)
-    standing = appender.standing(instance) if instance is not None else None
-    if instance is None or standing is None or (standing[0].author, standing[0].log_id) != (end.author, end.log_id):
+def _check_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
+    instance = appender.resolve_instance(end, message.instance)
+    found = appender.find_create_state(instance) if instance is not None else None
+    if instance is None or found is None or (found[0].author, found[0].log_id) != (end.author, end.log_id):
         raise PublishError(
             "publish.foreign-instance",
             "the log holds no create of this instance: only its author changes it, in the same log",
         )
-    create, lives = standing
+    create, is_living = found
     action: Action = "update" if isinstance(message, Update) else "delete"
     caller.require(create.schema, action)
     if message.schema is not None and message.schema.schema_id != create.schema:
-        raise _would_not_apply(OutcomeCode.OTHER_SCHEMA)
-    if not lives:
-        raise _would_not_apply(OutcomeCode.AFTER_DELETE)
+        raise make_refusal(OutcomeCode.OTHER_SCHEMA)
+    if not is_living:
+        raise make_refusal(OutcomeCode.AFTER_DELETE)
     if isinstance(message, Update):
         migration = _migration(appender, message.schema)
         written = {} if isinstance(message.fields, Unset) else migration.read_update(message.fields)
         if not written and message.access is None and isinstance(message.expires, Unset):
-            raise _would_not_apply(OutcomeCode.NOTHING_LEFT)
-    caller.used(action, create.schema, instance)
-
-
-def _would_not_apply(code: OutcomeCode) -> PublishError:
-    return PublishError("publish.would-not-apply", code.meaning, outcome=code.outcome.value, reason=code.code)
+            raise make_refusal(OutcomeCode.NOTHING_LEFT)
+    caller.record_use(action, create.schema, instance)
 
 
 MAX_BATCH: Final = 1_000
@@ -167,18 +159,18 @@ class CheckedEntries:
 
 
 def check_entries(items: Collection[IngestItem], are_signed: AreSigned = are_signed) -> CheckedEntries:
-    """The first half of the work: all computing, done before the writer is asked."""
+    """Check entries without a transaction: bytes, signatures, hashes and payloads."""
     return CheckedEntries(*prepare_items(items, are_signed))
 
 
-def _migrations(offer: CheckedEntries) -> list[SchemaMigration]:
-    messages = (item.content.message for item in offer.prepared if item.content is not None)
+def _migrations(checked: CheckedEntries) -> list[SchemaMigration]:
+    messages = (item.content.message for item in checked.prepared if item.content is not None)
     return [message for message in messages if isinstance(message, SchemaMigration)]
 
 
-def require_few_changes(offer: CheckedEntries) -> None:
-    """Refuse several migrations that change more fields than the writer, for whom all others wait, does in a moment."""
-    migrations = _migrations(offer)
+def require_few_changes(checked: CheckedEntries) -> None:
+    """Raise `request.invalid` if several migrations together change too many fields for one transaction."""
+    migrations = _migrations(checked)
     if len(migrations) > 1 and sum(len(message.changes) for message in migrations) > MAX_CHANGES:
         raise RequestError(
             "request.invalid",
@@ -186,19 +178,20 @@ def require_few_changes(offer: CheckedEntries) -> None:
         )
 
 
-def patterns_in(offer: CheckedEntries) -> list[str]:
-    """The patterns that the migrations among the entries bring."""
-    return [pattern for message in _migrations(offer) for pattern in patterns_of(message)]
+def patterns_in(checked: CheckedEntries) -> list[str]:
+    """Return the patterns of all migrations among the entries."""
+    return [pattern for message in _migrations(checked) for pattern in patterns_of(message)]
 
 
-def compile_patterns(offer: CheckedEntries) -> None:
-    """Compile the patterns of an offer, so that the writer finds them compiled: together as many as a version may have.
+def compile_patterns(checked: CheckedEntries) -> None:
+    """Compile the patterns of all migrations, so that the writer finds them in the cache.
 
-    Raises `request.invalid` if several migrations have more than that. What is wrong with one of them its receipt says.
+    Raises `request.invalid` if several migrations have more patterns together than a version may have. Any other fault
+    of a pattern is left to the receipt of its entry.
     """
-    migrations = len(_migrations(offer))
+    migrations = len(_migrations(checked))
     try:
-        check_patterns(patterns_in(offer))
+        check_patterns(patterns_in(checked))
     except TooManyPatterns as error:
         if migrations > 1:
             raise RequestError(
@@ -212,7 +205,7 @@ def compile_patterns(offer: CheckedEntries) -> None:
 
 @dataclass(slots=True)
 class PublishReceipt:
-    """What became of one entry."""
+    """Whether one entry was stored, known before or refused."""
 
     hash: Hash | None
     status: str = "stored"
@@ -223,17 +216,17 @@ class PublishReceipt:
 class PublishEntries:
     """Entries that a client signed, each taken or refused on its own."""
 
-    offer: CheckedEntries
+    checked: CheckedEntries
 
     @property
     def entries(self) -> int:
         """How many there are."""
-        return len(self.offer.prepared)
+        return len(self.checked.prepared)
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Judge every entry in the order of its log; the answer has `receipts`, in the order given."""
-        receipts = {item.number: PublishReceipt(item.hash, "refused", item.error) for item in self.offer.rejected}
-        prepared = sorted(self.offer.prepared, key=_order)
+        """Check every entry in the order of its log; the answer has `receipts`, in the order given."""
+        receipts = {item.number: PublishReceipt(item.hash, "refused", item.error) for item in self.checked.rejected}
+        prepared = sorted(self.checked.prepared, key=_order)
         known = keep_held_hashes(appender.connection, [item.signed.hash for item in prepared])
         appender.load_instances(_instances_named(prepared))
         for item in prepared:
@@ -243,7 +236,7 @@ class PublishEntries:
                     _require_own(appender, caller, item)
                     receipt.status = "known"
                 else:
-                    _take(appender, caller, item)
+                    _append(appender, caller, item)
                     known.add(item.signed.hash)
             except InkgroveError as error:
                 receipt.status, receipt.error = "refused", error
@@ -268,7 +261,7 @@ def _require_own(appender: Appender, caller: Caller, item: PreparedItem) -> None
     appender.require_key(item.signed.entry.author, identity)
 
 
-def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
+def _append(appender: Appender, caller: Caller, item: PreparedItem) -> None:
     entry = item.signed.entry
     assert caller.identity is not None
     message = item.content.message if item.content is not None else None
@@ -283,10 +276,10 @@ def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
         raise PublishError("publish.payload-needed", "an entry is published with its payload")
     if message is None:
         message = decode_message(item.payload)  # raises: it is malformed
-    end = appender.end_of(entry.author, entry.log_id)
+    end = appender.find_log_end(entry.author, entry.log_id)
     appender.require_next(end, entry)
     require_publishable(appender, caller, end, message, item.signed.hash)
-    appender.take(caller, end, item, message)
+    appender.append_signed(caller, end, item, message)
     if isinstance(message, KeyOf):
         put_key(appender.connection, entry.author, caller.identity)
         appender.keys[entry.author] = OwnKey(entry.author, caller.identity, None, False)
@@ -297,7 +290,7 @@ def _take(appender: Appender, caller: Caller, item: PreparedItem) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FindNext:
-    """What the next entry of a log must carry: of a schema's instances, of one log, or of a new log."""
+    """Asks what the next entry must carry: of the log of a schema's instances, of one log, or of a new log."""
 
     author: PublicKey | None = None
     schema: str | None = None
@@ -305,36 +298,36 @@ class FindNext:
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Find the place."""
-        schema = appender.schema_named(self.schema) if self.schema is not None else None
+        """Find the log; the answer is `render_next_entry`."""
+        schema = appender.resolve_schema(self.schema) if self.schema is not None else None
         identity = caller.require_identity() if schema is None else _require_writer(caller, schema)
         own = [key for key in appender.keys.values() if key.identity == identity]
         author = self.author or next(key.author for key in own if key.is_first)
         appender.require_key(author, identity)
         if schema is not None:
             appender.require_schema(schema)
-            end = appender.log_of_schema(author, schema) or appender.new_log(author)
+            end = appender.find_log_of_schema(author, schema) or appender.begin_log(author)
         else:
-            end = appender.end_of(author, self.log_id) if self.log_id is not None else appender.new_log(author)
-        body = render_next_entry(appender.next_place(end))
+            end = appender.find_log_end(author, self.log_id) if self.log_id is not None else appender.begin_log(author)
+        body = render_next_entry(appender.find_next_entry(end))
         return lambda: Reply(200, body)
 
 
 def _require_writer(caller: Caller, schema: SchemaId) -> IdentityId:
-    """Whoever may append something for this schema."""
+    """Return the identity if it may create, update or delete instances of a schema; raises `OutOfScope`."""
     for action in WRITING[:-1]:
         with suppress(OutOfScope):
             return caller.require(schema, action)
     return caller.require(schema, WRITING[-1])
 
 
-def render_next_entry(place: NextEntry) -> dict[str, Any]:
-    """The arguments for signing, as JSON."""
+def render_next_entry(following: NextEntry) -> dict[str, Any]:
+    """Return the arguments for signing as JSON."""
     return {
-        "author": place.author.hex(),
-        "log_id": place.log_id,
-        "seq_num": place.seq_num,
-        "lipmaa_link": place.lipmaa_link.hex() if place.lipmaa_link is not None else None,
-        "backlink": place.backlink.hex() if place.backlink is not None else None,
-        "hash": place.flavour.name.lower(),
+        "author": following.author.hex(),
+        "log_id": following.log_id,
+        "seq_num": following.seq_num,
+        "lipmaa_link": following.lipmaa_link.hex() if following.lipmaa_link is not None else None,
+        "backlink": following.backlink.hex() if following.backlink is not None else None,
+        "hash": following.flavour.name.lower(),
     }

@@ -1,20 +1,18 @@
-"""What this node holds of an instance, as sharing needs to know it."""
+"""Reads what this node holds of an instance and packs it into parcels for other nodes (docs/protocol.md section 8)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.links import union_of_pools
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages.message import decode_if_valid
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import Unset
-from inkgrove.node.identity.identity_log import find_owner  # noqa: F401
 from inkgrove.schema.log_fold import LogMessage
 from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_entry, find_log, read_entry_bytes
@@ -36,27 +34,27 @@ class HeldInstance:
     height: int
     create_seq: int
     access: Access | None
-    """The newest word."""
+    """The newest one."""
     access_seq: int
-    """Where that was said; 0 if nothing was."""
+    """The sequence number of the message with it; 0 if there is none."""
     expires: Timestamp | None
-    """The newest word."""
+    """The newest one."""
     is_deleted: bool
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
 
     def is_expired(self, now: int) -> bool:
-        """Whether its time is over, by the newest word on that."""
+        """Whether it has expired at a time in microseconds."""
         return self.expires is not None and self.expires.microseconds <= now
 
     @property
     def last_seq(self) -> int:
-        """The place of the newest message."""
+        """The sequence number of the newest message."""
         return self.messages[-1].seq_num
 
 
 def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance | None:
-    """The instance, if its create counts and is held."""
+    """Return an instance; None unless its create is valid and held with its payload."""
     stored = find_entry(connection, instance)
     if stored is None or stored.refusal is not None or stored.payload is None:
         return None
@@ -65,18 +63,12 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
     assert log is not None
     key = InstanceKey(log.id, entry.seq_num)
     access, access_seq, expires, is_deleted, messages = None, 0, None, False, []
-    try:
-        create = decode_message(stored.payload)
-    except InkgroveError:
-        return None
+    create = decode_if_valid(stored.payload)
     if not isinstance(create, Create):
         return None
     for item in messages_of(connection, [key])[key]:
-        if item.payload is None:
-            continue
-        try:
-            message = decode_message(item.payload)
-        except InkgroveError:
+        message = decode_if_valid(item.payload)
+        if message is None:
             continue
         if item.invalid_code is not None:
             is_deleted |= isinstance(message, Delete)  # in whatever branch of a forked log
@@ -105,10 +97,13 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
 def pack_parcel(
     connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId], *, after: int, deletions_only: bool
 ) -> Parcel | None:
-    """A parcel with everything said after a message, with the entries that prove it; None if there is nothing."""
+    """Return a parcel with all messages behind the sequence number `after` and the entries that prove them, or None.
+
+    `deletions_only`: of the messages only a delete is packed.
+    """
     messages = [item for item in held.messages if item.seq_num > after]
     if deletions_only:
-        messages = [item for item in messages if isinstance(decode_message(item.payload or b""), Delete)]
+        messages = [item for item in messages if isinstance(decode_if_valid(item.payload), Delete)]
     if not messages:
         return None
     payloads = {item.seq_num: item.payload for item in messages}
@@ -121,7 +116,7 @@ def pack_parcel(
 def pack_next_parcel(
     connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId], *, after: int, deletions_only: bool
 ) -> tuple[Parcel, int] | None:
-    """The same, no larger than fits into a request, and up to which message it goes: the rest is for the next one."""
+    """Return a parcel that fits into a request, and the sequence number it goes up to; None if there is nothing."""
     part, reached = (held, held.last_seq) if deletions_only else _cut(held, after)
     parcel = pack_parcel(connection, part, recipients, after=after, deletions_only=deletions_only)
     return (parcel, reached) if parcel is not None else None
@@ -138,6 +133,6 @@ def _cut(held: HeldInstance, after: int) -> tuple[HeldInstance, int]:
             messages.append(item)
     reached = messages[-1].seq_num if messages else held.last_seq
     if reached < held.access_seq:
-        # Who may see it is known from the first part on: an older word may let others see it, or refuse the recipient.
+        # The newest access goes with the first part: an older one may let others see it, or refuse the recipient.
         messages += [item for item in held.messages if item.seq_num == held.access_seq]
     return replace(held, messages=messages), reached

@@ -1,14 +1,13 @@
-"""Instances as they stand, for those who change them; one with many messages is not folded anew for each change."""
+"""Folds instances that are about to be changed; one with many messages is folded further, not anew."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages.message import decode_if_valid
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import InstanceChange, InstanceFold, fold_further
 from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
@@ -18,34 +17,34 @@ from inkgrove.store.logs.entries import CreateEntry, LogState, read_logs
 from inkgrove.store.logs.messages import InstanceKey, messages_of, messages_since
 
 COSTLY: Final = 16
-"""From so many messages on, to look for new ones is cheaper than to fold all of them."""
+"""From so many messages on it is cheaper to read new ones than to fold all of them."""
 
 Definition = Callable[[SchemaId], ViewDefinition]
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:
-    """An instance as it stands, with where its create is."""
+    """An instance as it is, and its create."""
 
     create: CreateEntry
     fold: InstanceFold | None
     was_only_public: bool
-    """Whether every word on access, from the create on, was `public`: then there is nothing to hide."""
+    """Whether every access, from the create on, was `public`: then no message needs a salt."""
     messages: int
     definition: ViewDefinition
     """What it was folded with."""
     height: int | None
-    """The height of its log by then; None if there may be messages below it that were not held."""
+    """The height of its log when it was folded; None if messages below it may be missing."""
 
     @property
-    def lives(self) -> bool:
+    def is_living(self) -> bool:
         """Whether an update of it would apply."""
         return self.fold is not None and self.fold.row is not None
 
     @property
     def is_costly(self) -> bool:
-        """Whether it is worth keeping: it can be folded further, and that saves something."""
-        return self.lives and self.height is not None and self.messages >= COSTLY
+        """Whether it is worth caching: it can be folded further, and that saves time."""
+        return self.is_living and self.height is not None and self.messages >= COSTLY
 
 
 def read_states(
@@ -54,7 +53,7 @@ def read_states(
     before: Mapping[Hash, InstanceState],
     definition: Definition,
 ) -> dict[Hash, InstanceState]:
-    """The instances of these creates; those in `before` are folded further if that comes to the same."""
+    """Return the instances of these creates; those in `before` are folded further if that gives an equal result."""
     logs = read_logs(connection, {create.log for create in creates.values()})
     found: dict[Hash, InstanceState] = {}
     for instance, create in creates.items():
@@ -66,8 +65,8 @@ def read_states(
     keys = {InstanceKey(create.log, create.seq_num) for create in others.values()}
     messages = messages_of(connection, keys)
     for instance, create in others.items():
-        said = messages[InstanceKey(create.log, create.seq_num)]
-        found[instance] = _fold(instance, create, said, logs[create.log], definition)
+        own = messages[InstanceKey(create.log, create.seq_num)]
+        found[instance] = _fold(instance, create, own, logs[create.log], definition)
     return found
 
 
@@ -90,12 +89,12 @@ def _fold(
 def _fold_further(
     connection: Connection, known: InstanceState, log: LogState, definition: Definition
 ) -> InstanceState | None:
-    """The instance with what came since, as `_fold` would make it; None if that must be asked."""
+    """Return the instance with what came since, as `_fold` would make it; None if only `_fold` can."""
     is_same = known.definition is definition(known.create.schema)
     # Every entry below is held: nothing can come but behind it, unless the log turns out not to be sound.
-    if not (known.lives and known.height is not None and is_same and _is_sound(log)):
+    if not (known.is_living and known.height is not None and is_same and _is_sound(log)):
         return None
-    if log.height - known.height > known.messages:  # to look through these would take longer
+    if log.height - known.height > known.messages:  # to read these would take longer
         return None
     key = InstanceKey(known.create.log, known.create.seq_num)
     messages, is_create_held = messages_since(connection, key, known.height, log.height)
@@ -105,7 +104,7 @@ def _fold_further(
     changes = [
         InstanceChange(item.seq_num, item.hash, message)
         for item in messages
-        if isinstance(message := _decode(item), Update | Delete)
+        if isinstance(message := decode_if_valid(item.payload), Update | Delete)
     ]
     return InstanceState(
         known.create,
@@ -122,19 +121,12 @@ def _is_sound(log: LogState) -> bool:
 
 
 def _is_public(messages: Iterable[LogMessage], *, since_create: bool) -> bool:
-    """Whether every word on access in these messages is `public`; a create that says none means something else."""
+    """Whether every access in these messages is `public`; a create without one is `listed`."""
     for number, item in enumerate(messages):
-        message = _decode(item)
+        message = decode_if_valid(item.payload)
         access = message.access if isinstance(message, Create | Update) else None
         if access is not None and access.mode != "public":
             return False
         if since_create and number == 0 and access is None:
             return False
     return True
-
-
-def _decode(item: LogMessage) -> Message | None:
-    try:
-        return decode_message(item.payload) if item.payload is not None else None
-    except InkgroveError:
-        return None

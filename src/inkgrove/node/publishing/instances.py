@@ -1,6 +1,7 @@
-"""Publishing by content: the node validates, signs and appends for an identity whose key it keeps.
+"""Publishes instances by content: the node validates, signs and appends for an identity whose key it keeps.
 
-docs/protocol.md sections 3, 5 and 8. Each class is one thing that can be asked for; the writer runs its `plan`.
+docs/protocol.md sections 3, 5 and 8. Each class is one request; the writer runs its `plan`, which returns how the
+answer is made. A copy is seen by no more people than its source, unless the caller consents (section 8.3).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import encode_message, encode_salted
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.messages.value_readers import UNSET, Unset
@@ -19,13 +21,11 @@ from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.identity.caller import Action, Caller
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.publishing.delivery_queue import (
-    is_follower,
     may_pass_on,
     may_receive,
     mode_of,
     queue_passed_on,
     was_addressed,
-    was_sent,
 )
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.publishing.instance_states import InstanceState
@@ -40,20 +40,18 @@ from inkgrove.node.publishing.json_values import (
     parse_expires,
     read_field_values,
     render_access,
-    value_to_json,
 )
 from inkgrove.node.publishing.local_delivery import check_pending_recipients
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.fold import FoldedRow
+from inkgrove.store.db import Connection
+from inkgrove.store.node.relations import is_follower, was_sent
 from inkgrove.store.rot.copies import lock_instance
 from inkgrove.store.views.access import Reader, VisibleRow, find_visible_row
 
-# Who may see a copy: no more than may see its source, unless whoever copies says so (docs/protocol.md section 8.3).
-
-
 Source = Literal["show"] | None
-"""`show`: others than those who may see the source are to see the copy."""
+"""`show`: the caller lets others see the copy than those who may see the source."""
 
 
 def access_of_copy(
@@ -62,19 +60,18 @@ def access_of_copy(
     source: Hash,
     access: Access | None,
     recipients: Sequence[IdentityId],
-    said: Source,
+    consent: Source,
     *,
-    later: Collection[str],
+    pending_names: Collection[str],
     is_read: bool,
 ) -> Access | None:
-    """The access of a copy: as it was asked for, else that of its source if that is `closed`.
+    """Return the access of a copy: the one asked for, else that of its source if that is `closed`.
 
-    Raises `publish.shows-source` if somebody else's content would be shown to people whom its owner did not show it
-    to, unless
-    `said` is `show`. Of recipients who are not found yet (`later`) nobody knows that they may see it. `is_read`: the
-    node copies what it shows of the source, in a view that may be behind: it raises `view.unknown-instance` unless
-    whoever
-    copies may see the source by the newest word on it. Otherwise a source that they cannot see here is only a name.
+    Raises `publish.shows-source` if people would see somebody else's content whom its owner did not show it to, unless
+    `consent` is `show`; of recipients that are not found yet (`pending_names`) nobody knows that they may. With
+    `is_read` the node itself copies what a view shows of the source, which may be outdated: it raises
+    `view.unknown-instance` unless the caller may see the source by its newest access. Without it, a source that the
+    caller cannot see here is only named.
     """
     appender.flush()
     held = find_held_instance(appender.connection, source)
@@ -87,7 +84,7 @@ def access_of_copy(
     owner = find_owner(appender.connection, held.author)
     named = {*recipients, *(access.to if access is not None else ())} - {caller.identity, owner}
     is_others = owner != caller.identity
-    if said is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, later):
+    if consent is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, pending_names):
         raise PublishError(
             "publish.shows-source",
             "people would see it to whom the owner of the source did not show it: leave access out, name only those who"
@@ -100,13 +97,16 @@ def access_of_copy(
 def _sees(appender: Appender, caller: Caller, held: HeldInstance) -> bool:
     if caller.identity is None:
         return False
-    connection, owner = appender.connection, find_owner(appender.connection, held.author)
-    sent, follows = (
-        was_sent(connection, held.instance, caller.identity),
-        is_follower(connection, caller.identity, owner),
-    )
-    is_meant = may_receive(held.access, caller.identity, was_sent=sent, is_follower=follows)
-    return owner == caller.identity or is_meant or mode_of(held.access) == "public"
+    owner = find_owner(appender.connection, held.author)
+    return owner == caller.identity or _may_have(appender.connection, held, owner, caller.identity)
+
+
+def _may_have(connection: Connection, held: HeldInstance, owner: IdentityId, identity: IdentityId) -> bool:
+    """Whether somebody who is not the owner may see an instance by its newest access."""
+    if mode_of(held.access) == "public":
+        return True
+    sent, follows = was_sent(connection, held.instance, identity), is_follower(connection, identity, owner)
+    return may_receive(held.access, identity, was_sent=sent, is_follower=follows)
 
 
 def _shows_more(
@@ -115,19 +115,19 @@ def _shows_more(
     owner: IdentityId,
     mode: str,
     named: Collection[IdentityId],
-    later: Collection[str],
+    pending_names: Collection[str],
 ) -> bool:
-    """Whether a copy with this mode, sent to those named, is for others than its source, which is somebody else's."""
+    """Whether a copy with this mode, sent to those named, is seen by others than its source of another owner."""
     before = held.access
     match mode_of(before):
         case "public":
             return False
         case _ if mode in ("relations", "public"):
-            return True  # whoever follows the one who copies need not follow the owner
+            return True  # followers of the one who copies need not follow the owner
         case "closed":
-            return mode == "listed" or bool(later) or any(before is None or to not in before.to for to in named)
+            return mode == "listed" or bool(pending_names) or any(before is None or to not in before.to for to in named)
         case "relations":
-            return bool(later) or any(not is_follower(appender.connection, to, owner) for to in named)
+            return bool(pending_names) or any(not is_follower(appender.connection, to, owner) for to in named)
         case _:
             return False
 
@@ -146,13 +146,13 @@ class CreateInstance:
     recipients: Sequence[Any] = ()
     copied_from: Hash | None = None
     source: Source = None
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     """Names of further recipients that are not found yet."""
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
-        schema = appender.schema_named(self.schema)
+        schema = appender.resolve_schema(self.schema)
         caller.require(schema, "create")
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
@@ -164,7 +164,7 @@ class CreateInstance:
                 access,
                 recipients,
                 self.source,
-                later=self.later,
+                pending_names=self.pending_names,
                 is_read=False,
             )
         return _create(
@@ -176,7 +176,7 @@ class CreateInstance:
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.copied_from,
-            later=self.later,
+            pending_names=self.pending_names,
         )
 
 
@@ -189,7 +189,7 @@ class CopyInstance:
     expires: str | None = None
     recipients: Sequence[Any] = ()
     source: Source = None
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -199,7 +199,14 @@ class CopyInstance:
         recipients = find_recipients(appender.connection, list(self.recipients)) if self.recipients else []
         access = parse_access(appender.connection, self.access) if self.access is not None else None
         access = access_of_copy(
-            appender, caller, self.instance, access, recipients, self.source, later=self.later, is_read=True
+            appender,
+            caller,
+            self.instance,
+            access,
+            recipients,
+            self.source,
+            pending_names=self.pending_names,
+            is_read=True,
         )
         names = {field.name for field in appender.require_schema(source.schema).fields}
         return _create(
@@ -211,7 +218,7 @@ class CopyInstance:
             expires=parse_expires(self.expires),
             recipients=recipients,
             copied_from=self.instance,
-            later=self.later,
+            pending_names=self.pending_names,
         )
 
 
@@ -225,28 +232,28 @@ def _create(
     expires: Timestamp | None,
     recipients: Sequence[IdentityId],
     copied_from: Hash | None,
-    later: Collection[str],
+    pending_names: Collection[str],
 ) -> Finish:
     definition = appender.require_schema(schema)
     version = SchemaVersion(*schema, definition.version)
     identity = caller.require(schema, "create")
     access = address_access(access, recipients, lambda to: is_follower(appender.connection, to, identity))
     check_pending_recipients(
-        appender.connection, identity, access, later, access.to if access is not None else recipients
+        appender.connection, identity, access, pending_names, access.to if access is not None else recipients
     )
     message = Create(version, read_field_values(definition, fields), access, expires, copied_from)
-    author = appender.kept_key(identity).author
-    end = appender.log_of_schema(author, schema) or appender.new_log(author)
+    author = appender.find_signing_key(identity).author
+    end = appender.find_log_of_schema(author, schema) or appender.begin_log(author)
     instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
     appender.share(instance, recipients, identity)
-    appender.send_later(instance, identity, access, later)
-    caller.used("create", schema, instance)
-    return _answer(201, instance, instance, end, **_missed(later))
+    appender.send_when_found(instance, identity, access, pending_names)
+    caller.record_use("create", schema, instance)
+    return _answer(201, instance, instance, end, **_missed(pending_names))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeInstance:
-    """One update with what a change of the document `{fields, access, expires}` changes."""
+    """An update with the difference that a function makes to the document `{fields, access, expires}`."""
 
     instance: Hash
     change: Callable[[dict[str, Any]], Any]
@@ -254,7 +261,7 @@ class ChangeInstance:
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Check, sign and append it; without an entry if nothing changes."""
+        """Check, sign and append it; nothing is appended if nothing changes."""
         state, row, end = _find_own(appender, caller, self.instance, "update")
         definition = appender.definition(state.create.schema)
         names = [field.name for field in definition.fields]
@@ -279,10 +286,10 @@ class ChangeInstance:
             name: value for name, value in read_field_values(definition, changed).items() if value != current[name]
         }
         access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
-        expires: Timestamp | Unset | None = _read_expires(after.get("expires"))
+        expires: Timestamp | Unset | None = parse_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
-        caller.used("update", state.create.schema, self.instance)
+        caller.record_use("update", state.create.schema, self.instance)
         if not fields and access is None and isinstance(expires, Unset):
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
@@ -312,18 +319,12 @@ class ChangeInstance:
 
 
 def _could_see(appender: Appender, author: PublicKey, row: FoldedRow, identity: IdentityId) -> bool:
-    """Whether somebody may see an instance as things stand, the author's identity included."""
+    """Whether an identity, that of the author included, may see an instance by its present access."""
     appender.flush()  # it may just have been sent to them
     connection, owner = appender.connection, appender.keys[author].identity
     sent = was_addressed(connection, row.instance, identity)
     follows = is_follower(connection, identity, owner)
     return identity == owner or may_receive(row.access, identity, was_sent=sent, is_follower=follows)
-
-
-def _read_expires(value: Any) -> Timestamp | None:
-    if value is not None and type(value) is not str:
-        raise PublishError("publish.bad-document", "expires is a timestamp as text, or null")
-    return parse_expires(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +339,7 @@ class DeleteInstance:
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
         entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=state.was_only_public)
-        caller.used("delete", state.create.schema, self.instance)
+        caller.record_use("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
 
@@ -348,20 +349,20 @@ class ShareInstance:
 
     instance: Hash
     recipients: Sequence[Any]
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Note whom it is sent to."""
+        """Record whom it is sent to."""
         state, row, _ = _find_own(appender, caller, self.instance, "update")
         recipients = find_recipients(appender.connection, list(self.recipients))
         owner = appender.keys[state.create.author].identity
         check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
-        check_pending_recipients(appender.connection, owner, row.access, self.later, recipients)
+        check_pending_recipients(appender.connection, owner, row.access, self.pending_names, recipients)
         appender.share(self.instance, recipients, owner)
-        appender.send_later(self.instance, owner, row.access, self.later)
-        caller.used("share", state.create.schema, self.instance)
-        return _shared(self.instance, recipients, self.later)
+        appender.send_when_found(self.instance, owner, row.access, self.pending_names)
+        caller.record_use("share", state.create.schema, self.instance)
+        return _shared(self.instance, recipients, self.pending_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,27 +371,23 @@ class PassOnInstance:
 
     instance: Hash
     recipients: Sequence[Any]
-    later: Collection[str] = ()
+    pending_names: Collection[str] = ()
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
-        """Note whom it is sent to, and what other nodes are to get."""
+        """Record whom it is sent to, and queue it for other nodes."""
         appender.flush()
-        connection, asking = appender.connection, caller.require_somebody()
+        connection, asking = appender.connection, caller.require_any_identity()
         lock_instance(connection, self.instance)  # else it could rot, or something of it come, before it is queued
         held = find_held_instance(connection, self.instance)
         if held is None or held.is_deleted or held.is_expired(appender.node.clock()):
             raise _unknown(self.instance)
         owner = find_owner(connection, held.author)
         if owner == asking:
-            return ShareInstance(self.instance, self.recipients, self.later).plan(appender, caller)
-        sent = was_sent(connection, self.instance, asking)
-        if (
-            not may_receive(held.access, asking, was_sent=sent, is_follower=is_follower(connection, asking, owner))
-            and mode_of(held.access) != "public"
-        ):
+            return ShareInstance(self.instance, self.recipients, self.pending_names).plan(appender, caller)
+        if not _may_have(connection, held, owner, asking):
             raise _unknown(self.instance)
-        # It is let out, and in the name of the identity: as with a copy, a service must be allowed both.
+        # As for a copy, a service needs both: it reads the instance, and sends it for the identity.
         caller.require(held.schema, "read")
         identity = caller.require(held.schema, "create")
         appender.require_home(identity)
@@ -398,15 +395,15 @@ class PassOnInstance:
             raise PublishError("publish.not-shareable", "the owner lets nobody pass this instance on")
         recipients = [to for to in find_recipients(connection, list(self.recipients)) if to != owner]
         check_following(held.access, recipients, lambda to: is_follower(connection, to, owner))
-        check_pending_recipients(connection, identity, held.access, self.later, recipients)
+        check_pending_recipients(connection, identity, held.access, self.pending_names, recipients)
         appender.share_hosted(self.instance, recipients, identity)
         queue_passed_on(connection, held, identity, recipients, appender.node.clock())
-        appender.send_later(self.instance, identity, held.access, self.later)
-        caller.used("pass-on", held.schema, self.instance)
-        return _shared(self.instance, recipients, self.later)
+        appender.send_when_found(self.instance, identity, held.access, self.pending_names)
+        caller.record_use("pass-on", held.schema, self.instance)
+        return _shared(self.instance, recipients, self.pending_names)
 
 
-# What the requests share
+# Shared by the requests
 
 
 def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
@@ -414,26 +411,26 @@ def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMess
     return appender.sign(caller, end, message, payload)
 
 
-def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **facts: Any) -> Finish:
+def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **more: Any) -> Finish:
     body = {
         "instance": instance.hex(),
         "entry": entry.hex(),
         "author": end.author.hex(),
         "log_id": end.log_id,
         "seq_num": end.height,
-        **facts,
+        **more,
     }
     return lambda: Reply(status, body)
 
 
-def _shared(instance: Hash, recipients: Sequence[IdentityId], later: Collection[str]) -> Finish:
-    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(later)}
+def _shared(instance: Hash, recipients: Sequence[IdentityId], pending_names: Collection[str]) -> Finish:
+    body = {"instance": instance.hex(), "recipients": [to.hex() for to in recipients], **_missed(pending_names)}
     return lambda: Reply(200, body)
 
 
-def _missed(later: Collection[str]) -> dict[str, list[str]]:
-    """What an answer says of recipients that are not found yet, if there are any."""
-    return {"not_found_yet": sorted(later)} if later else {}
+def _missed(pending_names: Collection[str]) -> dict[str, list[str]]:
+    """Return what the answer says of recipients that are not found yet."""
+    return {"not_found_yet": sorted(pending_names)} if pending_names else {}
 
 
 def _unknown(instance: Hash) -> ViewError:
@@ -441,9 +438,9 @@ def _unknown(instance: Hash) -> ViewError:
 
 
 def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[InstanceState, FoldedRow | VisibleRow]:
-    """An instance as the identity that asks sees it: its own as it is now, another's as the view shows it.
+    """Return an instance as the caller's identity sees it: its own as it is now, another's as the view shows it.
 
-    Comes before any question of scopes: only who may see an instance learns that a service lacks the right to it.
+    Called before scopes are checked: only who may see an instance learns that a service lacks the right to it.
     """
     state = appender.instance(instance)
     if state is None:
@@ -462,7 +459,7 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
 def _find_own(
     appender: Appender, caller: Caller, instance: Hash, action: Action
 ) -> tuple[InstanceState, FoldedRow, LogEnd]:
-    """A living instance of the identity that asks, and the log it is in."""
+    """Return a living instance of the caller's identity, and the end of its log."""
     state, row = _find_seen(appender, caller, instance)
     identity = caller.require(state.create.schema, action)
     if isinstance(row, VisibleRow):
@@ -470,14 +467,14 @@ def _find_own(
             "publish.foreign-instance", "only the owner of an instance changes it: make a copy of your own instead"
         )
     appender.require_key(state.create.author, identity)
-    return state, row, appender.end_of(state.create.author, state.create.log_id)
+    return state, row, appender.find_log_end(state.create.author, state.create.log_id)
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
-    """An instance that whoever asks may see and read."""
+    """Return an instance that the caller may see and read."""
     state, row = _find_seen(appender, caller, instance)
     schema = state.create.schema
-    caller.reader_of(schema, instance)
+    caller.read_as(schema, instance)
     if isinstance(row, VisibleRow):
         return row
     names = [field.name for field in appender.definition(schema).fields]

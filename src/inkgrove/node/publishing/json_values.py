@@ -1,7 +1,4 @@
-"""Instances as JSON: fields, access and expiry from what a request says, and back.
-
-docs/protocol.md sections 4, 5 and 8. Timestamps are RFC 3339 text, ids hex, blobs `{hash, size, type}`.
-"""
+"""Instances as JSON: fields, access and expiry of requests, and patches of them (docs/protocol.md, 4, 5 and 8)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +8,7 @@ from inkgrove.core.errors import BadTimestamp
 from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.messages.json_values import access_to_json
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp
 from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
@@ -31,40 +29,32 @@ _MODES: Mapping[str, AccessMode] = {
 _WIDTH = ("self", "closed", "listed", "relations", "public")
 
 
-def value_to_json(value: Any) -> Any:
-    """A value of a field as JSON."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Timestamp):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {name: value_to_json(item) for name, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [value_to_json(item) for item in value]
-    return value
-
-
-def newest_migration(definition: ViewDefinition) -> Migration:
-    """How messages of the newest version are read; raises if it takes none."""
-    migration = definition.migration(definition.version)
+def require_migration(definition: ViewDefinition, version: int) -> Migration:
+    """Return how messages of a version are read; raises `publish.would-not-apply` if it takes none."""
+    migration = definition.migration(version)
     if isinstance(migration, OutcomeCode):
-        raise PublishError(
-            "publish.would-not-apply", migration.meaning, outcome=migration.outcome.value, reason=migration.code
-        )
+        raise make_refusal(migration)
     return migration
 
 
+def make_refusal(code: OutcomeCode) -> PublishError:
+    """Make the error for a message that would be stored without effect, with its outcome."""
+    return PublishError("publish.would-not-apply", code.meaning, outcome=code.outcome.value, reason=code.code)
+
+
 def read_field_values(definition: ViewDefinition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields in their kept form and in the order of the schema; raises an `InstanceError` as the pipeline would."""
-    migration = newest_migration(definition)
+    """Return fields as they are stored, in the order of the schema; raises an `InstanceError` as the pipeline would."""
+    migration = require_migration(definition, definition.version)
     written = migration.read_update(fields)
     return {name: written[column] for column, name in enumerate(migration.columns) if column in written}
 
 
-def parse_expires(text: str | None) -> Timestamp | None:
-    """When an instance ends."""
+def parse_expires(value: Any) -> Timestamp | None:
+    """Parse when an instance expires; raises `publish.bad-document` or `BadTimestamp`."""
+    if value is not None and type(value) is not str:
+        raise PublishError("publish.bad-document", "expires is a timestamp as text, or null")
     try:
-        return None if text is None else parse_timestamp(text)
+        return None if value is None else parse_timestamp(value)
     except BadTimestamp as err:
         raise BadTimestamp(f"'expires': {err.message}", key="expires") from err
 
@@ -73,16 +63,14 @@ def parse_expires(text: str | None) -> Timestamp | None:
 
 
 def render_access(access: Access | None) -> dict[str, Any] | None:
-    """The word on who may see an instance, as JSON."""
+    """Return an access as the document of an instance shows it: with `to` only where the mode needs or has it."""
     if access is None:
         return None
-    if access.mode == "closed" or access.to:
-        return {"mode": access.mode, "to": [to.hex() for to in access.to]}
-    return {"mode": access.mode}
+    return access_to_json(access) if access.mode == "closed" or access.to else {"mode": access.mode}
 
 
 def parse_access(connection: Connection, value: Any) -> Access:
-    """The word on who may see an instance; `to` may hold names."""
+    """Parse an access, in which `to` may hold names; raises `publish.bad-document` or `UnknownIdentity`."""
     if type(value) is not dict or not value.keys() <= {"mode", "to"}:
         raise PublishError("publish.bad-document", "access is an object with mode and, if need be, to")
     mode = _MODES.get(value["mode"]) if type(value.get("mode")) is str else None
@@ -94,7 +82,7 @@ def parse_access(connection: Connection, value: Any) -> Access:
 
 
 def find_recipients(connection: Connection, names: Any) -> list[IdentityId]:
-    """Identities by id, or by a name that is hosted here or was found elsewhere; each once, in the order given."""
+    """Return identities by id, or by a name that is hosted here or was found elsewhere; each once, in order."""
     if type(names) is not list or len(names) > MAX_RECIPIENTS:
         raise PublishError("publish.bad-document", f"recipients are a list of at most {MAX_RECIPIENTS} identities")
     return list(dict.fromkeys(_find_recipient(connection, name) for name in names))
@@ -120,7 +108,7 @@ def _find_recipient(connection: Connection, name: Any) -> IdentityId:
 def address_access(
     access: Access | None, recipients: Sequence[IdentityId], is_follower: Callable[[IdentityId], bool]
 ) -> Access | None:
-    """The access of a new instance that is sent to some: a closed one that names nobody is for them."""
+    """Return the access of a new instance: a closed one that names nobody is for its recipients."""
     if access is not None and access.mode == "closed" and not access.to:
         access = Access("closed", tuple(recipients))
     check_shareable(access, recipients, is_follower)
@@ -154,7 +142,7 @@ def check_shareable(
 def is_wider(before: Access | None, after: Access, could_see: Callable[[IdentityId], bool]) -> bool:
     """Whether an access lets somebody see an instance who could not before; `could_see` is asked of those it names."""
     old, new = mode_of(before), after.mode
-    # Whoever sends a listed instance to more people means just that.
+    # To send a listed instance to more people is what its owner asks for.
     if old == "public" or old == new == "listed":
         return False
     # `closed` is for those whom it names, and for nobody else.
@@ -163,16 +151,13 @@ def is_wider(before: Access | None, after: Access, could_see: Callable[[Identity
     return not all(could_see(identity) for identity in after.to)
 
 
-# JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386): a changed copy of a document, or the reason why not.
-#
-# Strict where libraries are lenient: array indices have no leading zeros and stay in bounds, `true` is not 1,
-# pointers
-# are well-formed. What a patch may build is bounded: copies of copies grow faster than the patch.
-
+# JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Strict where libraries are lenient: array indices have no
+# leading zeros and stay in bounds, `true` is not 1, pointers are well-formed. Copies are bounded: those of copies grow
+# faster than the patch.
 
 MAX_OPERATIONS: Final = 1_000
 MAX_COPIED_VALUES: Final = 50_000
-"""How many values all `copy` operations of a patch may bring about together."""
+"""How many values all `copy` operations of a patch may add together."""
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _BAD_ESCAPE = re.compile(r"~(?![01])")

@@ -1,15 +1,15 @@
-"""What identities of one node send each other, by the rules that hold between nodes (docs/protocol.md section 8.6).
+"""Whether recipients accept what is sent to them, and delivery between identities of one node.
 
-The entries are here already, so nothing travels: who takes an instance gets the share that lets them see it, who is a
-stranger to the sender gets a place in their box of requests instead, and who has blocked the sender gets nothing.
+docs/protocol.md section 8.6. `read_sender_relation` reads how a recipient relates to sender and owner,
+`decide_acceptance` decides, for parcels of other nodes too. Between identities of this node nothing travels, as the
+entries are held already: a recipient who accepts gets a share, one to whom the sender is a stranger gets an item in
+the request box, one who has blocked the sender gets nothing. What is sent to names that are not found yet waits here.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
-
-from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
@@ -21,15 +21,15 @@ from inkgrove.messages.schema import SchemaMeta
 from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
-from inkgrove.node.publishing.delivery_queue import is_follower, may_pass_to, mode_of, was_sent
+from inkgrove.node.publishing.delivery_queue import may_pass_to, mode_of
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.connection import Compiled
-from inkgrove.store.db.node_tables import accepted_senders, deliveries, relations
+from inkgrove.store.db import Connection
 from inkgrove.store.federation.inbox import (
     add_request,
     count_requests,
     find_request,
+    has_accepted_sender,
     list_requests,
     lock_box,
     read_requests,
@@ -38,19 +38,13 @@ from inkgrove.store.federation.inbox import (
     remove_read_requests,
     remove_requests,
 )
-from inkgrove.store.federation.outbox import DeliveryStatus, queue_deliveries, record_local_delivery
+from inkgrove.store.federation.outbox import DeliveryStatus, has_sent_to, queue_deliveries, record_local_delivery
 from inkgrove.store.federation.pending import PendingRecipient, add_pending, count_pending, take_pending
 from inkgrove.store.logs.entries import read_entries
 from inkgrove.store.node.identities import lives_here, living_among
-from inkgrove.store.node.relations import add_shares, find_relation_state
+from inkgrove.store.node.relations import add_shares, find_relation_state, find_states_between, is_follower, was_sent
 
-# Whether a recipient takes what is sent to them: one rule, wherever the sender lives (docs/protocol.md section 8.6).
-#
-# `read_sender_relation` reads how the recipient stands to sender and owner, `judge` decides. What other nodes deliver
-# and what
-# identities of this node send each other are both decided here. Whom a sender sends to is decided in
-# `node/publishing/delivery_queue.py`;
-# nobody relies on the other side having done so.
+# Acceptance
 
 
 class SenderRelation(StrEnum):
@@ -65,7 +59,7 @@ class SenderRelation(StrEnum):
 
 
 class DeliveryDecision(StrEnum):
-    """What becomes of a parcel for one recipient."""
+    """Whether a parcel is accepted for one recipient."""
 
     ACCEPTED = "accepted"
     HELD = "held"
@@ -78,18 +72,18 @@ class ArrivingParcel:
     """What a receiver knows about a parcel when it decides."""
 
     access: Access | None
-    """The newest word: of the parcel, or held before."""
+    """The newest one: of the parcel, or held before."""
     is_from_owner: bool
     """Signed by the node that the owner's own document names, or published by the owner on this node."""
     is_deletion: bool
 
 
 def decide_acceptance(
-    arrival: ArrivingParcel, recipient: IdentityId, standing: SenderRelation, *, is_follower: bool
+    arrival: ArrivingParcel, recipient: IdentityId, sender: SenderRelation, *, is_follower: bool
 ) -> tuple[DeliveryDecision, DeliveryError | None]:
-    """Whether a recipient, who follows the owner or does not, takes a parcel, and why not if they refuse it."""
+    """Decide on a parcel for one recipient; with the reason if it is refused. `is_follower`: of the owner."""
     mode = mode_of(arrival.access)
-    if standing is SenderRelation.BLOCKED:
+    if sender is SenderRelation.BLOCKED:
         return DeliveryDecision.REFUSED, DeliveryError(
             "federation.blocked", "the recipient does not take anything from there"
         )
@@ -108,56 +102,30 @@ def decide_acceptance(
         return DeliveryDecision.REFUSED, DeliveryError(
             "federation.not-following", "the instance is for those who follow its owner, and the recipient does not"
         )
-    return (DeliveryDecision.ACCEPTED if standing is SenderRelation.KNOWN else DeliveryDecision.HELD), None
+    return (DeliveryDecision.ACCEPTED if sender is SenderRelation.KNOWN else DeliveryDecision.HELD), None
 
 
 def read_sender_relation(
     connection: Connection, recipient: IdentityId, via: IdentityId | None, owner: IdentityId, instance: Hash
 ) -> SenderRelation:
-    """How who sends an instance, and its owner, stand to a recipient; without a sender it was handed over."""
+    """Return what the sender `via` and the owner are to a recipient; without a sender it was imported by hand."""
     if via is None:
         return SenderRelation.KNOWN
-    states = _relations.rows(connection, me=recipient, via=via, owner=owner)
+    states = find_states_between(connection, recipient, via, owner)
     if any(state == "blocked" and followee == recipient for followee, state in states):
         return SenderRelation.BLOCKED
     is_known = (
         any(state == "accepted" for _, state in states)
-        or _accepted.first(connection, me=recipient, via=via, owner=owner) is not None
-        # Who was written to by the recipient may answer.
-        or _written.first(connection, via=recipient, recipient=via) is not None
+        or has_accepted_sender(connection, recipient, via, owner)
+        # Somebody whom the recipient has sent something may answer.
+        or has_sent_to(connection, recipient, via)
         or was_sent(connection, instance, recipient)
     )
     return SenderRelation.KNOWN if is_known else SenderRelation.STRANGER
 
 
-_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("via"), bindparam("owner")]
-_relations: Final = Compiled(
-    lambda _: select(relations.c.followee, relations.c.state).where(
-        or_(
-            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_OTHERS),
-            relations.c.follower.in_(_OTHERS) & (relations.c.followee == bindparam("me")),
-        )
-    )
-)
-_accepted: Final = Compiled(
-    lambda _: select(accepted_senders.c.since).where(
-        accepted_senders.c.identity == bindparam("me"), accepted_senders.c.sender.in_(_OTHERS)
-    )
-)
-_written: Final = Compiled(
-    lambda _: (
-        select(deliveries.c.place)
-        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
-        .limit(1)
-    )
-)
-
-
-# The box of requests as its owner sees it: what waits, from whom, of which schema, how large, and its content.
-#
-# docs/protocol.md section 8.6. Looking accepts nothing. What other nodes sent lies in the box as a parcel; of what
-# identities of this node sent only the place is noted, since the entries are in the log store already.
-
+# The request box. Reading it accepts nothing. It holds the parcels of other nodes; an item from an identity of this
+# node is empty, since the entries are held already.
 
 MAX_REQUESTS: Final = 200
 """How many parcels of strangers wait for one recipient."""
@@ -165,16 +133,16 @@ MAX_REQUESTS_OF_SENDER: Final = 20
 MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
 """How large they are all together."""
 MAX_REQUEST_SECONDS: Final = 90 * 24 * 3600
-"""After so long without an answer a parcel gives way: else a few strangers could close a box for good."""
+"""A parcel that is not answered for so long is removed: else a few strangers could fill a box for good."""
 _SECOND: Final = 1_000_000
 
 
 def find_box_refusal(
     connection: Connection, recipient: IdentityId, via: IdentityId, size: int, now: int
 ) -> DeliveryError | None:
-    """Why a parcel of a stranger finds no room in a box, which must be locked.
+    """Return why a box, which must be locked, has no room for a parcel of a stranger; None if it has.
 
-    What is too old leaves it first; and, if there is no room, what its recipient may no longer have and so cannot see.
+    Removes what is too old first and, if there is no room, what the recipient may not have any more.
     """
     remove_old_requests(connection, recipient, now - MAX_REQUEST_SECONDS * _SECOND)
     full = _count_room(connection, recipient, via, size)
@@ -184,7 +152,7 @@ def find_box_refusal(
 
 
 def _remove_unseen(connection: Connection, recipient: IdentityId, now: int) -> bool:
-    """Take out what identities of this node sent and a recipient may no longer have; whether there was any."""
+    """Remove what identities of this node sent and the recipient may not have any more; whether there was any."""
     unseen = [
         item.id
         for item in list_requests(connection, recipient)
@@ -207,7 +175,7 @@ def _count_room(connection: Connection, recipient: IdentityId, via: IdentityId, 
 
 @dataclass(frozen=True, slots=True)
 class BoxedRequest:
-    """Something that waits for the word of its recipient."""
+    """An instance that waits until its recipient accepts or refuses it."""
 
     via: IdentityId
     fqdn: str | None
@@ -223,7 +191,7 @@ class BoxedRequest:
 
 
 def list_waiting_requests(node: Node, recipient: IdentityId) -> list[BoxedRequest]:
-    """What waits for a recipient, oldest first."""
+    """Return what waits for a recipient, oldest first."""
 
     def work(connection: Connection) -> list[BoxedRequest]:
         found = list_requests(connection, recipient)
@@ -239,8 +207,12 @@ def list_waiting_requests(node: Node, recipient: IdentityId) -> list[BoxedReques
                     continue
                 size = sum(len(message.payload or b"") for message in held.messages)
             schema = parse_schema_id(item.schema) if item.schema is not None else None
-            facts = (item.instance, schema, names[item.schema], item.arrived, size)
-            shown.append(BoxedRequest(item.via, senders[item.via], asking[item.via], *facts))
+            name = names[item.schema]
+            shown.append(
+                BoxedRequest(
+                    item.via, senders[item.via], asking[item.via], item.instance, schema, name, item.arrived, size
+                )
+            )
         return shown
 
     return node.database.read(work)
@@ -249,19 +221,19 @@ def list_waiting_requests(node: Node, recipient: IdentityId) -> list[BoxedReques
 def find_local_request(
     connection: Connection, now: int, recipient: IdentityId, via: IdentityId, instance: Hash
 ) -> HeldInstance | None:
-    """What an identity of this node sent, if the newest word on it still lets the recipient have it."""
+    """Return what an identity of this node sent, if its newest access still lets the recipient have it."""
     held = find_held_instance(connection, instance)
     if held is None or held.is_deleted or held.is_expired(now):
         return None
     owner = find_owner(connection, held.author)
     arrival = ArrivingParcel(held.access, owner == via, is_deletion=False)
     follows = is_follower(connection, recipient, owner)
-    fate, _ = decide_acceptance(arrival, recipient, SenderRelation.KNOWN, is_follower=follows)
-    return None if fate is DeliveryDecision.REFUSED else held
+    decision, _ = decide_acceptance(arrival, recipient, SenderRelation.KNOWN, is_follower=follows)
+    return None if decision is DeliveryDecision.REFUSED else held
 
 
 def _schema_name(connection: Connection, text: str | None) -> str | None:
-    """What a schema calls itself, if its first entry is held."""
+    """Return the name in the first entry of a schema, if that is held."""
     schema = parse_schema_id(text) if text is not None else None
     for stored in read_entries(connection, *schema, 1, 1) if schema is not None else ():
         if stored.refusal is None and stored.payload is not None:
@@ -273,9 +245,7 @@ def _schema_name(connection: Connection, text: str | None) -> str | None:
 def read_waiting_request(
     node: Node, recipient: IdentityId, via: IdentityId, instance: Hash
 ) -> tuple[BoxedRequest, Sequence[InstanceMessage]]:
-    """Something that waits, with its messages in order; raises `federation.no-such-request` if nothing of the kind
-    does.
-    """
+    """Return what waits with its messages in order; raises `federation.no-such-request` if there is nothing."""
     found = [item for item in list_waiting_requests(node, recipient) if (item.via, item.instance) == (via, instance)]
     if not found:
         raise DeliveryError("federation.no-such-request", "nothing of this sender waits, or not this")
@@ -287,16 +257,14 @@ def read_waiting_request(
                 return [item.message for item in opened.messages]
             held = find_local_request(connection, node.clock(), recipient, via, instance)
             if held is not None:
-                return [_decode(item.payload or b"") for item in held.messages]
+                messages = [decode_message(item.payload or b"") for item in held.messages]
+                return [message for message in messages if isinstance(message, InstanceMessage)]
         raise DeliveryError("federation.no-such-request", "it was answered meanwhile")
 
     return found[0], node.database.read(work)
 
 
-def _decode(payload: bytes) -> InstanceMessage:
-    message = decode_message(payload)
-    assert isinstance(message, InstanceMessage)
-    return message
+# Delivery on this node
 
 
 class LocalShare(NamedTuple):
@@ -314,12 +282,12 @@ class LocalShares:
         self._elsewhere: list[tuple[Hash, IdentityId]] = []
         self._here: list[LocalShare] = []
         self.ended: list[Hash] = []
-        """Instances that were deleted: what waits of them for somebody's word is gone."""
+        """Instances that were deleted: they leave the request boxes."""
 
     def add(
         self, connection: Connection, instance: Hash, recipients: set[IdentityId], via: IdentityId, *, is_owner: bool
     ) -> None:
-        """Note whom somebody sends an instance to; those elsewhere only if it is the owner who does."""
+        """Record whom somebody sends an instance to; recipients elsewhere only if the owner sends it."""
         others = recipients - {via}
         if not others:
             return
@@ -329,7 +297,7 @@ class LocalShares:
             self._elsewhere += [(instance, identity) for identity in sorted(others - living)]
 
     def write(self, connection: Connection, now: int) -> None:
-        """Write it down; the entries must have been written before."""
+        """Write what was recorded; the entries must have been written before."""
         if self._elsewhere:
             add_shares(connection, self._elsewhere, now)
         if self._here:
@@ -347,7 +315,7 @@ _STATES: dict[DeliveryDecision, DeliveryStatus] = {
 
 
 def deliver_locally(connection: Connection, sent: Collection[LocalShare], now: int) -> None:
-    """Let recipients of this node see what is sent to them, as far as they take it; the senders see how far."""
+    """Deliver instances to recipients of this node, and record for the senders who accepted them."""
     instances = {instance: find_held_instance(connection, instance) for instance in {item.instance for item in sent}}
     for item in sorted(set(sent)):  # boxes are locked in one order
         held = instances[item.instance]
@@ -356,33 +324,33 @@ def deliver_locally(connection: Connection, sent: Collection[LocalShare], now: i
 
 
 def record_decision(
-    connection: Connection, item: LocalShare, fate: DeliveryDecision, refusal: DeliveryError | None, now: int
+    connection: Connection, item: LocalShare, decision: DeliveryDecision, refusal: DeliveryError | None, now: int
 ) -> None:
-    """Let the sender see what became of something for a recipient of this node."""
+    """Record for the sender whether a recipient of this node accepted an instance."""
     code = refusal.code if refusal is not None else None
-    record_local_delivery(connection, item.instance, item.via, item.recipient, _STATES[fate], code, now)
+    record_local_delivery(connection, item.instance, item.via, item.recipient, _STATES[decision], code, now)
 
 
 def receive_locally(
     connection: Connection, held: HeldInstance, item: LocalShare, now: int, *, is_wanted: bool = False
 ) -> tuple[DeliveryDecision, DeliveryError | None]:
-    """What becomes of an instance for one recipient; `is_wanted`: they have accepted this very one."""
+    """Decide on an instance for one recipient and store the result; `is_wanted`: they have accepted this very one."""
     owner = find_owner(connection, held.author)
-    standing = read_sender_relation(connection, item.recipient, item.via, owner, item.instance)
-    if is_wanted and standing is SenderRelation.STRANGER:
-        standing = SenderRelation.KNOWN
+    sender = read_sender_relation(connection, item.recipient, item.via, owner, item.instance)
+    if is_wanted and sender is SenderRelation.STRANGER:
+        sender = SenderRelation.KNOWN
     arrival = ArrivingParcel(held.access, item.via == owner, is_deletion=held.is_deleted)
     follows = is_follower(connection, item.recipient, owner)
-    fate, refusal = decide_acceptance(arrival, item.recipient, standing, is_follower=follows)
-    if fate is DeliveryDecision.HELD:
-        return _keep(connection, held, item, now)
+    decision, refusal = decide_acceptance(arrival, item.recipient, sender, is_follower=follows)
+    if decision is DeliveryDecision.HELD:
+        return _put_into_box(connection, held, item, now)
     remove_requests(connection, item.recipient, item.via, item.instance)
-    if fate is DeliveryDecision.ACCEPTED and not held.is_deleted:
+    if decision is DeliveryDecision.ACCEPTED and not held.is_deleted:
         add_shares(connection, [(item.instance, item.recipient)], now)
-    return fate, refusal
+    return decision, refusal
 
 
-def _keep(
+def _put_into_box(
     connection: Connection, held: HeldInstance, item: LocalShare, now: int
 ) -> tuple[DeliveryDecision, DeliveryError | None]:
     lock_box(connection, item.recipient)
@@ -394,8 +362,7 @@ def _keep(
     return DeliveryDecision.HELD, None
 
 
-# Recipients whose node cannot be asked who they are: what was sent waits for them (docs/protocol.md section 8.6).
-
+# Recipients that are not found yet
 
 MAX_PENDING: Final = 1_000
 """How many names one identity waits for."""
@@ -437,7 +404,7 @@ def check_pending_recipients(
 def send_when_found(
     connection: Connection, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str], now: int
 ) -> None:
-    """Let an instance go to names as soon as they are found; a closed one cannot, since it is signed without them."""
+    """Queue an instance for names until they are found; a closed one is refused, since it is signed without them."""
     if not names:
         return
     if mode_of(access) == "closed":
@@ -447,7 +414,7 @@ def send_when_found(
 
 
 def send_pending(connection: Connection, node: Node, name: str, identity: IdentityId) -> bool:
-    """Send somebody who was found what waits for their name, as far as they may still have it; whether anything did."""
+    """Send an identity what waits for its name, as far as it may still have that; whether anything waited."""
     now = node.clock()
     found = take_pending(connection, name)
     for item in found:

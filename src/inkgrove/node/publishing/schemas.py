@@ -1,6 +1,6 @@
-"""Publishing schemas by content: a new log for a new schema, further versions checked before anything is signed.
+"""Publishes schemas by content, and renders them as JSON (docs/protocol.md section 4).
 
-docs/protocol.md section 4. An invalid entry would end the schema for good: it is refused with the reason instead.
+A new schema gets a new log. A version is checked before it is signed: an invalid entry would end the schema for good.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId, parse_schema_id
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import message_from_value
 from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import PublishError, RequestError
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema.schema import Field, Schema, append_version
@@ -23,7 +23,7 @@ _KINDS = {"name": "schema-meta", "fields": "schema-migration", "target": "schema
 
 
 def parse_schema_message(value: Mapping[str, Any]) -> SchemaMeta | SchemaMigration | SchemaRevert:
-    """A schema message from its JSON form; the schema of a relation may be written `AUTHOR/LOG`."""
+    """Parse a schema message from JSON; the schema of a relation may be `AUTHOR/LOG`. Raises `request.invalid`."""
     kind = next((kind for key, kind in _KINDS.items() if key in value), None)
     if kind is None or ("kind" in value and value["kind"] != kind):
         raise RequestError(
@@ -63,8 +63,8 @@ class CreateSchema:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Sign its first version."""
-        author = appender.kept_key(caller.require_identity()).author
-        end = appender.new_log(author)
+        author = appender.find_signing_key(caller.require_identity()).author
+        end = appender.begin_log(author)
         return _answer(end, appender.sign(caller, end, self.message))
 
 
@@ -86,7 +86,7 @@ class AddVersion:
         if before.stopped_by is not None:
             raise before.stopped_by
         append_version(before, self.message)
-        end = appender.end_of(*self.schema)
+        end = appender.find_log_end(*self.schema)
         return _answer(end, appender.sign(caller, end, self.message))
 
 
@@ -103,7 +103,7 @@ def _answer(end: LogEnd, entry: Hash) -> Finish:
 
 
 def render_schema(schema: Schema) -> dict[str, Any]:
-    """A schema with its known versions, as JSON."""
+    """Return a schema with its known versions as JSON."""
     meta = schema.meta
     newest = schema.versions[-1] if schema.versions else None
     return {

@@ -1,19 +1,20 @@
-"""Appends to logs of hosted identities inside one transaction: the ends of the logs, what is pending, what they mean.
+"""The transaction that publishes: appends entries to logs of hosted identities (docs/protocol.md sections 2 and 5).
 
-docs/protocol.md sections 2 and 5. Several requests share a transaction: each plans its entries against the state that
-those before it will leave behind, and everything is written at once. A plan that fails has written nothing.
+Several requests share a transaction: each plans its entries against the state that those before it will leave behind,
+and everything is written at once. A plan that fails has written nothing. `PublishingCache` outlives the transactions.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from inkgrove.core.entry import Entry
-from inkgrove.core.errors import LogError, MissingLink
+from inkgrove.core.errors import LogError
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.next_entry import NextEntry, sign_own
+from inkgrove.core.links import lipmaa
+from inkgrove.core.next_entry import NextEntry, make_next_entry, sign_own
 from inkgrove.messages.identity import IdentityDocument
 from inkgrove.messages.ids import InstanceRef, SchemaId, parse_schema_id
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
@@ -27,8 +28,9 @@ from inkgrove.node.identity.quotas import QuotaCharges
 from inkgrove.node.publishing.delivery_queue import queue_own
 from inkgrove.node.publishing.instance_states import InstanceState, read_states
 from inkgrove.node.publishing.local_delivery import LocalShares, send_when_found
-from inkgrove.node.reading.schemas import EVERY_SCHEMA, SchemaCache, resolve_view
+from inkgrove.node.reading.schemas import resolve_view
 from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime.schema_cache import EVERY_SCHEMA
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Schema, append_version, fold_schema
 from inkgrove.store.db import Connection
@@ -50,44 +52,40 @@ from inkgrove.store.logs.messages import payloads_of_schema
 from inkgrove.store.logs.preparation import LogKey, PreparedItem, by_log, prepare_own
 from inkgrove.store.node.identities import OwnKey
 
-# What the writer knows from one transaction to the next.
-
-
-_KEPT: Final = 20_000
-_KEPT_INSTANCES: Final = 200
+_MAX_LOGS: Final = 20_000
+_MAX_INSTANCES: Final = 200
 
 
 class PublishingCache:
-    """What does not change once it is committed, kept from one transaction to the next."""
+    """Log ids, roles of logs and folded instances that stay valid between publishing transactions."""
 
-    def __init__(self, node: Node) -> None:
-        self.schemas = SchemaCache(node)
+    def __init__(self) -> None:
         self.logs: dict[tuple[PublicKey, SchemaId], int] = {}
         """The log that an author writes a schema to."""
         self.roles: dict[int, LogRole] = {}
-        """By the store's own number: what a log of instances is for."""
+        """The kinds and schemas of logs of instances, by the store's own number."""
         self.instances: dict[Hash, InstanceState] = {}
-        """Those that have many messages."""
+        """Those with many messages."""
 
-    def keep(self, instances: Mapping[Hash, InstanceState]) -> None:
-        """Remember instances as they were at some time, if they cost much to read again; the newest stay longest."""
+    def remember_instances(self, instances: Mapping[Hash, InstanceState]) -> None:
+        """Cache instances that cost much to read again; the newest stay longest."""
         for instance, state in instances.items():
             if state.is_costly:
                 self.instances.pop(instance, None)
                 self.instances[instance] = state
-        for oldest in list(self.instances)[: max(0, len(self.instances) - _KEPT_INSTANCES)]:
+        for oldest in list(self.instances)[: max(0, len(self.instances) - _MAX_INSTANCES)]:
             del self.instances[oldest]
 
-    def trim(self) -> None:
-        """Forget logs before they become too many."""
-        if len(self.logs) + len(self.roles) > _KEPT:
+    def trim_logs(self) -> None:
+        """Forget the logs if there are too many."""
+        if len(self.logs) + len(self.roles) > _MAX_LOGS:
             self.logs.clear()
             self.roles.clear()
 
 
 @dataclass(slots=True)
 class LogEnd:
-    """Where a log ends once everything pending is written."""
+    """The end of a log once everything pending is written."""
 
     author: PublicKey
     log_id: int
@@ -110,22 +108,22 @@ class Appender:
     """The state of one transaction that publishes."""
 
     def __init__(
-        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], settled: PublishingCache, size: int
+        self, node: Node, connection: Connection, keys: dict[PublicKey, OwnKey], cache: PublishingCache, size: int
     ) -> None:
         self.node = node
         self.connection = connection
         self.keys = keys
-        self._settled = settled
+        self._cache = cache
         self._size = size
-        """How many entries are expected: so many links are read at once."""
+        """How many entries are expected: the links of so many are read at once."""
         self._ends: dict[LogKey, LogEnd] = {}
         self._logs_of_schemas: dict[tuple[PublicKey, SchemaId], int] = {}
         self._secrets: dict[PublicKey, SecretKey] = {}
         self._definitions: dict[SchemaId, ViewDefinition] = {}
         self._own_schemas: set[SchemaId] = set()
-        """Those whose logs this transaction has written to: nothing of them may be kept beyond it."""
+        """Those whose logs this transaction has written to: they must not get into the cache."""
         self._read_schemas: dict[SchemaId, Schema] = {}
-        """Those that were asked for, with what is pending."""
+        """Those that were read, with what is pending."""
         self._instances: dict[Hash, InstanceState] = {}
         self._created: dict[Hash, CreateEntry] = {}
         self._changed: set[Hash] = set()
@@ -134,17 +132,17 @@ class Appender:
         self._named: dict[str, SchemaId] = {}
         self._pending: list[PreparedItem] = []
         self._shares = LocalShares()
-        self._said: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
+        self._blob_messages: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
         """Messages that name blobs."""
         self._identity_logs: set[PublicKey] = set()
-        self._spending = QuotaCharges(node, connection)
-        self._told: dict[Hash, set[IdentityId]] = {}
-        """Instances of which there is something to tell, in order."""
+        self._charges = QuotaCharges(node, connection)
+        self._to_queue: dict[Hash, set[IdentityId]] = {}
+        """Instances that are to be queued for other nodes, in order, each with its new recipients."""
 
     # Keys
 
     def require_key(self, author: PublicKey, identity: IdentityId) -> OwnKey:
-        """A key that the identity may publish with."""
+        """Return a key that the identity may publish with; raises `publish.foreign-author` or `publish.revoked-key`."""
         key = self.keys.get(author)
         if key is None or key.identity != identity:
             raise PublishError("publish.foreign-author", f"{author} is no key of the identity that asks", author=author)
@@ -154,17 +152,17 @@ class Appender:
         return key
 
     def require_home(self, identity: IdentityId) -> None:
-        """Raise if the identity that asks has moved to another node: two nodes that append to one log would fork it."""
+        """Raise if the identity has moved to another node: two nodes that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
             raise IdentityError(
-                "identity.lives-elsewhere",
+                "identity.is_living-elsewhere",
                 "you have moved to another node: publish there; here you can read, and export",
             )
 
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
-        """A further key counts while the identity's document lists it."""
+        """Raise unless the identity's document lists a further key that is not revoked."""
         self.require_home(identity)
-        document = self.document_of(identity)
+        document = self.read_document(identity)
         listed = next((item for item in document.keys if item.key == author), None) if document is not None else None
         if listed is None:
             raise PublishError(
@@ -173,14 +171,14 @@ class Appender:
         if listed.revoked is not None:
             raise PublishError("publish.revoked-key", f"the identity has revoked the key {author}", author=author)
 
-    def document_of(self, identity: IdentityId) -> IdentityDocument | None:
-        """The newest document of an identity that publishes here."""
+    def read_document(self, identity: IdentityId) -> IdentityDocument | None:
+        """Return the newest document of an identity that publishes here."""
         self.flush()
         first = next((key for key in self.keys.values() if key.identity == identity and key.is_first), None)
         return read_newest_document(self.connection, first.author)[1] if first is not None else None
 
-    def kept_key(self, identity: IdentityId) -> OwnKey:
-        """The key that this node signs with for an identity."""
+    def find_signing_key(self, identity: IdentityId) -> OwnKey:
+        """Return the key that this node signs with for an identity; raises `identity.no-key-here`."""
         own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
         for key in own:
             if key.sealed is not None:
@@ -203,8 +201,8 @@ class Appender:
 
     # Logs
 
-    def end_of(self, author: PublicKey, log_id: int) -> LogEnd:
-        """The end of a log, begun or not."""
+    def find_log_end(self, author: PublicKey, log_id: int) -> LogEnd:
+        """Return the end of a log, begun or not; raises if the log is invalid."""
         end = self._ends.get((author, log_id))
         if end is None:
             end = self._ends[author, log_id] = self._read_end(author, log_id)
@@ -220,11 +218,11 @@ class Appender:
             raise refusal
         ahead = range(log.height + 1, log.height + 2 + self._size)
         hashes = read_hashes(self.connection, log.id, {log.height, *map(lipmaa, ahead)})
-        role = self._settled.roles.get(log.id)
+        role = self._cache.roles.get(log.id)
         if role is None:
             role = read_role(self.connection, log.id)
             if role.schemas:
-                self._settled.roles[log.id] = role
+                self._cache.roles[log.id] = role
         return LogEnd(
             author,
             log_id,
@@ -237,39 +235,31 @@ class Appender:
             role.schemas,
         )
 
-    def log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
-        """The log that an author writes a schema's instances to, if there is one."""
-        # What is begun in this transaction may be rolled back: only what was there before it is kept.
-        log_id = self._logs_of_schemas.get((author, schema)) or self._settled.logs.get((author, schema))
+    def find_log_of_schema(self, author: PublicKey, schema: SchemaId) -> LogEnd | None:
+        """Return the end of the log that an author writes a schema's instances to, if there is one."""
+        # What is begun in this transaction may be rolled back: only what was there before it is cached.
+        log_id = self._logs_of_schemas.get((author, schema)) or self._cache.logs.get((author, schema))
         if log_id is None:
             log_id = find_log_of_schema(self.connection, author, schema)
             if log_id is None:
                 return None
-            self._settled.logs[author, schema] = log_id
-        return self.end_of(author, log_id)
+            self._cache.logs[author, schema] = log_id
+        return self.find_log_end(author, log_id)
 
-    def new_log(self, author: PublicKey) -> LogEnd:
-        """A log that nobody has begun."""
+    def begin_log(self, author: PublicKey) -> LogEnd:
+        """Return the end of a log that is not begun yet."""
         begun = (log_id for (owner, log_id), end in self._ends.items() if owner == author and end.height)
         stored = next_log_id(self.connection, author)
-        return self.end_of(author, max(stored, max(begun, default=0) + 1))
+        return self.find_log_end(author, max(stored, max(begun, default=0) + 1))
 
-    def next_place(self, end: LogEnd) -> NextEntry:
-        """What the next entry of a log must carry."""
-        if end.is_ended:
-            raise LogError("log.ended", f"entry {end.height} ended the log")
-        seq_num = end.height + 1
-        if seq_num == 1:
-            return NextEntry(end.author, end.log_id, 1, None, None, end.flavour)
-        lipmaa_link = None
-        if has_lipmaa_link(seq_num):
-            lipmaa_link = self.hash_at(end, lipmaa(seq_num))
-            if lipmaa_link is None:
-                raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
-        return NextEntry(end.author, end.log_id, seq_num, lipmaa_link, end.hashes[end.height], end.flavour)
+    def find_next_entry(self, end: LogEnd) -> NextEntry:
+        """Return what the next entry of a log must carry; raises `log.ended` or `MissingLink`."""
+        return make_next_entry(
+            end.author, end.log_id, end.height, partial(self.find_hash_at, end), end.flavour, is_ended=end.is_ended
+        )
 
-    def hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
-        """The entry at a place of a log, pending ones included."""
+    def find_hash_at(self, end: LogEnd, seq_num: int) -> Hash | None:
+        """Return the hash of the entry at a sequence number, pending ones included."""
         found = end.hashes.get(seq_num)
         if found is None and end.number is not None:
             end.hashes |= read_hashes(self.connection, end.number, [seq_num])
@@ -277,27 +267,26 @@ class Appender:
         return found
 
     def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
-        """Sign a message of the caller as the next entry of a log; its hash."""
+        """Sign a message of the caller as the next entry of a log, and return its hash."""
         if payload is None:
             payload = encode_message(message)
-        signed = sign_own(self._secret(end.author), payload, self.next_place(end))
-        self.take(caller, end, prepare_own(signed, payload, message), message)
+        signed = sign_own(self._secret(end.author), payload, self.find_next_entry(end))
+        self.append_signed(caller, end, prepare_own(signed, payload, message), message)
         return signed.hash
 
     def require_next(self, end: LogEnd, entry: Entry) -> None:
         """Raise unless an entry that a client signed is the very next of its log."""
-        place = self.next_place(end)
-        links = entry.lipmaa_link, entry.backlink
-        if entry.seq_num != place.seq_num or links != (place.lipmaa_link, place.backlink):
+        following = self.find_next_entry(end)
+        if (entry.seq_num, entry.lipmaa_link, entry.backlink) != following[2:5]:
             text = f"entry {entry.seq_num} does not follow the newest entry of its log, {end.height}"
-            raise LogError("log.stale", text, next=place)
+            raise LogError("log.stale", text, next=following)
 
-    def take(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
-        """Take an entry of the caller that is the next of its log; raises before anything is taken."""
+    def append_signed(self, caller: Caller, end: LogEnd, item: PreparedItem, message: Message) -> None:
+        """Append an entry of the caller that is the next of its log; raises before anything changes."""
         signed = item.signed
         entry = signed.entry
         assert caller.identity is not None
-        self._spending.entry(caller.identity, entry.log_id, item.payload or b"", message)
+        self._charges.entry(caller.identity, entry.log_id, item.payload or b"", message)
         self._pending.append(PreparedItem(len(self._pending), *item[1:]))
         end.height = entry.seq_num
         end.hashes[entry.seq_num] = signed.hash
@@ -308,21 +297,21 @@ class Appender:
         if entry.log_id == IDENTITY_LOG:
             self._identity_logs.add(entry.author)
         if isinstance(message, Create):
-            self._note(signed.hash, entry.author, message, caller)
+            self._record_blobs(signed.hash, entry.author, message, caller)
             schema = message.schema.schema_id
             if schema not in end.schemas:
                 end.schemas |= {schema}
                 self._logs_of_schemas.setdefault((end.author, schema), end.log_id)
             self._created[signed.hash] = CreateEntry(0, end.author, end.log_id, entry.seq_num, schema)
-            self._told.setdefault(signed.hash, set())
+            self._to_queue.setdefault(signed.hash, set())
             if message.access is not None:
                 self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, Update | Delete):
-            instance = self.instance_named(end, message.instance)
+            instance = self.resolve_instance(end, message.instance)
             assert instance is not None
             self._changed.add(instance)
-            self._note(instance, entry.author, message, caller)
-            self._told.setdefault(instance, set())
+            self._record_blobs(instance, entry.author, message, caller)
+            self._to_queue.setdefault(instance, set())
             if isinstance(message, Delete):
                 self._deleted.add(instance)
                 self._shares.ended.append(instance)
@@ -338,53 +327,53 @@ class Appender:
             self._definitions.pop(schema_id, None)
             self._instances.clear()
 
-    def instance_named(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
-        """The hash of what a message in this log calls its instance."""
+    def resolve_instance(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
+        """Return the hash of the instance that a message in this log names by hash or sequence number."""
         if isinstance(reference, Hash):
             return reference
-        return self.hash_at(end, reference) if reference <= end.height else None
+        return self.find_hash_at(end, reference) if reference <= end.height else None
 
     # Schemas and instances
 
-    def schema_named(self, text: str) -> SchemaId:
-        """A schema by `AUTHOR/LOG`, or a materialised one by name."""
+    def resolve_schema(self, text: str) -> SchemaId:
+        """Return a schema by `AUTHOR/LOG`, or a materialised one by name; raises `UnknownView` or `AmbiguousName`."""
         found = self._named.get(text)
         if found is None:
             found = self._named[text] = parse_schema_id(text) or resolve_view(self.node, text).schema_id
         return found
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """A schema as it is once everything pending is written."""
+        """Return a schema as it is once everything pending is written."""
         found = self._read_schemas.get(schema_id)
         if found is None:
             if schema_id in self._own_schemas:
                 self.flush()
                 found = fold_schema(schema_id, *payloads_of_schema(self.connection, schema_id))
             else:
-                found = self._settled.schemas.read_on(self.connection, schema_id)
+                found = self.node.schemas.read_on(self.connection, schema_id)
             self._read_schemas[schema_id] = found
         return found
 
     def definition(self, schema_id: SchemaId) -> ViewDefinition:
-        """What messages of a schema are checked against: its newest version."""
+        """Return how messages of a schema are read at its newest version."""
         found = self._definitions.get(schema_id)
         if found is None:
             if schema_id in self._own_schemas:
                 found = ViewDefinition(self.schema(schema_id), EVERY_SCHEMA)
             else:
-                found = self._settled.schemas.definition_on(self.connection, schema_id)
+                found = self.node.schemas.definition_on(self.connection, schema_id)
             self._definitions[schema_id] = found
         return found
 
     def require_schema(self, schema_id: SchemaId) -> ViewDefinition:
-        """The same; raises if no version of the schema is known."""
+        """Return the newest definition of a schema; raises `publish.unknown-schema` if no version is held."""
         definition = self.definition(schema_id)
         if not definition.version:
             raise PublishError("publish.unknown-schema", f"no schema is held at {schema_id}", schema=str(schema_id))
         return definition
 
     def instance(self, instance: Hash) -> InstanceState | None:
-        """An instance as it is now; None if no create has this hash."""
+        """Return an instance as it is now; None if no create has this hash."""
         if instance in self._changed:
             self._changed.discard(instance)
             before = self._instances.pop(instance, None)
@@ -393,20 +382,20 @@ class Appender:
             self.load_instances([instance])
         return self._instances.get(instance)
 
-    def standing(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
-        """Where the create of an instance is, and whether a change would apply; None if there is no such create."""
+    def find_create_state(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
+        """Return the create of an instance and whether a change would apply; None if there is no such create."""
         create = self._created.get(instance)
         if create is not None:
             return create, instance not in self._deleted
         self.load_instances([instance])
         state = self._instances.get(instance)
-        return None if state is None else (state.create, state.lives and instance not in self._deleted)
+        return None if state is None else (state.create, state.is_living and instance not in self._deleted)
 
     def load_instances(self, instances: Collection[Hash]) -> None:
         """Read the instances that are not known yet, all at once."""
         missing = [instance for instance in instances if instance not in self._instances]
         if missing:
-            self._load_instances(missing, self._settled.instances)
+            self._load_instances(missing, self._cache.instances)
 
     def _load_instances(self, missing: Collection[Hash], before: Mapping[Hash, InstanceState]) -> None:
         """Read instances; of those that are known from before, only what has come since."""
@@ -417,33 +406,33 @@ class Appender:
     # Writing
 
     def share(self, instance: Hash, recipients: Collection[IdentityId], owner: IdentityId) -> None:
-        """Note whom the owner of an instance sends it to."""
-        self._told.setdefault(instance, set()).update(recipients)
+        """Record whom the owner of an instance sends it to."""
+        self._to_queue.setdefault(instance, set()).update(recipients)
         self._shares.add(self.connection, instance, set(recipients), owner, is_owner=True)
 
     def share_hosted(self, instance: Hash, recipients: Collection[IdentityId], via: IdentityId) -> None:
-        """Note whom somebody passes an instance on to on this node; its owner need not know of the others."""
+        """Record whom somebody on this node passes an instance on to; recipients elsewhere are not recorded."""
         self._shares.add(self.connection, instance, set(recipients), via, is_owner=False)
 
-    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
-        """Let an instance go to names as soon as they are found."""
+    def send_when_found(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+        """Send an instance to names as soon as they are found."""
         send_when_found(self.connection, instance, via, access, names, self.node.clock())
 
     def finish(self) -> None:
         """Write everything, and queue what other nodes are to get."""
         self.flush()
-        self._spending.write()  # last: who collects blobs locks those first, too
+        self._charges.write()  # last: who collects blobs locks those first, too
         publishers = {key.identity for key in self.keys.values()}
-        queue_own(self.connection, self._told, publishers, self.node.clock())
-        self._told = {}
+        queue_own(self.connection, self._to_queue, publishers, self.node.clock())
+        self._to_queue = {}
 
-    def settle(self) -> None:
-        """The transaction is committed: what it has read is true of the store."""
-        self._settled.keep(self._instances)
+    def remember_committed(self) -> None:
+        """Cache what was read. To be called once the transaction is committed."""
+        self._cache.remember_instances(self._instances)
 
-    def _note(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
+    def _record_blobs(self, instance: Hash, author: PublicKey, message: InstanceMessage, caller: Caller) -> None:
         if blobs_in(message):
-            self._said.append((instance, author, message, caller))
+            self._blob_messages.append((instance, author, message, caller))
 
     def flush(self) -> None:
         """Write what is pending; the transaction stays open."""
@@ -459,7 +448,7 @@ class Appender:
         for author in sorted(self._identity_logs):
             apply_identity_log(self.connection, author, is_ours=True)
         self._identity_logs.clear()
-        for instance, author, message, caller in self._said:
+        for instance, author, message, caller in self._blob_messages:
             note_references(self.node, self.connection, instance, message, author, said_by=caller)
-        self._said.clear()
+        self._blob_messages.clear()
         self._shares.write(self.connection, self.node.clock())

@@ -1,8 +1,8 @@
-"""The one thread of a node that publishes: requests that wait for it share a durable transaction.
+"""The one thread of a node that publishes: jobs that wait for it share a durable transaction.
 
 A commit that survives a power failure takes as long for one entry as for hundreds. Every job plans its part, then all
-is written at once; a job that is refused has written nothing and takes no other down. Several processes may publish
-to one store: the keys are locked in the database.
+is written at once; a job that is refused has written nothing and fails no other. Several processes may publish to one
+store: the keys are locked in the database. `preview_publication` plans a job without signing or storing anything.
 """
 
 import asyncio
@@ -22,16 +22,15 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access, Create, Delete, Update
+from inkgrove.messages.json_values import value_to_json
 from inkgrove.messages.message import Message, encode_message
 from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import PublishError, SignInRequired
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.sessions import authenticate_on
-from inkgrove.node.publishing.json_values import value_to_json
 from inkgrove.node.publishing.transaction import Appender, LogEnd, PublishingCache
 from inkgrove.node.reading.query import render_position
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.write_buffers import RequestAccesses
 from inkgrove.schema.definition import ViewDefinition
@@ -54,7 +53,7 @@ _CLEAN_EVERY: Final = 600 * _SECOND
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a job answers, as an HTTP status and a JSON object; the writer adds `position`."""
+    """The answer to a job: an HTTP status and a JSON object, to which the writer adds `position`."""
 
     status: int
     body: dict[str, Any]
@@ -77,20 +76,20 @@ class Publication(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishJob:
-    """Work, with who asks for it and how it is told from its repetition."""
+    """A publication with the token of its caller, and the key by which its repetition is recognised."""
 
     token: str | None
     work: Publication
     idempotency_key: str | None = None
     request: bytes = b""
-    """What was asked, whole: a key must not be used for anything else."""
+    """The whole request: a key must not be used for another one."""
 
 
 _Future = Future[Reply] | asyncio.Future[Reply]
 
 
-def _settle(settled: Sequence[tuple[_Future, Reply | Exception]]) -> None:
-    for future, answer in settled:
+def _set_results(answered: Sequence[tuple[_Future, Reply | Exception]]) -> None:
+    for future, answer in answered:
         if future.cancelled():
             continue
         if isinstance(answer, Exception):
@@ -100,26 +99,26 @@ def _settle(settled: Sequence[tuple[_Future, Reply | Exception]]) -> None:
 
 
 class Writer:
-    """Takes jobs from any thread and does them in groups; starts with the first."""
+    """Takes jobs from any thread and runs them in groups; its thread starts with the first."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._settled = PublishingCache(node)
+        self._cache = PublishingCache()
         self._queue: SimpleQueue[tuple[PublishJob, _Future] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._is_closed = False
         self._cleaned = 0
 
-    async def ask(self, job: PublishJob) -> Reply:
-        """The answer: it comes when everything of the job is on disk, or says why nothing is."""
+    async def submit(self, job: PublishJob) -> Reply:
+        """Return the answer once everything of the job is on disk; raises why nothing is."""
         future = asyncio.get_running_loop().create_future()
         self._put(job, future)
         reply: Reply = await future
         return reply
 
-    def do(self, job: PublishJob) -> Reply:
-        """The same for a thread that waits."""
+    def submit_and_wait(self, job: PublishJob) -> Reply:
+        """Return the answer as `submit` does, while the calling thread waits."""
         future: Future[Reply] = Future()
         self._put(job, future)
         return future.result()
@@ -163,7 +162,7 @@ class Writer:
                 return
 
     def _linger(self, usual: int) -> None:
-        """Wait a little for as many as came together before: whoever was answered then is likely to come again."""
+        """Wait a moment for as many jobs as the last group had: clients that were just answered are likely to go on."""
         for _ in range(_LINGER_STEPS):
             if self._queue.qsize() + 1 >= usual or self._is_closed:
                 return
@@ -173,10 +172,10 @@ class Writer:
         jobs = [job for job, _ in group]
         try:
             answers, used, appender = self._node.signing.write(lambda connection: self._publish(connection, jobs))
-            appender.settle()
-        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it)
+            appender.remember_committed()
+        except Exception as error:  # noqa: BLE001  (it is raised in those who wait)
             if len(group) > 1 and not isinstance(error, InkgroveError):
-                # One of them does what nobody thought of: the others must not suffer for it.
+                # One of them has hit a bug: the others are tried alone.
                 for one in group:
                     self._do([one])
                 return
@@ -189,22 +188,22 @@ class Writer:
             if isinstance(future, asyncio.Future):
                 loops.setdefault(future.get_loop(), []).append((future, answer))
             else:
-                _settle([(future, answer)])
-        for loop, settled in loops.items():
+                _set_results([(future, answer)])
+        for loop, answered in loops.items():
             with suppress(RuntimeError):  # it has been closed: nobody waits
-                loop.call_soon_threadsafe(_settle, settled)
+                loop.call_soon_threadsafe(_set_results, answered)
 
     def _publish(
         self, connection: Connection, jobs: Sequence[PublishJob]
     ) -> tuple[list[Reply | Exception], list[RequestAccesses], Appender]:
-        """The answers, what services did, which counts once it is committed, and what was read."""
+        """Run jobs; the answers, the accesses of services to confirm once committed, and the transaction."""
         node, now = self._node, self._node.clock()
-        self._settled.trim()
+        self._cache.trim_logs()
         callers = self._authenticate(connection, jobs)
         identities = {c.identity for c in callers.values() if isinstance(c, Caller) and c.identity is not None}
         keys = lock_keys(connection, identities)
         repeats = _Repeats(connection, jobs, callers, now - node.settings.idempotency_seconds * _SECOND)
-        appender = Appender(node, connection, keys, self._settled, sum(job.work.entries for job in jobs))
+        appender = Appender(node, connection, keys, self._cache, sum(job.work.entries for job in jobs))
         planned: list[Finish | Reply | int | Exception] = []
         used: list[RequestAccesses] = []
         for number, job in enumerate(jobs):
@@ -214,11 +213,11 @@ class Writer:
                     raise caller
                 plan: Finish | Reply | int | None = repeats.find(job)
                 if plan is None:
-                    with node.access_log.request() as uses:
+                    with node.access_log.begin_request() as uses:
                         plan = job.work.plan(appender, caller)
                     used.append(uses)
                 planned.append(plan)
-                repeats.note(job, number)
+                repeats.add_planned(job, number)
             except InkgroveError as error:
                 planned.append(error)
         appender.finish()
@@ -241,7 +240,7 @@ class Writer:
     def _authenticate(
         self, connection: Connection, jobs: Sequence[PublishJob]
     ) -> dict[str | None, Caller | InkgroveError]:
-        """Who sends the jobs, asked in the transaction that writes: what was revoked before it writes nothing."""
+        """Return the callers by token, read in the transaction that writes: a revoked token writes nothing."""
         callers: dict[str | None, Caller | InkgroveError] = {}
         for token in {job.token for job in jobs}:
             try:
@@ -254,7 +253,7 @@ class Writer:
 
 
 class _Repeats:
-    """Requests with a key that were answered before, or that stand twice in one group."""
+    """Jobs with an Idempotency-Key that were answered before, or are twice in one group."""
 
     def __init__(
         self,
@@ -277,7 +276,7 @@ class _Repeats:
         return IdempotencyKey(caller.identity, caller.client, job.idempotency_key)
 
     def find(self, job: PublishJob) -> Reply | int | None:
-        """The answer to the same request, or its number in this group; raises if the key was used for another one."""
+        """Return the earlier answer to a request, or its number in this group; raises `publish.key-reused`."""
         key = self._key(job)
         if key is None:
             return None
@@ -293,68 +292,64 @@ class _Repeats:
             return Reply(known.status, json.loads(known.answer))
         return planned[0] if planned is not None else None
 
-    def note(self, job: PublishJob, number: int) -> None:
-        """Remember that a job of this group will be answered."""
+    def add_planned(self, job: PublishJob, number: int) -> None:
+        """Record that a job of this group will be answered."""
         key = self._key(job)
         if key is not None:
             self._planned.setdefault(key, (number, sha256(job.request).digest()))
 
     def record(self, job: PublishJob, reply: Reply) -> None:
-        """Remember an answer."""
+        """Record an answer."""
         key = self._key(job)
         if key is not None:
             recorded = RecordedAnswer(sha256(job.request).digest(), reply.status, json.dumps(reply.body))
             self._answers.append((key, recorded))
 
     def write(self, now: int) -> None:
-        """Keep the answers."""
+        """Write the recorded answers."""
         add_answers(self._connection, self._answers, now)
 
 
-# What publishing something would do: everything is checked as if, nothing is signed, stored or sent.
-#
-# The work plans against a transaction that only reads; in place of a signed entry the plan leaves what it would hold.
+# Dry runs: the publication plans in a transaction that only reads
 
-
-_NOTHING = Hash(b"")
+_NO_HASH = Hash(b"")
 """What is not signed has no entry, and so no hash."""
 
 
-def preview_publication(node: Node, schemas: SchemaCache, token: str, work: Publication) -> dict[str, Any]:
-    """What the work would append, as JSON; raises whatever it would be refused with."""
+def preview_publication(node: Node, token: str, work: Publication) -> dict[str, Any]:
+    """Return as JSON what a publication would append; raises what it would be refused with."""
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def plan(connection: Connection) -> dict[str, Any]:
         caller = authenticate_on(connection, node, token)
-        settled = PublishingCache(node)
-        settled.schemas = schemas
-        trial = _Trial(node, connection, read_keys(connection, caller.require_identity()), settled, work.entries)
-        with node.access_log.request():  # and nobody confirms that it took place
+        keys = read_keys(connection, caller.require_identity())
+        trial = _Trial(node, connection, keys, PublishingCache(), work.entries)
+        with node.access_log.begin_request():  # never confirmed
             work.plan(trial, caller)
         return {"dry_run": True, "changed": trial.planned is not None, **(trial.planned or {})}
 
-    return node.database.read(look)
+    return node.database.read(plan)
 
 
 class _Trial(Appender):
-    """Notes the message that would be signed."""
+    """Records the message that would be signed."""
 
     planned: dict[str, Any] | None = None
 
     def sign(self, caller: Caller, end: LogEnd, message: Message, payload: bytes | None = None) -> Hash:
-        place = self.next_place(end)
+        seq_num = self.find_next_entry(end).seq_num
         data = encode_message(message) if payload is None else payload
-        self._spending.entry(caller.require_identity(), end.log_id, data, message)
+        self._charges.entry(caller.require_identity(), end.log_id, data, message)
         self.planned = {
             "author": end.author.hex(),
             "log_id": end.log_id,
-            "seq_num": place.seq_num,
+            "seq_num": seq_num,
             "bytes": len(data),
             **self._describe(end, message),
         }
-        end.height = place.seq_num
-        return _NOTHING
+        end.height = seq_num
+        return _NO_HASH
 
-    def send_later(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
+    def send_when_found(self, instance: Hash, via: IdentityId, access: Access | None, names: Collection[str]) -> None:
         if names and self.planned is not None:
             self.planned["not_found_yet"] = sorted(names)
 
@@ -366,13 +361,13 @@ class _Trial(Appender):
             return self._describe_version(end, message)
         assert isinstance(message, Create | Update | Delete)
         assert message.schema is not None
-        facts = {"schema": str(message.schema.schema_id), "version": message.schema.version}
+        described: dict[str, Any] = {"schema": str(message.schema.schema_id), "version": message.schema.version}
         if isinstance(message, Create):
-            return {**facts, "fields": {name: value_to_json(value) for name, value in message.fields.items()}}
-        if isinstance(message, Update) and not isinstance(message.fields, Unset):
+            described["fields"] = value_to_json(message.fields)
+        elif isinstance(message, Update) and not isinstance(message.fields, Unset):
             # Only their names: a patch can copy values that a service may not read.
-            return {**facts, "fields": sorted(message.fields)}
-        return facts
+            described["fields"] = sorted(message.fields)
+        return described
 
     def _describe_version(self, end: LogEnd, message: SchemaMeta | SchemaMigration | SchemaRevert) -> dict[str, Any]:
         after = append_version(self.schema(SchemaId(end.author, end.log_id)), message)

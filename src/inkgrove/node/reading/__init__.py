@@ -1,4 +1,8 @@
-"""."""
+"""Reading: a caller and a query come in; rows, histories, changes, proofs, summaries and states go out.
+
+Views are resolved by name or `AUTHOR/LOG`. A caller gets only what is visible to them, by the conditions of
+`store/views`. Nothing here writes, but for pins. docs/protocol.md sections 2, 4, 6, 8 and 9.
+"""
 
 from inkgrove.node.reading.change_feed import (
     ChangeEvent,
@@ -24,20 +28,16 @@ from inkgrove.node.reading.query import (
     Related,
     ViewPage,
     ViewQuery,
-    access_document,
     list_views,
     parse_instance,
     parse_position,
     query_view,
     relation_schema,
     render_cursor,
-    render_field_value,
     render_position,
     row_document,
-    schemas_of,
     show_instance,
 )
-from inkgrove.node.reading.schemas import SchemaCache
 from inkgrove.node.reading.status import (
     explain_copy,
     pin_instance,
@@ -58,11 +58,9 @@ __all__ = [
     "LogPage",
     "NewestChanges",
     "Related",
-    "SchemaCache",
     "ViewPage",
     "ViewQuery",
     "ViewSubscription",
-    "access_document",
     "count_fallbacks",
     "event_id",
     "explain_copy",
@@ -83,10 +81,8 @@ __all__ = [
     "read_state",
     "relation_schema",
     "render_cursor",
-    "render_field_value",
     "render_position",
     "row_document",
-    "schemas_of",
     "show_instance",
     "show_instance_at",
     "show_log",

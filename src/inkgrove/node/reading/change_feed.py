@@ -1,4 +1,4 @@
-"""Following a view: each change of a row that the caller may see, as a JSON Patch (RFC 6902).
+"""The change feed of a view: each change of a row that the caller may see, as a JSON Patch (RFC 6902).
 
 docs/protocol.md section 8. The document that is patched is `{"rows": {<instance>: <row>, ...}}`.
 """
@@ -32,7 +32,7 @@ from inkgrove.store.views.change_feed import (
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """What is sent: a patch, or the word that the view is to be read again."""
+    """An event of the stream: a patch, or a reset, after which the view is to be read again."""
 
     name: Literal["change", "reset"]
     id: str
@@ -44,15 +44,15 @@ class ViewSubscription:
     """A caller that follows a view, and how far they have come."""
 
     schema_id: SchemaId
-    place: ChangeCursor | None
-    """None: what they said they had seen is not known here."""
+    cursor: ChangeCursor | None
+    """None: the event id that they gave is not known here."""
     expiry: int | None = None
     """When the next row expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewestChanges:
-    """One look at all views: what everybody who waits for something is waiting for."""
+    """How far all views have come: read once for everybody who waits."""
 
     progress: Offset
     changes: dict[int, tuple[int, int]]
@@ -62,7 +62,7 @@ class NewestChanges:
 
 
 def read_newest(node: Node) -> NewestChanges:
-    """What is newest in the views."""
+    """Return how far the views have come."""
 
     def work(connection: Connection) -> NewestChanges:
         changes, seen = read_newest_changes(connection)
@@ -72,21 +72,21 @@ def read_newest(node: Node) -> NewestChanges:
 
 
 def subscribe_to_view(node: Node, caller: Caller, name: str, last_event_id: str | None) -> ViewSubscription:
-    """Begin to follow a view, from now on or from where the caller was."""
+    """Subscribe to a view, from now on or from the last event that the caller has seen."""
 
     def work(connection: Connection) -> ViewSubscription:
         view = resolve_view_on(connection, name)
-        caller.reader_of(view.schema_id)
+        caller.read_as(view.schema_id)
         if last_event_id is None:
             return ViewSubscription(view.schema_id, find_newest_cursor(connection, view, node.clock()))
-        text = node.vault.reveal(last_event_id)
+        text = node.vault.decrypt_text(last_event_id)
         return ViewSubscription(view.schema_id, None if text is None else parse_change_cursor(text))
 
     return node.views.database.read(work)
 
 
 def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tuple[list[ChangeEvent], ViewSubscription]:
-    """What happened since, and how far the caller has come with it."""
+    """Return the events since the cursor of a subscription, and the subscription behind them."""
 
     def work(connection: Connection) -> tuple[list[ChangeEvent], ViewSubscription]:
         view = view_of(connection, followed.schema_id)
@@ -94,45 +94,44 @@ def read_changes(node: Node, caller: Caller, followed: ViewSubscription) -> tupl
             raise UnknownView(f"the view {followed.schema_id} is no more on this node")
         reader = reader_on(connection, caller.may_read(view.schema_id), node.clock())
         expiry = next_expiry(connection, view, reader.now) if view.is_built else None
-        place = followed.place
-        if place is not None and not view.is_built and place.generation == 0:
+        cursor = followed.cursor
+        if cursor is not None and not view.is_built and cursor.generation == 0:
             return [], followed
         try:
-            if place is None:
+            if cursor is None:
                 raise ChangesExpired
-            told = list(read_changes_after(connection, view, place, reader))
+            changes = list(read_changes_after(connection, view, cursor, reader))
         except ChangesExpired:
-            place = find_newest_cursor(connection, view, reader.now)
-            return [ChangeEvent("reset", event_id(node, place), [])], ViewSubscription(view.schema_id, place, expiry)
-        last = told[-1].cursor
-        owners = owners_on(connection, {row.author for item in told for row, _ in item.shown})
-        patches = [(item.cursor, patch) for item in told if (patch := _patch(item, owners))]
-        # With the last event everything is told, also what came to nothing behind it.
-        places = [*(place for place, _ in patches[:-1]), last]
+            cursor = find_newest_cursor(connection, view, reader.now)
+            return [ChangeEvent("reset", event_id(node, cursor), [])], ViewSubscription(view.schema_id, cursor, expiry)
+        last = changes[-1].cursor
+        owners = owners_on(connection, {row.author for item in changes for row, _ in item.shown})
+        patches = [(item.cursor, patch) for item in changes if (patch := _patch(item, owners))]
+        # The last event has the id of the last change, which may have been empty.
+        cursors = [*(at for at, _ in patches[:-1]), last]
         events = [
-            ChangeEvent("change", event_id(node, place), patch)
-            for place, (_, patch) in zip(places, patches, strict=False)
+            ChangeEvent("change", event_id(node, at), patch) for at, (_, patch) in zip(cursors, patches, strict=False)
         ]
         if events:
-            caller.used("read", view.schema_id)
+            caller.record_use("read", view.schema_id)
         return events, ViewSubscription(view.schema_id, last, expiry)
 
     return node.views.database.read(work)
 
 
-def event_id(node: Node, place: ChangeCursor) -> str:
-    """A place as clients hand it back; its numbers would tell how much happens that they do not see."""
-    return node.vault.hide(str(place))
+def event_id(node: Node, cursor: ChangeCursor) -> str:
+    """Return a cursor as clients hand it back; encrypted, as its numbers tell how much happens that they do not see."""
+    return node.vault.encrypt_text(str(cursor))
 
 
-def _patch(told: VisibleChange, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
-    gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in told.gone]
+def _patch(change: VisibleChange, owners: Mapping[PublicKey, Owner]) -> list[dict[str, Any]]:
+    gone = [{"op": "remove", "path": f"/rows/{instance.hex()}"} for instance in change.gone]
     shown = [
         {
             "op": "replace" if had_it else "add",
             "path": f"/rows/{row.instance.hex()}",
             "value": row_document(row, owners[row.author]),
         }
-        for row, had_it in told.shown
+        for row, had_it in change.shown
     ]
     return [*gone, *shown]

@@ -1,33 +1,35 @@
-"""The past of an instance, folded from its messages in the log store (docs/protocol.md sections 5 and 6).
+"""The history of an instance, its proof, and the outcomes of messages (docs/protocol.md sections 2, 5, 6 and 8).
 
-Who may see the row as it is today may see its past too.
+All is read from the log store. Who may see the row as it is now may see its history too.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
-
-from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.links import union_of_pools
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages.instance import Delete, InstanceMessage
+from inkgrove.messages.message import decode_if_valid
 from inkgrove.messages.outcomes import Outcome
 from inkgrove.messages.proof import Proof
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.errors import BadCursor, PastTooLong, ViewError
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.query import find_row, schemas_of, show_instance
+from inkgrove.node.reading.query import find_row, show_instance
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import Ruling
 from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
-from inkgrove.store.db.connection import in_lists
-from inkgrove.store.db.log_tables import entries
+from inkgrove.store.db import Connection
 from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.messages import InstanceKey, estimate_history_bytes, messages_of
+from inkgrove.store.logs.messages import (
+    InstanceKey,
+    estimate_history_bytes,
+    messages_of,
+    read_counted_payloads,
+    read_valid_entries,
+)
 from inkgrove.store.views.access import Owner, owners_on, reader_on
 from inkgrove.store.views.catalog import View, read_views
 from inkgrove.store.views.outcomes import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes
@@ -36,7 +38,7 @@ from inkgrove.store.views.query import ViewRow, drop_lost_elements
 
 @dataclass(frozen=True, slots=True)
 class HistoryMessage:
-    """A message of an instance and what became of it."""
+    """A message of an instance, with its outcome."""
 
     seq_num: int
     hash: Hash
@@ -46,7 +48,7 @@ class HistoryMessage:
 
 
 def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -> tuple[View, ViewRow, Owner]:
-    """An instance as it was after an entry of its log, at the newest version of its schema."""
+    """Return an instance as it was after an entry of its log, at the newest version of its schema."""
 
     def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, caller, instance)
@@ -76,7 +78,7 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
 
 
 def read_history(node: Node, caller: Caller, instance: Hash) -> list[HistoryMessage]:
-    """Every message of an instance in the order of its log; raises `PastTooLong` if they are too many."""
+    """Return every message of an instance in the order of its log; raises `PastTooLong` if they are too many."""
 
     def work(connection: Connection) -> list[HistoryMessage]:
         view, row = find_row(node, connection, caller, instance)
@@ -88,10 +90,10 @@ def read_history(node: Node, caller: Caller, instance: Hash) -> list[HistoryMess
     return node.views.database.read(work)
 
 
-def check_history_size(node: Node, weight: int) -> None:
-    """Refuse what would have to be read as a whole and is too long for that."""
+def check_history_size(node: Node, size: int) -> None:
+    """Raise `PastTooLong` if so many bytes are more than is read for one answer."""
     limit = node.settings.max_past_bytes
-    if weight > limit:
+    if size > limit:
         raise PastTooLong(f"the past of this instance is longer than the {limit:,} bytes that are read", limit=limit)
 
 
@@ -112,7 +114,7 @@ def _fold(
     node: Node, connection: Connection, view: View, row: ViewRow, messages: list[LogMessage]
 ) -> tuple[LogFold, ViewDefinition]:
     registered = read_views(connection)
-    definition = ViewDefinition(schemas_of(node).read(view.schema_id), registered)
+    definition = ViewDefinition(node.schemas.read(view.schema_id), registered)
     # The row is there, so its log is one of instances, and all its messages are in the list.
     folded = fold_log(
         row.log_id,
@@ -125,31 +127,25 @@ def _fold(
 
 
 def _decode(item: LogMessage) -> InstanceMessage | None:
-    if item.payload is None:
-        return None
-    try:
-        message = decode_message(item.payload)
-    except InkgroveError:
-        return None
-    return message if isinstance(message, Create | Update | Delete) else None
+    message = decode_if_valid(item.payload)
+    return message if isinstance(message, InstanceMessage) else None
 
 
 def written_fields(message: InstanceMessage) -> dict[str, Any]:
-    """What a message says about fields, in the words of its own version."""
+    """Return the fields that a message writes, by their names in its own version."""
     if isinstance(message, Delete) or isinstance(message.fields, Unset):
         return {}
     return dict(message.fields)
 
 
-# The proof of an instance, as far as its entries are held (docs/protocol.md sections 2, 6 and 8).
-
+# Proofs
 
 _ENTRY_BYTES: Final = 350
-"""About what an entry has."""
+"""About the size of an entry."""
 
 
 def prove_instance(node: Node, caller: Caller, instance: Hash) -> Proof:
-    """The entries of an instance with payloads, and without payloads those that lead from them to entry 1.
+    """Return the entries of an instance with payloads, and those that prove them without, as far as they are held.
 
     Raises `PastTooLong` if they are too many.
     """
@@ -161,26 +157,14 @@ def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
     log = find_log(connection, row.author, row.log_id)
     assert log is not None, "a row has a log"
     check_history_size(node, estimate_history_bytes(connection, InstanceKey(log.id, row.seq_num)))
-    valid = [entries.c.log == log.id]
-    if log.invalid_from is not None:
-        valid.append(entries.c.seq_num < log.invalid_from)
-    own = select(entries.c.seq_num, entries.c.payload).where(
-        *valid, entries.c.create_seq == row.seq_num, entries.c.payload.is_not(None), entries.c.code.is_(None)
-    )
-    if (last := log.standing.last_counted) is not None:  # entries behind it prove links, but are no messages
-        own = own.where(entries.c.seq_num <= last)
-    payloads: dict[int, bytes] = {found.seq_num: found.payload for found in connection.execute(own)}
+    payloads = read_counted_payloads(connection, log, row.seq_num)
     pool = union_of_pools(payloads, log.height)
     check_history_size(node, sum(map(len, payloads.values())) + _ENTRY_BYTES * len(pool))
-    encoded: dict[int, bytes] = {}
-    for some in in_lists(pool):
-        query = select(entries.c.seq_num, entries.c.encoded).where(*valid, entries.c.seq_num.in_(some))
-        encoded.update((found.seq_num, found.encoded) for found in connection.execute(query))
+    encoded = read_valid_entries(connection, log, pool)
     return Proof(row.instance, [(encoded[n], payloads.get(n)) for n in pool if n in encoded])
 
 
-# What became of messages, as far as a caller may know it (docs/protocol.md sections 6 and 8).
-
+# Outcomes
 
 _OUTCOME: Final = "outcome"
 
@@ -188,16 +172,15 @@ _OUTCOME: Final = "outcome"
 def list_outcomes(
     node: Node, caller: Caller, name: str, *, only: Outcome | None, cursor: str | None, limit: int
 ) -> dict[str, Any]:
-    """A page of outcomes, with how many there are of each; an administrator knows those of all messages."""
+    """Return a page of outcomes and the count of each; an administrator sees those of all messages."""
     after = None if cursor is None else _parse(node, cursor)
-    knows_all = caller.is_administrator and caller.grant is None
 
     def work(connection: Connection) -> dict[str, Any]:
         view = resolve_view_on(connection, name)
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
-        known = None if knows_all else reader
+        reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
+        known = None if caller.sees_all else reader
         wanted = None if only is None else only.value
-        with node.limit_for(caller.identity).on(connection):
+        with node.find_query_limit(caller.identity).on(connection):
             found = read_visible_outcomes(connection, view, known, only=wanted, after=after, limit=limit + 1)
             counts = count_visible_outcomes(connection, view, known)
         return {
@@ -223,11 +206,11 @@ def _document(row: VisibleOutcome) -> dict[str, Any]:
 
 def _render(node: Node, row: VisibleOutcome) -> str:
     # Hidden, and as long for few logs as for many: the store's own number of a log tells how many there are.
-    return node.vault.hide(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
+    return node.vault.encrypt_text(f"{_OUTCOME} {row.log:020d} {row.seq_num:020d} {row.hash.hex()}")
 
 
 def _parse(node: Node, cursor: str) -> OutcomeCursor:
-    parts = (node.vault.reveal(cursor) or "").split(" ")
+    parts = (node.vault.decrypt_text(cursor) or "").split(" ")
     if len(parts) != 4 or parts[0] != _OUTCOME:
         raise BadCursor("the cursor is not one of a page of outcomes")
     return OutcomeCursor(int(parts[1]), int(parts[2]), bytes.fromhex(parts[3]))

@@ -1,6 +1,6 @@
-"""Logs as a caller may see them (docs/protocol.md section 2): their own, those that define views, or all.
+"""Logs as a caller may see them: their own, those of registered schemas, and for an administrator all.
 
-How much somebody writes is their own business: only an administrator sees the logs of others.
+docs/protocol.md section 2. How much somebody writes is private.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from inkgrove.store.node.identities import keys_of
 
 @dataclass(frozen=True, slots=True)
 class AuthorLogs:
-    """A key, and the name of whoever it belongs to."""
+    """The logs of an author, with the name of its identity."""
 
     key: PublicKey
     fqdn: str | None
@@ -51,13 +51,13 @@ class LogPage:
 
 
 def list_logs(node: Node, caller: Caller) -> list[AuthorLogs]:
-    """Authors with their logs, as far as the caller may see them."""
-    may_see = _Sight(node, caller)
+    """Return authors with their logs, as far as the caller may see them."""
+    is_visible = _LogVisibility(node, caller)
 
     def work(connection: Connection) -> list[AuthorLogs]:
         found: dict[PublicKey, list[LogState]] = {}
         for state in read_logs(connection).values():
-            if may_see(connection, state.author, state.log_id):
+            if is_visible(connection, state.author, state.log_id):
                 found.setdefault(state.author, []).append(state)
         named = schemas_of_logs(connection, [state.id for states in found.values() for state in states])
         names = find_author_names(connection, list(found))
@@ -70,12 +70,12 @@ def list_logs(node: Node, caller: Caller) -> list[AuthorLogs]:
 
 
 def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: int, count: int) -> LogPage:
-    """A log and `count` of its entries from `first` on."""
-    may_see = _Sight(node, caller)
+    """Return a log and `count` of its entries from `first` on; raises `view.unknown-log`."""
+    is_visible = _LogVisibility(node, caller)
 
     def work(connection: Connection) -> LogPage:
         state = find_log(connection, author, log_id)
-        if state is None or not may_see(connection, author, log_id):
+        if state is None or not is_visible(connection, author, log_id):
             raise ViewError("view.unknown-log", "no such log is here, or it may not be seen")
         entries = read_entries(connection, author, log_id, first, first + count - 1)
         fork = find_fork_proof(connection, author, log_id)
@@ -85,7 +85,7 @@ def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: 
     return node.database.read(work)
 
 
-class _Sight:
+class _LogVisibility:
     """Whether a caller may see a log."""
 
     def __init__(self, node: Node, caller: Caller) -> None:

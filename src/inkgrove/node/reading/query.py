@@ -1,7 +1,6 @@
-"""Reading views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
+"""Reads views and instances on behalf of a caller (docs/protocol.md sections 6 and 8).
 
-What may be seen is one condition of SQL (`store/views/access.py`), the same for lists, counts, relations and single
-rows.
+The condition of what may be seen is in `store/views/access.py`, for lists, counts, relations and single rows alike.
 """
 
 import json
@@ -12,19 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import isfinite
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
 from inkgrove.core.hashing import Hash, parse_hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages.json_values import access_to_json, value_to_json
 from inkgrove.node.errors import BadCursor, RequestError, ViewError
 from inkgrove.node.identity.caller import ANYBODY, Caller
 from inkgrove.node.identity.sessions import authenticate_on
-from inkgrove.node.reading.schemas import SchemaCache, resolve_view_on
+from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.vault import Vault
 from inkgrove.schema.types import RELATION_TYPES
@@ -36,27 +33,24 @@ from inkgrove.store.views.change_feed import find_newest_cursor
 from inkgrove.store.views.filters import Filter, parse_filter, type_of
 from inkgrove.store.views.query import ViewRow, count_rows, read_page, read_row, read_rows, weight_of
 
-# Follows the relations of a page one step, within a bound on what an answer holds.
-#
-# A list may name 1,024 rows, one of them as often as it likes, and each of them may be large.
-
+# Relations of a page, followed one step. The size of the answer is bounded: a list may name 1,024 large rows.
 
 _PIECE: Final = 50
 Related = ViewRow | Sequence[ViewRow | None] | None
-"""What a relation points to; None where nothing is to be seen."""
+"""The rows that a relation points to; None where nothing may be seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What the relations of the first rows of a page point to, as far as it fits."""
+    """The rows that the first rows of a page point to, as far as they fit."""
 
     related: Sequence[Mapping[str, Related]]
     """For each row that fits, by relation; for the first row always."""
     left_out: Sequence[str] = ()
-    """The relations of the first row, then the only one, that do not fit as a whole."""
+    """The relations that do not fit as a whole, of the first row, which is then the only one."""
 
     def authors(self) -> set[PublicKey]:
-        """Who wrote the related rows."""
+        """Return the authors of the related rows."""
         found = chain.from_iterable(row.values() for row in self.related)
         items = chain.from_iterable(item if isinstance(item, Sequence) else [item] for item in found)
         return {item.author for item in items if item is not None}
@@ -102,10 +96,10 @@ class _Relation:
     def __init__(self, view: View | None, wanted: Iterable[Hash]) -> None:
         self._view, self._wanted = view, iter(wanted)
         self.known: dict[Hash, tuple[ViewRow | None, int]] = {}
-        """What was read, with its weight."""
+        """The rows that were read, each with its size."""
 
     def read(self, connection: Connection, reader: Reader) -> int:
-        """Read the next rows; how much they weigh."""
+        """Read the next rows, and return their size."""
         some = list(islice(self._wanted, _PIECE))
         rows = [] if self._view is None else read_rows(connection, self._view, some, reader)
         self.known |= dict.fromkeys(some, (None, 0))
@@ -122,10 +116,8 @@ def _elements(value: Any) -> Sequence[Hash]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-# Where the next page of a view starts, as a text that clients hand back: the last row's own values in the sort order.
-#
-# It opens nothing: what may be seen is decided anew for every page. It is checked before it comes near the database.
-
+# Cursors: the values of a page's last row in the sort order, as a text that clients hand back. A cursor grants nothing:
+# what may be seen is decided for every page. It is checked before it is used in a query.
 
 Sort = Sequence[tuple[str, bool]]
 _KINDS: Final[dict[str, type]] = {
@@ -140,13 +132,13 @@ _KINDS: Final[dict[str, type]] = {
 
 
 def render_cursor(sort: Sort, values: Sequence[Any]) -> str:
-    """The cursor behind a row with these values."""
+    """Return the cursor behind a row with these values."""
     cells = [{"hex": value.hex()} if isinstance(value, bytes) else value for value in values]
     return urlsafe_b64encode(json.dumps([list(sort), cells], separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def parse_cursor(text: str, sort: Sort, types: Mapping[str, str]) -> tuple[Any, ...]:
-    """The values of a cursor that was made for this sort order; raises `BadFilter` if there is no such column."""
+    """Return the values of a cursor for this sort order; raises `BadCursor`, or `BadFilter` for an unknown column."""
     refusal = BadCursor("the cursor is not one of a page with this sort order: begin again without it")
     try:
         made_for, cells = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -174,10 +166,8 @@ def _fits(name: str, value: Any, types: Mapping[str, str]) -> bool:
     return not isinstance(value, str) or ("\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value))
 
 
-# Position tokens: an offset of the store as a text that clients and other nodes hand back and cannot read.
-#
-# Its numbers count everything that the whole node stores, so they are hidden, and all tokens have the same length.
-
+# Position tokens: an offset of the store as a text that clients and other nodes hand back. Its numbers count all that
+# the node stores, so it is encrypted, and every token has one length.
 
 MAX_TOKEN: Final = 200
 """Characters that a token has at most."""
@@ -185,13 +175,13 @@ _POSITION: Final = "position"
 
 
 def render_position(vault: Vault, offset: Offset) -> str:
-    """The token of an offset."""
-    return vault.hide(f"{_POSITION} {offset.xid:020d} {offset.position:020d}")
+    """Return the token of an offset."""
+    return vault.encrypt_text(f"{_POSITION} {offset.xid:020d} {offset.position:020d}")
 
 
 def parse_position(vault: Vault, token: str) -> Offset:
-    """The offset of a token that this node gave out."""
-    parts = (vault.reveal(token) or "").split(" ")
+    """Return the offset of a token that this node made; raises `request.invalid`."""
+    parts = (vault.decrypt_text(token) or "").split(" ")
     if len(parts) != 3 or parts[0] != _POSITION:
         raise RequestError(
             "request.invalid", "this is no position token of this node: take `position` of an answer as it is"
@@ -203,12 +193,11 @@ def parse_position(vault: Vault, token: str) -> Offset:
 
 MAX_PAGE: Final = 1000
 _COUNTED: Final = 10_000
-_schemas: WeakKeyDictionary[Node, SchemaCache] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewQuery:
-    """What is asked of a view, as it stands in the address."""
+    """A query of a view, as the address has it."""
 
     where: Sequence[str] = ()
     sort: Sequence[str] = ()
@@ -217,7 +206,7 @@ class ViewQuery:
     fields: Sequence[str] | None = None
     expand: Sequence[str] = ()
     with_count: bool = False
-    may_lack_count: bool = False
+    is_count_optional: bool = False
     """Whether a count that would cost too much is left out rather than refused."""
 
 
@@ -232,7 +221,7 @@ class ViewPage:
     cursor: str | None
     count: int | None
     changes: str
-    """The place in the changes of the view that these rows are of."""
+    """The cursor of the change feed at these rows."""
     owners: Mapping[PublicKey, Owner]
     """Of all these rows, by author."""
 
@@ -253,31 +242,29 @@ class ViewProgress:
     is_current: bool
     position: str | None
     """For those who are signed in: the token that `at_least` takes."""
-    behind: int | None
+    lag: int | None
     """For administrators: how much they have not seen yet, 10,000 at most."""
-
-
-def schemas_of(node: Node) -> SchemaCache:
-    """The schemas that a node has folded."""
-    return _schemas.setdefault(node, SchemaCache(node))
 
 
 def query_view(
     node: Node, asking: Caller | str | None, name: str, question: ViewQuery, *, at_once: bool = False
 ) -> ViewPage:
-    """A page of a view, by `AUTHOR/LOG` or name; `asking` is who asks, or their token. `at_once`: see `Database`."""
+    """Return a page of a view, by `AUTHOR/LOG` or name.
+
+    `asking` is the caller or their token. `at_once`: see `Database.read_at_once`.
+    """
 
     def work(connection: Connection) -> ViewPage:
         caller = _caller(node, connection, asking)
         answer = None
         try:
-            with node.limit_for(caller.identity).on(connection):
+            with node.find_query_limit(caller.identity).on(connection):
                 view, reader, where, answer = _answer(node, connection, caller, name, question)
                 if question.with_count:
                     # Last: where a count is refused, PostgreSQL answers nothing more.
                     answer = replace(answer, count=count_rows(connection, view, where=where, reader=reader))
         except (QueryTooExpensive, TooManyQueries):
-            if answer is None or not question.may_lack_count:
+            if answer is None or not question.is_count_optional:
                 raise
         return answer
 
@@ -290,9 +277,9 @@ def query_view(
 def _answer(
     node: Node, connection: Connection, caller: Caller, name: str, question: ViewQuery
 ) -> tuple[View, Reader, list[Filter], ViewPage]:
-    """The answer without a count, and what is to be counted."""
+    """Return the page without a count, and what is to be counted."""
     view = resolve_view_on(connection, name)
-    reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+    reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
     types = dict(view.fields)
     where = [parse_filter(text, types) for text in question.where]
     sort = _parse_sort(question.sort)
@@ -314,7 +301,7 @@ def _answer(
         expansion = expand(connection, page.rows, targets, reader, node.settings.max_page_bytes)
         page = page.cut(len(expansion.related))
     cursor = None if page.after is None else render_cursor(sort, page.after)
-    changes = node.vault.hide(str(find_newest_cursor(connection, view, reader.now)))
+    changes = node.vault.encrypt_text(str(find_newest_cursor(connection, view, reader.now)))
     authors = {row.author for row in page.rows}
     if expansion is not None:
         authors |= expansion.authors()
@@ -323,7 +310,7 @@ def _answer(
 
 
 def _caller(node: Node, connection: Connection, asking: Caller | str | None) -> Caller:
-    """Who asks: found in the very transaction that reads, so that a token which was revoked before reads nothing."""
+    """Return the caller, read in the transaction that reads the rows: a revoked token reads nothing."""
     if isinstance(asking, Caller):
         return asking
     return ANYBODY if asking is None else authenticate_on(connection, node, asking)
@@ -346,19 +333,19 @@ def _chosen(question: ViewQuery, types: Mapping[str, str]) -> set[str] | None:
 
 
 def _target(node: Node, connection: Connection, caller: Caller, view: View, field: str) -> View | None:
-    """The view that a relation points into, if there is one; raises if the caller may not read it."""
+    """Return the view that a relation points to, if there is one; raises if the caller may not read it."""
     if dict(view.fields).get(field) not in RELATION_TYPES:
         raise BadFilter(f"{field[:80]!r} is no relation of this view", field=field[:80])
     target = relation_schema(node, view, field)
     if target is None:
         raise BadFilter(f"the relation {field!r} names no schema", field=field)
-    caller.reader_of(target)
+    caller.read_as(target)
     return view_of(connection, target)
 
 
 def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
-    """The schema that a relation of a view points to, at the view's version."""
-    schema = schemas_of(node).read(view.schema_id)
+    """Return the schema that a relation of a view points to, at the view's version."""
+    schema = node.schemas.read(view.schema_id)
     if view.version > len(schema.versions):
         return None
     found = {item.name: item.schema for item in schema.version(view.version).fields}
@@ -366,14 +353,14 @@ def relation_schema(node: Node, view: View, field: str) -> SchemaId | None:
 
 
 def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[ListedView], ViewProgress]:
-    """Every view of the node, and how far they have come."""
+    """Return every view of the node, and how far they have come."""
 
     def work(connection: Connection) -> list[ListedView]:
         reader = reader_on(connection, caller.identity, node.clock())
         views = list(read_views(connection).values())
         counts: dict[SchemaId, int] = {}
         if with_count:
-            with suppress(QueryTooExpensive, TooManyQueries), node.limit_for(caller.identity).on(connection):
+            with suppress(QueryTooExpensive, TooManyQueries), node.find_query_limit(caller.identity).on(connection):
                 for view in views:
                     if _may_read(caller, view.schema_id):
                         counts[view.schema_id] = count_rows(connection, view, reader=reader)
@@ -384,7 +371,7 @@ def list_views(node: Node, caller: Caller, *, with_count: bool) -> tuple[list[Li
 
 def _may_read(caller: Caller, schema_id: SchemaId) -> bool:
     try:
-        caller.reader_of(schema_id)
+        caller.read_as(schema_id)
     except InkgroveError:
         return False
     return True
@@ -396,7 +383,7 @@ def _freshness(node: Node, caller: Caller) -> ViewProgress:
     return ViewProgress(
         behind == 0,
         None if caller.identity is None else render_position(node.vault, offset),
-        behind if caller.is_administrator and caller.grant is None else None,
+        behind if caller.sees_all else None,
     )
 
 
@@ -404,7 +391,7 @@ def _freshness(node: Node, caller: Caller) -> ViewProgress:
 
 
 def parse_instance(text: str) -> Hash:
-    """An instance id in an address."""
+    """Parse an instance id in an address; raises `view.unknown-instance`."""
     try:
         return parse_hash(text)
     except InkgroveError:
@@ -412,21 +399,21 @@ def parse_instance(text: str) -> Hash:
 
 
 def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
-    """The row of an instance, if the caller may see it; `connection` is one of the views."""
+    """Return the row of an instance, by a connection of the views; raises `view.unknown-instance`."""
     view = view_of_instance(connection, instance)
     reader = reader_on(connection, caller.identity, node.clock())
     row = None if view is None else read_row(connection, view, instance, reader)
     if view is None or row is None:
         raise ViewError("view.unknown-instance", "no such instance is here, or it may not be seen")
     # Only who may see the row learns that a service lacks the right to read it.
-    caller.reader_of(view.schema_id, instance)
+    caller.read_as(view.schema_id, instance)
     return view, row
 
 
 def show_instance(
     node: Node, asking: Caller | str | None, instance: Hash, *, at_once: bool = False
 ) -> tuple[View, ViewRow, Owner]:
-    """An instance as it is now; `asking` is who asks, or their token. `at_once`: see `Database`."""
+    """Return an instance as it is now; arguments as of `query_view`. Raises `view.unknown-instance`."""
 
     def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, _caller(node, connection, asking), instance)
@@ -438,29 +425,8 @@ def show_instance(
     return view, row, owner
 
 
-# Rows and what belongs to them as JSON: ids in hex, timestamps as RFC 3339 text.
-
-
-_AS_IT_IS: Final = frozenset({str, bool, int, float, type(None)})
-
-
-def render_field_value(value: Any) -> Any:
-    """A value of a field as JSON holds it."""
-    kind = type(value)
-    if kind in _AS_IT_IS:
-        return value
-    if kind is Timestamp:
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {str(key): render_field_value(item) for key, item in value.items()}
-    assert isinstance(value, Sequence)
-    return [render_field_value(item) for item in value]
-
-
 def row_document(row: ViewRow, owner: Owner) -> dict[str, Any]:
-    """A row as every reading route shows it."""
+    """Return a row as JSON, as every reading route shows it."""
     return {
         "instance": row.instance.hex(),
         "author": row.author.hex(),
@@ -469,15 +435,8 @@ def row_document(row: ViewRow, owner: Owner) -> dict[str, Any]:
         "seq_num": row.seq_num,
         "last_seq_num": row.last_seq_num,
         "last_hash": row.last_hash.hex(),
-        "fields": {name: render_field_value(value) for name, value in row.fields.items()},
-        "access": access_document(row.access),
+        "fields": {name: value_to_json(value) for name, value in row.fields.items()},
+        "access": None if row.access is None else access_to_json(row.access),
         "expires": None if row.expires is None else str(row.expires),
         "copied_from": None if row.copied_from is None else row.copied_from.hex(),
     }
-
-
-def access_document(access: Access | None) -> dict[str, Any] | None:
-    """The newest word on who may see a row."""
-    if access is None:
-        return None
-    return {"mode": access.mode, "to": [identity.hex() for identity in access.to]}

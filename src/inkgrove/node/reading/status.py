@@ -1,19 +1,18 @@
-"""How a node is doing: what its stores hold and how far the views are."""
+"""The state of a node: what its stores hold, how far the views are, rot and pins (docs/protocol.md section 9)."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select
-
 from inkgrove.core.errors import NoSuchCopy
 from inkgrove.core.hashing import Hash
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import show_instance
 from inkgrove.node.runtime.node import Node
+from inkgrove.store.db import Connection
 from inkgrove.store.db.locks import ExclusiveWork, is_work_running
-from inkgrove.store.db.log_tables import logs
+from inkgrove.store.logs.entries import count_entries
 from inkgrove.store.logs.positions import newest_offset
 from inkgrove.store.rot.copies import SOFT_GUARDS, Copy, drop_pin, find_copy, put_pin, read_copy
 from inkgrove.store.rot.runs import RotRun, count_steps, list_rot_runs
@@ -38,36 +37,32 @@ class NodeState:
 
 
 def read_state(node: Node) -> NodeState:
-    """The state of a node; raises if a store cannot be reached."""
+    """Return the state of a node; raises if a store cannot be reached."""
 
-    def look(connection: Connection) -> tuple[int, int, int, int]:
-        entries = connection.scalar(select(func.coalesce(func.sum(logs.c.held), 0)))
-        return int(entries or 0), newest_offset(connection).position, *count_blobs(connection)
+    def work(connection: Connection) -> tuple[int, int, int, int]:
+        return count_entries(connection), newest_offset(connection).position, *count_blobs(connection)
 
-    entries, position, blobs, blob_bytes = node.database.read(look)
+    entries, position, blobs, blob_bytes = node.database.read(work)
     _, reached = node.views.progress()
     return NodeState(entries, position, reached.position, blobs, blob_bytes)
 
 
 def read_lag(node: Node) -> int:
-    """How many positions are not in the views yet; raises if a store cannot be reached."""
+    """Return how many positions are not in the views yet; raises if a store cannot be reached."""
     position = node.store.read(newest_offset).position
     return max(0, position - node.views.progress()[1].position)
 
 
-# How the pipeline that keeps the views is doing, as far as the node can tell without asking it.
-
-
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """Where the pipeline is, and whether it moves."""
+    """How far the pipeline is, and whether it runs, as the stores show it."""
 
     is_running: bool
     newest: int
     """The newest position of the store."""
     position: int
     """The position that the views have come to."""
-    pulse: StreamStatus
+    stream: StreamStatus
 
     @property
     def lag(self) -> int:
@@ -76,33 +71,30 @@ class PipelineState:
 
 
 def read_pipeline_state(node: Node) -> PipelineState:
-    """The state of the pipeline now."""
+    """Return the state of the pipeline now."""
     database = node.views.database
-    pulse = database.read(lambda connection: read_stream_status(connection, STREAM))
+    stream = database.read(lambda connection: read_stream_status(connection, STREAM))
     position = node.views.progress()[1].position
     return PipelineState(
-        is_work_running(database, ExclusiveWork.STREAM), node.store.read(newest_offset).position, position, pulse
+        is_work_running(database, ExclusiveWork.STREAM), node.store.read(newest_offset).position, position, stream
     )
 
 
-# How rot stands, for the administrator: what is on each step, what the runs did, one copy explained.
-#
-# docs/protocol.md section 9. The node only looks: planning and running are Spark's work (`inkgrove rot plan|run`).
-
+# Rot, for the administrator. The node only reads: Spark plans and runs (`inkgrove rot plan|run`).
 
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RotState:
-    """All that is shown of rot."""
+    """How many copies are on each step of the ladder, and the newest runs."""
 
     steps: Mapping[str, Mapping[str, int]]
     runs: Sequence[RotRun]
 
     @property
     def policy(self) -> Mapping[str, Any]:
-        """What the last run went by; empty before the first."""
+        """The policy of the last run; empty before the first."""
         return json.loads(self.runs[-1].policy) if self.runs else {}
 
 
@@ -116,13 +108,13 @@ class ExplainedCopy:
 
 
 def read_rot_state(node: Node, caller: Caller) -> RotState:
-    """The ladder and the newest runs."""
+    """Return the state of rot; raises unless the caller is an administrator."""
     caller.require_administrator()
     return node.database.read(lambda connection: RotState(count_steps(connection), list_rot_runs(connection, 60)))
 
 
 def explain_copy(node: Node, caller: Caller, instance: Hash, policy: Mapping[str, Any]) -> ExplainedCopy:
-    """How a copy stands, by the guards of a policy."""
+    """Return a copy and what guards it by a policy; raises `NoSuchCopy`, or if the caller is no administrator."""
     caller.require_administrator()
     guards = tuple(policy.get("guards", SOFT_GUARDS))
     absence = int(policy.get("absence_seconds", 30 * 86_400)) * _SECOND
@@ -137,17 +129,14 @@ def explain_copy(node: Node, caller: Caller, instance: Hash, policy: Mapping[str
     return node.database.read(work)
 
 
-# Copies of others' instances that an identity keeps, whatever the budget (docs/protocol.md section 9).
-
-
 def pin_instance(node: Node, caller: Caller, instance: Hash) -> None:
-    """Pin an instance that the caller may see; rot does not touch it."""
+    """Guard the copy of an instance that the caller may see from rot, whatever the budget."""
     identity = caller.require_identity()
     show_instance(node, caller, instance)
     node.database.write(lambda connection: put_pin(connection, instance, identity, node.clock()))
 
 
 def unpin_instance(node: Node, caller: Caller, instance: Hash) -> None:
-    """Pin it no longer."""
+    """Stop guarding the copy of an instance."""
     identity = caller.require_identity()
     node.database.write(lambda connection: drop_pin(connection, instance, identity))

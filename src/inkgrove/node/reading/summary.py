@@ -1,4 +1,4 @@
-"""The summary of a view for a caller: exact and cooked, each marked (docs/protocol.md section 9)."""
+"""The summary of a view, exact and cooked (docs/protocol.md section 9), and the values that defaults replace (4)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,10 +9,9 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId
 from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages.message import decode_if_valid
 from inkgrove.messages.value_readers import Unset
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.query import schemas_of
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.schema.log_fold import LogMessage
@@ -31,7 +30,7 @@ from inkgrove.store.views.query import ViewRow, read_page
 
 @dataclass(frozen=True, slots=True)
 class ViewSummary:
-    """What the caller may see, and might have seen when it rotted."""
+    """Summaries of the rows that the caller may see, and of cooked ones that they might have seen."""
 
     view: View
     exact: Summary
@@ -39,12 +38,12 @@ class ViewSummary:
 
 
 def summarise(node: Node, caller: Caller, name: str) -> ViewSummary:
-    """The summary of a view, by `AUTHOR/LOG` or name."""
+    """Return the summary of a view, by `AUTHOR/LOG` or name."""
 
     def work(connection: Connection) -> tuple[View, IdentityId | None, Summary]:
         view = resolve_view_on(connection, name)
-        identity = caller.reader_of(view.schema_id)
-        with node.limit_for(identity).on(connection):
+        identity = caller.read_as(view.schema_id)
+        with node.find_query_limit(identity).on(connection):
             return view, identity, exact_summary(connection, view, reader_on(connection, identity, node.clock()))
 
     view, identity, exact = node.views.database.read(work)
@@ -53,37 +52,32 @@ def summarise(node: Node, caller: Caller, name: str) -> ViewSummary:
     return ViewSummary(view, exact, cooked)
 
 
-# Where defaults stand in: which values of a view did not come along a migration (docs/protocol.md section 4).
-#
-# Counted from the rows that are there now and the messages behind their values, as far as the caller may know of
-# them.
-
+# Values that could not be converted by a migration, counted from the present rows and the messages of their values
 
 MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """How many messages have a value for which a default stands in, by the version that it could not pass."""
+    """How many messages have a value that a default replaces, by the version that could not convert it."""
 
     by_version: Mapping[int, int]
     rows: int
-    """How many rows were looked at."""
+    """How many rows were read."""
     is_all: bool
     """Whether there are no more rows."""
 
 
 def count_fallbacks(node: Node, caller: Caller, name: str) -> Fallbacks:
-    """Look through the newest rows of a view; an administrator counts those of all, others what they see."""
-    knows_all = caller.is_administrator and caller.grant is None
+    """Count in the newest rows of a view: an administrator in all, others in those that they see."""
 
     def work(connection: Connection) -> Fallbacks:
         view = resolve_view_on(connection, name)
-        reader = reader_on(connection, caller.reader_of(view.schema_id), node.clock())
+        reader = reader_on(connection, caller.read_as(view.schema_id), node.clock())
         sort = [("_last_seq_num", True)]
-        with node.limit_for(caller.identity).on(connection):
-            page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if knows_all else reader)
-        schema = schemas_of(node).read(view.schema_id)
+        with node.find_query_limit(caller.identity).on(connection):
+            page = read_page(connection, view, sort=sort, limit=MAX_ROWS, reader=None if caller.sees_all else reader)
+        schema = node.schemas.read(view.schema_id)
         if not view.version or view.version > len(schema.versions):
             return Fallbacks({}, 0, True)
         path = schema.live_path(view.version)
@@ -104,7 +98,7 @@ def _messages(connection: Connection, rows: list[ViewRow]) -> dict[Hash, list[Lo
 
 
 def _versions_not_passed(schema: Schema, path: tuple[int, ...], row: ViewRow, messages: list[LogMessage]) -> list[int]:
-    """For each message behind a value of the row the versions at which some value of it was replaced, each once."""
+    """Return, for each message with a value of the row, the versions that replaced some value of it, each once."""
     shown = {field.name: field.id for field in schema.version(path[-1]).fields}
     wanted: dict[int, set[str]] = {}
     for name, seq_num in row.field_seq_nums.items():
@@ -144,10 +138,5 @@ def _stops(schema: Schema, later: tuple[int, ...], name: str, version: int, valu
 
 
 def _decode(item: LogMessage) -> Create | Update | None:
-    if item.payload is None or item.invalid_code is not None:
-        return None
-    try:
-        message = decode_message(item.payload)
-    except InkgroveError:
-        return None
+    message = decode_if_valid(item.payload) if item.invalid_code is None else None
     return message if isinstance(message, Create | Update) else None

@@ -1,8 +1,12 @@
-"""."""
+"""The running node: its home, stores, vault, caches, buffers of writes, the signing guard, and backups.
+
+Use cases get a `Node`. Settings and a home come in; no other room is imported from here.
+"""
 
 from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
 from inkgrove.node.runtime.home import READERS, RECEIVERS, SMALL_DELIVERY, DiskReserve, NameFile
 from inkgrove.node.runtime.node import Node, load_node_key, replace_node_key
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.node.runtime.signing_guard import (
     AUTHOR_KEY,
     COPIED,
@@ -34,6 +38,7 @@ __all__ = [
     "Node",
     "ReadCounter",
     "RestoredHome",
+    "SchemaCache",
     "Vault",
     "all_marks",
     "check_backup",

@@ -10,14 +10,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any, Final
-
-from sqlalchemy import Connection, delete, select
 
 from inkgrove.core.errors import StoreError, StoreUnavailable
 from inkgrove.core.hashing import Hash
@@ -25,14 +22,15 @@ from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import BackupError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
+from inkgrove.store.db import Connection
 from inkgrove.store.db.connection import FILE_NAME, Database, parse_store_url
 from inkgrove.store.db.locks import is_any_run_alive
-from inkgrove.store.db.node_tables import blobs, codes, sessions, tokens
 from inkgrove.store.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
 from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, too_old
+from inkgrove.store.logs.log_store import NEWEST, OLDEST, open_store, too_old
 from inkgrove.store.logs.snapshot import (
     check_snapshot,
+    checkpoint,
     count_table_rows,
     load_rows,
     others_connected,
@@ -40,6 +38,8 @@ from inkgrove.store.logs.snapshot import (
     write_snapshot,
 )
 from inkgrove.store.node.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
+from inkgrove.store.node.services import end_all_sign_ins
+from inkgrove.store.views.blob_index import list_blobs
 from inkgrove.store.views.catalog import FILE_NAME as VIEWS_FILE
 from inkgrove.store.views.catalog import drop_all_views, open_views
 
@@ -144,7 +144,7 @@ def _copy_blobs(snapshot: Path, source: BlobFiles, target: BlobFiles, on_progres
     """Copy every blob that the database names; how many are not there."""
     database = Database(parse_store_url(snapshot.parent))
     try:
-        named = [Hash(found) for found in database.read(lambda c: list(c.scalars(select(blobs.c.hash))))]
+        named = database.read(list_blobs)
     finally:
         database.close()
         for left in snapshot.parent.glob(f"{FILE_NAME}-*"):
@@ -198,8 +198,8 @@ def read_manifest(backup: Path) -> Manifest:
             )
         files = {str(name): (int(size), str(digest)) for name, (size, digest) in value["files"].items()}
         rows = {str(name): int(count) for name, count in value["rows"].items()}
-        facts = int(value["created"]), str(value["store"]), str(value["revision"])
-        manifest = Manifest(*facts, files, rows, int(value["missing_blobs"]))
+        created, store, revision = int(value["created"]), str(value["store"]), str(value["revision"])
+        manifest = Manifest(created, store, revision, files, rows, int(value["missing_blobs"]))
     except OSError as err:
         raise BackupError(
             "backup.damaged", f"{backup} is no backup: {MANIFEST} cannot be read ({err.strerror})"
@@ -243,29 +243,13 @@ def _render(manifest: Manifest) -> bytes:
         "revision": manifest.revision,
         "rows": dict(manifest.rows),
         "missing_blobs": manifest.missing_blobs,
-        "files": {name: list(facts) for name, facts in manifest.files.items()},
+        "files": {name: list(file) for name, file in manifest.files.items()},
     }
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def end_sign_ins(connection: Connection) -> None:
-    """End what a backup brings back to life: sign-ins and tokens that may have been ended after it was made."""
-    for table in (sessions, codes, tokens):
-        connection.execute(delete(table))
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory that may not be there."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(path)
-
-
-# Puts a backup in the place of a home, and notes that it is older than it was: the node asks before it signs.
-#
-# docs/protocol.md section 7.4. Nothing of the home changes before the whole backup has been read and compared with
-# its
-# manifest, and the database is exchanged in one step.
-
+# Restoring (docs/protocol.md section 7.4). Nothing of the home changes before the whole backup was compared with its
+# manifest, and the database is replaced in one step. It is marked as behind: the node asks others before it signs.
 
 _ASIDE: Final = "replaced-"
 _HANG_UP_SECONDS: Final = 5.0
@@ -279,25 +263,28 @@ class RestoredHome:
     manifest: Manifest
     vault_key: str
     """`restored`, `kept` (there was one in the home) or `missing`."""
-    aside: Path | None
+    moved_to: Path | None
     """Where the files are that were there before."""
-    kept: Collection[str]
+    skipped_files: Collection[str]
     """Files of the backup that the home had already, and that were left as they are."""
 
 
 def restore_backup(
     backup: Path,
     home: Path,
-    place: str,
+    store_url: str,
     *,
     vault_key: Path,
     replace: bool,
     now: int,
     on_progress: OnProgress = lambda _what, _done, _total: None,
 ) -> RestoredHome:
-    """Put a backup in the place of what a home and its database hold; `replace`: also if that is something."""
+    """Replace what a home and its database hold by a backup; raises `backup.would-replace` if there is something.
+
+    `replace`: replace it nevertheless.
+    """
     manifest = check_backup(backup, on_progress)
-    is_postgresql = "://" in place
+    is_postgresql = "://" in store_url
     if (manifest.store == "postgresql") is not is_postgresql:
         raise BackupError(
             "backup.other-store",
@@ -312,7 +299,7 @@ def restore_backup(
     make_directory(home)
     lock = HomeLock(home, alone=True)
     try:
-        before = _check_target(home, place, replace=replace)
+        before = _check_target(home, store_url, replace=replace)
         draft = home / f".restore-{token_hex(8)}"
         draft.mkdir(mode=0o700)
         try:
@@ -321,30 +308,30 @@ def restore_backup(
             vault = _put_vault_key(backup, vault_key, manifest)
             if is_postgresql:
                 aside = None
-                _put_postgresql(draft, place, on_progress)
+                _put_postgresql(draft, store_url, on_progress)
             else:
                 aside = _put_sqlite(draft, home, now)
             _put_mark(home, name, before)
         finally:
-            remove_tree(draft)
+            shutil.rmtree(draft, ignore_errors=True)
     finally:
         lock.close()
     return RestoredHome(manifest, vault, aside, kept)
 
 
-def _check_target(home: Path, place: str, *, replace: bool) -> Epoch | None:
+def _check_target(home: Path, store_url: str, *, replace: bool) -> Epoch | None:
     """What the database to be replaced says of itself; None if there is none, or it is too damaged to say anything.
 
     Raises if somebody works on it, or if it holds something and nobody said that this may go.
     """
     if is_any_run_alive(home):
         raise BackupError("backup.in-use", f"a pipeline works on {home}: end it first")
-    if "://" not in place and not (home / FILE_NAME).exists():
+    if "://" not in store_url and not (home / FILE_NAME).exists():
         return None
     try:
-        epoch, entries, is_empty = _look_at_target(place)
+        epoch, entries, is_empty = _read_target(store_url)
     except StoreUnavailable:
-        if "://" in place or not replace:
+        if "://" in store_url or not replace:
             raise
         return None
     if not is_empty and not replace:
@@ -364,9 +351,9 @@ def _count_others(database: Database) -> int:
     return others
 
 
-def _look_at_target(place: str) -> tuple[Epoch | None, int, bool]:
+def _read_target(store_url: str) -> tuple[Epoch | None, int, bool]:
     """What a database says of itself, how many entries it holds, and whether nobody has anything in it."""
-    with open_store(place) as store:
+    with open_store(store_url) as store:
         if store.database.is_postgresql and (others := _count_others(store.database)):
             raise BackupError("backup.in-use", f"{others} others are connected to the database: end them first")
         entries = sum(state.held for state in store.read(read_logs).values())
@@ -382,7 +369,7 @@ def _prepare(backup: Path, draft: Path, manifest: Manifest, home: Path, now: int
 
     def work(connection: Connection) -> None:
         rename_epoch(connection, name)
-        end_sign_ins(connection)
+        end_all_sign_ins(connection)  # some may have been ended after the backup was made
         has_author_key = AUTHOR_KEY.as_posix() in manifest.files or (home / AUTHOR_KEY).exists()
         if hosts_anybody(connection) or has_author_key:
             note_behind(connection, reason, now)
@@ -398,7 +385,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     At every moment there is a whole database under the name, the old one or the new one.
     """
     with open_store(draft) as store:
-        _finish_file(store)
+        checkpoint(store.database)
     sync_file(draft / FILE_NAME)
     old = home / FILE_NAME
     if not old.exists() and not any(home.glob(f"{VIEWS_FILE}*")):
@@ -409,7 +396,7 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     if old.exists():
         try:
             with open_store(home) as store:
-                _finish_file(store)
+                checkpoint(store.database)
         except StoreUnavailable:
             pass  # a damaged file is kept as it is
     # Views follow from the logs. What SQLite keeps beside a file is taken for a part of whatever has its name.
@@ -425,16 +412,8 @@ def _put_sqlite(draft: Path, home: Path, now: int) -> Path | None:
     return aside
 
 
-def _finish_file(store: LogStore) -> None:
-    """Bring everything into the one file that is given its name."""
-    with store.database.engine.connect() as connection:
-        driver = connection.connection.driver_connection
-        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
-        connection.invalidate()
-
-
-def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
-    with open_store(place) as store, open_store(draft) as source:
+def _put_postgresql(draft: Path, store_url: str, on_progress: OnProgress) -> None:
+    with open_store(store_url) as store, open_store(draft) as source:
         expected = source.database.read(count_table_rows)
         with store.database.writing() as connection:
             load_rows(draft, connection, lambda table, rows: on_progress(f"writing {table}", rows, None))
@@ -443,7 +422,7 @@ def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
                 raise BackupError(
                     "backup.damaged", "the database does not hold what was written to it; nothing was changed"
                 )
-    views = open_views(place)
+    views = open_views(store_url)
     try:
         views.database.write(drop_all_views)
     finally:
@@ -451,7 +430,7 @@ def _put_postgresql(draft: Path, place: str, on_progress: OnProgress) -> None:
 
 
 def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProgress) -> list[str]:
-    """Put back blobs and the files of the home; those that are there stay, and are told."""
+    """Put back blobs and the files of the home; return those that were there already and differ."""
     kept = []
     blobs, folders = BlobFiles(home / "blobs"), set()
     for number, name in enumerate(manifest.files):
@@ -463,7 +442,7 @@ def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProg
                 folders.add(path.parent)
         elif name in (RECEIVERS, READERS):
             for fqdn in sorted(NameFile(backup / name).names()):
-                NameFile(path).note(fqdn)
+                NameFile(path).add(fqdn)
         elif name in SINGLE_FILES or name.split("/")[0] in FOLDERS:
             if not path.exists():
                 write_new_file(path, (backup / name).read_bytes(), 0o600)

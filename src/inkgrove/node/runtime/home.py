@@ -1,4 +1,7 @@
-"""Who works on a home: many nodes and commands at once, or one that puts a backup in its place, and nobody else."""
+"""The home of a node: its lock, the files with names of other nodes, and the reserve of disk space.
+
+Many nodes and commands may work on a home at once, or one that restores a backup, and nobody else.
+"""
 
 import os
 import threading
@@ -48,7 +51,7 @@ READERS: Final = "readers.txt"
 """Who has fetched something that is public."""
 _MOST: Final = 10_000
 _MOST_OF_DOMAIN: Final = 100
-"""Of readers alone: they come by themselves, and names cost nothing to whoever has a domain."""
+"""Of readers alone: anybody can be one, and names under a domain cost nothing."""
 
 log = structlog.get_logger("inkgrove.receivers")
 
@@ -73,7 +76,7 @@ class NameFile:
         except FileNotFoundError:
             return set()
 
-    def note(self, fqdn: str) -> None:
+    def add(self, fqdn: str) -> None:
         """Remember a name, if there is room; returns when it is on the disk.
 
         The first name that finds the file full is logged as a warning.
@@ -118,7 +121,7 @@ def _domain_of(fqdn: str) -> str:
 SMALL_DELIVERY: Final = 64 * 1024
 """Bytes of a delivery that is taken below the reserve."""
 _SECONDS: Final = 1.0
-"""How long what the system said is believed."""
+"""How long the free space that was read counts."""
 
 
 def free_bytes(path: Path) -> int:
@@ -162,5 +165,5 @@ class DiskReserve:
             )
 
     def require_for_delivery(self, size: int) -> None:
-        """The same for so many bytes that another node delivers."""
+        """Raise `storage.low-disk` if there is no room for so many bytes that another node delivers."""
         self.require(urgent=size <= SMALL_DELIVERY)

@@ -11,6 +11,7 @@ from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, DiskReserve, HomeLock, NameFile
+from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.node.runtime.signing_guard import SigningGuard, all_marks
 from inkgrove.node.runtime.vault import Vault, open_vault
 from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
@@ -35,7 +36,7 @@ class Node:
 
     def __init__(
         self,
-        place: Path | str,
+        store_url: Path | str,
         settings: NodeSettings,
         *,
         home: Path,
@@ -52,7 +53,7 @@ class Node:
         self.stopping = Event()
         """Set when the node begins to stop: what would go on for ever (streams of changes) ends now."""
         self._home_lock = HomeLock(home)
-        self.store: LogStore = self._open_store(place)
+        self.store: LogStore = self._open_store(store_url)
         try:
             # Asked before the file is looked for: who seals a key has made it.
             sealed = self.database.read(some_sealed_keys)
@@ -65,9 +66,10 @@ class Node:
         self.receivers = NameFile(home / RECEIVERS)
         self.readers = NameFile(home / READERS)
         self.blobs = BlobFiles(home / "blobs")
-        databases = [] if isinstance(place, str) and "://" in place else [Path(place)]
+        databases = [] if isinstance(store_url, str) and "://" in store_url else [Path(store_url)]
         self.disk = DiskReserve([home, *databases], settings.disk_reserve_bytes)
-        self.views: ViewStore = open_views(place, with_node=True)
+        self.schemas = SchemaCache(self.database)
+        self.views: ViewStore = open_views(store_url, with_node=True)
         if self.signing.is_newly_older and not self.database.is_postgresql:
             # A file of its own: it was not put back with the logs, and shows rows that are not in them any more.
             self.views.database.write(drop_all_views)
@@ -81,12 +83,12 @@ class Node:
         self.tidied = 0
         """When this process last removed what has expired."""
 
-    def _open_store(self, place: Path | str) -> LogStore:
+    def _open_store(self, store_url: Path | str) -> LogStore:
         try:
             if not all_marks(self.home):
-                return open_store(place)
+                return open_store(store_url)
             try:
-                return open_store(place, create=False)
+                return open_store(store_url, create=False)
             except NoStore as error:
                 raise NoStore(
                     f"{error.message}. Entries were signed from this home (signed-*.mark) with a database that is not"
@@ -101,7 +103,7 @@ class Node:
         """The node's own database: logs and everything beside them, in one transaction if need be."""
         return self.store.database
 
-    def limit_for(self, identity: IdentityId | None) -> LimitOf:
+    def find_query_limit(self, identity: IdentityId | None) -> LimitOf:
         """What a question to a view may cost when this identity asks it, or a stranger from the network that asks."""
         return self._stranger_queries.of(NETWORK.get()) if identity is None else self._queries.of(identity)
 
@@ -119,7 +121,7 @@ class Node:
             )
         return self.vault.open(sealed)
 
-    def at_close(self, work: Callable[[], None]) -> None:
+    def call_at_close(self, work: Callable[[], None]) -> None:
         """Let something be finished before the stores are closed."""
         self._at_close.append(work)
 

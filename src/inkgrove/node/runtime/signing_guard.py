@@ -1,11 +1,9 @@
-"""The way of every entry that this node appends for its people; closed while the database may be older than it was.
+"""Guards signing: nothing is signed while the database may be older than it was (docs/protocol.md section 7.4).
 
-docs/protocol.md section 7.4. A database that was put back from a copy has forgotten entries that others hold: to sign
-their places again would fork the logs, for good. So each commit leaves a mark outside of the database
-(`node/runtime/signing_guard.py`).
-A database that lacks what the mark says is *behind*: until everybody who can hold our logs was asked
-(`federation/replication/recovery.py`), or the operator decides, nothing is signed and clients that sign are told no
-sequence number.
+A database that was put back from a copy lacks entries that others hold: to sign for their sequence numbers again would
+fork the logs, for good. So each commit leaves a mark in a file beside the database. A database that lacks a marked
+entry is *behind*: nothing is signed until everybody who can hold our logs was asked
+(`federation/replication/recovery.py`), or the operator decides.
 """
 
 import ctypes
@@ -42,13 +40,9 @@ from inkgrove.store.node.epoch import (
     read_epoch,
 )
 
-# The mark: the newest entries that were appended for people of this node, in a file beside the database.
-#
-# A database that was put back from a copy lacks some of them. The file is written after each commit and not synced: a
-# power cut leaves it older than the database, never newer, and so raises no false alarm; a killed process loses
-# nothing
-# of it. It holds the newest 64, not one: processes that commit at the same moment write in any order.
-
+# The mark: the newest entries that were appended for people of this node. The file is written after each commit and not
+# synced: a power cut leaves it older than the database, never newer, and so raises no false alarm; a killed process
+# loses nothing of it. It holds the newest 64, as processes that commit at one moment write in any order.
 
 SLOTS: Final = 64
 """More than processes that publish at once: of each, at most one commit is not in the file yet."""
@@ -113,7 +107,7 @@ class HighWaterMark:
         """How often the database had been resumed when entries that it lacks were last taken out of this file."""
         return self._head()[3]
 
-    def take_out(self, gone: Collection[Hash], resumed: int) -> None:
+    def remove(self, gone: Collection[Hash], resumed: int) -> None:
         """Ask for some entries no longer: the database was resumed without them; on the disk when this returns."""
         with self._locked():
             self._write([entry for entry in self._read() if entry not in gone], resumed)
@@ -257,12 +251,12 @@ class SigningGuard:
     def _is_known(self) -> bool:
         """Whether there is nothing to note: the usual case, which writes nothing."""
 
-        def look(connection: Connection) -> bool:
+        def work(connection: Connection) -> bool:
             epoch = read_epoch(connection)
             mark = self._mark = find_mark(self._home, epoch.name) if epoch is not None else None
             return epoch is not None and mark is not None and _reason(connection, mark, epoch) is None
 
-        return self._database.read(look)
+        return self._database.read(work)
 
     def _note(self, connection: Connection) -> tuple[str, bool]:
         """The name of the database, and whether its mark begins anew; notes why it is behind, if it is."""
@@ -322,8 +316,8 @@ class SigningGuard:
             connection.info[_CHECKED] = seen
         return mark
 
-    def observe(self) -> None:
-        """On PostgreSQL: mark the newest entry, whoever signed it, and note if the database lacks a marked one.
+    def mark_newest(self) -> None:
+        """On PostgreSQL: mark the newest entry of any author, and record if the database lacks a marked one.
 
         Called every few seconds. So a home that signs seldom still notices that a database, to which others write too,
         was put back. Does next to nothing while nothing is written.
@@ -331,14 +325,14 @@ class SigningGuard:
         if not self._database.is_postgresql:
             return  # one home writes to the file, and has marked all that it signed
 
-        def look(connection: Connection) -> tuple[HighWaterMark, Hash | None] | None:
+        def work(connection: Connection) -> tuple[HighWaterMark, Hash | None] | None:
             newest = newest_of_all(connection)
             if newest == self._observed:
                 return None
             return self._check(connection, is_new=True), newest
 
         try:
-            found = self._database.read(look)
+            found = self._database.read(work)
         except Restored:
             return
         except _IsBehind as error:
@@ -353,19 +347,19 @@ class SigningGuard:
         now = self._clock()
         self._database.write(lambda connection: note_behind(connection, reason, now), durable=True)
 
-    # Standing
+    # State
 
-    def behind(self) -> Epoch | None:
+    def read_behind_state(self) -> Epoch | None:
         """Why nothing is signed, and who is still to be asked; None while entries are signed."""
         epoch = self._database.read(read_epoch)
         return epoch if epoch is not None and epoch.behind_since is not None else None
 
     def require_current(self) -> None:
         """Raise `Restored` while nothing is signed."""
-        if self.behind() is not None:
+        if self.read_behind_state() is not None:
             raise _restored()
 
-    def note_waiting(self, waits_for: dict[str, str]) -> None:
+    def set_waiting_for(self, waits_for: dict[str, str]) -> None:
         """Who is still to be asked, each with why."""
         self._database.write(lambda connection: note_waiting(connection, waits_for))
 
@@ -389,7 +383,7 @@ class SigningGuard:
 def find_reason(database: Database, home: Path) -> str | None:
     """Why a database is behind, as it is noted or would be at the next opening; changes nothing in the database."""
 
-    def look(connection: Connection) -> str | None:
+    def work(connection: Connection) -> str | None:
         epoch = read_epoch(connection)
         if epoch is not None and epoch.behind_since is not None:
             return epoch.reason
@@ -403,7 +397,7 @@ def find_reason(database: Database, home: Path) -> str | None:
         finally:
             mark.close()
 
-    return database.read(look)
+    return database.read(work)
 
 
 def require_not_behind(database: Database, home: Path) -> None:
@@ -444,7 +438,7 @@ def _give_up_lost(connection: Connection, mark: HighWaterMark) -> None:
     """Take the entries out of a mark that a database lacks which was resumed without them."""
     epoch, known = read_epoch(connection), mark.hashes()
     assert epoch is not None
-    mark.take_out(set(known) - keep_held_hashes(connection, known), epoch.resumed)
+    mark.remove(set(known) - keep_held_hashes(connection, known), epoch.resumed)
 
 
 def _restored() -> Restored:

@@ -20,7 +20,7 @@ from inkgrove.node.errors import IdentityError, VaultLocked
 from inkgrove.store.files import write_new_file
 
 _SALT: Final = b"inkgrove vault 1".ljust(SALTBYTES, b"\0")[:SALTBYTES]
-"""The same for every node: the passphrase is one of a kind, and a salt beside it would hide nothing."""
+"""One salt for every node: the passphrase is random, and a salt beside it would hide nothing."""
 _TOKEN: Final = b"token:"
 """Sets what is hidden for clients apart from keys, which have no such beginning."""
 
@@ -48,7 +48,7 @@ class Vault:
                 "a kept key cannot be opened: the passphrase of the vault is not the one it was sealed with"
             ) from None
 
-    def opens(self, sealed: bytes) -> bool:
+    def can_open(self, sealed: bytes) -> bool:
         """Whether a key was sealed with this passphrase."""
         try:
             self.open(sealed)
@@ -56,11 +56,11 @@ class Vault:
             return False
         return True
 
-    def hide(self, text: str) -> str:
+    def encrypt_text(self, text: str) -> str:
         """A text that clients keep for us and cannot read or change."""
         return urlsafe_b64encode(bytes(self._box.encrypt(_TOKEN + text.encode()))).decode().rstrip("=")
 
-    def reveal(self, token: str) -> str | None:
+    def decrypt_text(self, token: str) -> str | None:
         """The text again; None if it was not hidden here."""
         try:
             text = self._box.decrypt(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
@@ -91,7 +91,7 @@ def open_vault(file: Path, sealed: Sequence[bytes] = ()) -> Vault:
     if len(passphrase) < 16:
         raise VaultLocked(f"the passphrase in {file} is too short: at least 16 characters")
     vault = Vault(passphrase)
-    if sealed and not any(vault.opens(item) for item in sealed):
+    if sealed and not any(vault.can_open(item) for item in sealed):
         raise VaultLocked(
             f"{file} does not open the keys that the node keeps, it is of another node or another time: put back the"
             " copy of vault.key that belongs to this database"

@@ -1,9 +1,8 @@
-"""Collects accesses in memory and writes them in batches: a service's reading never costs a write.
+"""Buffers of writes in memory, written in batches, so that reading never costs a write.
 
-What was refused was not done: the accesses of a request wait until it is known that it will be answered.
-
-A batch is written when it is full, about a second after its first access, before somebody reads the record, and when
-the node closes. A process that is killed loses at most the last second of the record.
+`AccessLog` holds the accesses of services; those of a request count once it is answered. A batch is written when it is
+full, about a second after its first access, before the log is read, and when the node closes. `ReadCounter` counts
+reads of foreign copies, for rot. A process that is killed loses what is not written yet.
 """
 
 import logging
@@ -14,13 +13,12 @@ from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Final, Self
 
-from sqlalchemy import Connection, select
-
 from inkgrove.core.errors import StoreError
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
-from inkgrove.store.db.connection import Database, in_lists
-from inkgrove.store.db.node_tables import identities, identity_keys
+from inkgrove.store.db import Connection
+from inkgrove.store.db.connection import Database
+from inkgrove.store.node.identities import keep_hosted_authors
 from inkgrove.store.node.services import ServiceAccess, add_accesses
 from inkgrove.store.rot.copies import add_reads
 
@@ -77,7 +75,7 @@ class AccessLog:
         self._writer: Thread | None = None
         self._is_closed = False
 
-    def request(self) -> RequestAccesses:
+    def begin_request(self) -> RequestAccesses:
         """Whatever is noted inside waits to be confirmed, in this thread and in those that work for it."""
         return RequestAccesses(self)
 
@@ -137,23 +135,16 @@ class AccessLog:
                 _log.warning("the record of accesses waits: %s", error.message)
 
 
-# Counts reads of foreign copies in memory and writes them in batches: to read never costs a write.
-#
-# Rot asks which copies are read more often than others, not for every read: of a busy time a sample tells as much. So
-# what is written does not grow with what is read. A process that is killed loses what it counted since the last
-# batch.
+# Rot compares how often copies are read: a sample is enough, so what is written does not grow with what is read.
 
-
-_SECONDS_read_counter: Final = 5.0
+_COUNT_SECONDS: Final = 5.0
 _MOST: Final = 2_000
 """Once so many different copies were read, nothing more is counted until they are written.
 
-Each goes to a random place of a table: to write 1,000 of them can mean to write 1,000 pages of the file.
+Each is a random row of a table: to write 1,000 of them can mean to write 1,000 pages of the file.
 """
 _AT_ONCE: Final = 1_000
 """How many are written in a transaction: others can write in between."""
-
-_log_read_counter = logging.getLogger(__name__)
 
 
 class ReadCounter:
@@ -192,20 +183,13 @@ class ReadCounter:
         self.flush()
 
     def _write_now_and_then(self) -> None:
-        while not self._closing.wait(_SECONDS_read_counter):
+        while not self._closing.wait(_COUNT_SECONDS):
             try:
                 self.flush()
             except StoreError as error:  # these reads are lost, which does no harm
-                _log_read_counter.warning("reads could not be counted: %s", error.message)
+                _log.warning("reads could not be counted: %s", error.message)
 
 
 def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
-    hosted = select(identity_keys.c.author).join_from(
-        identity_keys, identities, identities.c.id == identity_keys.c.identity
-    )
-    own = {
-        author
-        for some in in_lists({author for _, author in counts})
-        for author in connection.scalars(hosted.where(identity_keys.c.author.in_(some)))
-    }
+    own = keep_hosted_authors(connection, {author for _, author in counts})
     add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})

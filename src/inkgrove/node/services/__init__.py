@@ -1,4 +1,7 @@
-"""."""
+"""Services: how they register and what identities grant them, by OAuth 2.1 (docs/protocol.md section 7).
+
+Texts of scopes come in and are resolved to schemas; codes and tokens go out.
+"""
 
 from inkgrove.node.services.grants import Consent, IssuedTokens
 from inkgrove.node.services.scopes import (

@@ -12,8 +12,6 @@ from inkgrove.node.errors import AmbiguousName, OAuthInvalidScope, UnknownView
 from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, Action, SchemaScope, Scope
 from inkgrove.node.reading.schemas import resolve_view
 from inkgrove.node.runtime.node import Node
-from inkgrove.schema.schema import fold_schema
-from inkgrove.store.logs.messages import payloads_of_schema
 
 MAX_SCOPES: Final = 50
 
@@ -73,11 +71,10 @@ def find_schema_by_fqdn(node: Node, fqdn: str) -> SchemaId:
 
 def find_schema_meta(node: Node, schema_id: SchemaId) -> SchemaMeta | None:
     """What a schema says about itself, as far as it is held."""
-    log = node.store.read(payloads_of_schema, schema_id)
-    return fold_schema(schema_id, log.payloads, log.invalid_from).meta
+    return node.schemas.read(schema_id).meta
 
 
-# What the identity is asked, in plain words.
+# For the question to the identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.hashing import Hash
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Access
+from inkgrove.messages.json_values import access_to_json
 from inkgrove.messages.message import Message, decode_message
 from inkgrove.messages.outcomes import MEANINGS, Outcome
 from inkgrove.pipeline.runtime.workers import open_once
@@ -388,4 +389,4 @@ class _Worker:
 
 
 def _access_json(access: Access) -> str:
-    return json.dumps({"mode": access.mode, "to": [to.hex() for to in access.to]})
+    return json.dumps(access_to_json(access))

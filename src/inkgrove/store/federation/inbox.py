@@ -5,14 +5,14 @@ Also the senders that recipients have accepted, and ends of instances that came 
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, delete, func, insert, or_, select
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.messages.ids import InstanceRef
-from inkgrove.store.db.connection import in_lists, insert_new
+from inkgrove.store.db.connection import Compiled, in_lists, insert_new
 from inkgrove.store.db.node_tables import accepted_senders, early_ends, identities, request_box
 
 
@@ -182,3 +182,16 @@ def list_senders(
         query = query.where(accepted_senders.c.sender > after)
     found = connection.execute(query.order_by(accepted_senders.c.sender).limit(limit))
     return [AcceptedSender(IdentityId(sender), since) for sender, since in found]
+
+
+def has_accepted_sender(connection: Connection, identity: IdentityId, first: IdentityId, second: IdentityId) -> bool:
+    """Whether an identity has accepted one of two others as a sender."""
+    return _accepted.first(connection, me=identity, first=first, second=second) is not None
+
+
+_TWO_SENDERS: Final[list[BindParameter[bytes]]] = [bindparam("first"), bindparam("second")]
+_accepted: Final = Compiled(
+    lambda _: select(accepted_senders.c.since).where(
+        accepted_senders.c.identity == bindparam("me"), accepted_senders.c.sender.in_(_TWO_SENDERS)
+    )
+)

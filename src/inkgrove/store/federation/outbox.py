@@ -418,3 +418,45 @@ def forget_old_moves(connection: Connection, others: Collection[IdentityId], que
 def remove_queued_moves(connection: Connection, sent: Collection[QueuedMove]) -> None:
     """Remove moves that were received; one queued meanwhile has a number of its own and stays."""
     connection.execute(delete(notices).where(notices.c.id.in_([move.id for move in sent])))
+
+
+def is_queued_for(connection: Connection, instance: Hash, recipient: IdentityId) -> bool:
+    """Whether an instance was ever queued for a recipient, delivered or not."""
+    return _queued_for.first(connection, instance=instance, recipient=recipient) is not None
+
+
+_queued_for: Final = Compiled(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.instance == bindparam("instance"), deliveries.c.recipient == bindparam("recipient"))
+        .limit(1)
+    )
+)
+
+
+def has_sent_to(connection: Connection, via: IdentityId, recipient: IdentityId) -> bool:
+    """Whether an identity has ever sent a recipient anything."""
+    return _any_between.first(connection, via=via, recipient=recipient) is not None
+
+
+_any_between: Final = Compiled(
+    lambda _: (
+        select(deliveries.c.place)
+        .where(deliveries.c.via == bindparam("via"), deliveries.c.recipient == bindparam("recipient"))
+        .limit(1)
+    )
+)
+
+
+def keep_queued_elsewhere(connection: Connection, instances: Collection[Hash]) -> set[Hash]:
+    """Those of the instances that were ever queued for a recipient on another node."""
+    return {Hash(found) for some in in_lists(instances) for (found,) in _queued_elsewhere.rows(connection, some)}
+
+
+_queued_elsewhere: Final = CompiledList(
+    lambda instances: (
+        select(deliveries.c.instance)
+        .where(deliveries.c.instance.in_(instances), deliveries.c.wanted < LOCAL_DELIVERY)
+        .distinct()
+    )
+)

@@ -20,6 +20,7 @@ from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
 from inkgrove.messages.ids import SchemaId
 from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
+from inkgrove.messages.json_values import access_to_json
 from inkgrove.messages.message import decode_message
 from inkgrove.messages.value_readers import Unset
 from inkgrove.schema.log_fold import LogMessage
@@ -98,7 +99,7 @@ class _Story:
         self.named = named | self.named
         if message.access is not None:
             self.mode = message.access.mode
-            self.access = json.dumps({"mode": self.mode, "to": [to.hex() for to in message.access.to]})
+            self.access = json.dumps(access_to_json(message.access))
         if not isinstance(message.expires, Unset):
             self.expires = message.expires.microseconds if message.expires is not None else None
         if named or _has_word(message):

@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 
 from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.errors import LogError, MissingLink
+from inkgrove.core.errors import LogError
 from inkgrove.core.hashing import Flavour, Hash, flavour_of
 from inkgrove.core.keys import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.links import has_lipmaa_link, lipmaa
+from inkgrove.core.links import lipmaa
 from inkgrove.core.log import ForkProof, verify_fork_proof
-from inkgrove.core.next_entry import NextEntry
+from inkgrove.core.next_entry import NextEntry, make_next_entry
 from inkgrove.core.verify import verify_signed
 from inkgrove.messages.ids import SchemaId
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
@@ -131,14 +131,9 @@ def read_next_entry(connection: Connection, author: PublicKey, log_id: int) -> N
     refusal = log.standing.refusal(seq_num)
     if refusal is not None:
         raise refusal
-    wanted = {log.height, lipmaa(seq_num)}
-    query = select(entries.c.seq_num, entries.c.hash).where(entries.c.log == log.id, entries.c.seq_num.in_(wanted))
-    hashes = {row.seq_num: Hash(row.hash) for row in connection.execute(query)}
-    if lipmaa(seq_num) not in hashes:
-        raise MissingLink(f"entry {seq_num} links to entry {lipmaa(seq_num)}, which is not held")
-    lipmaa_link = hashes[lipmaa(seq_num)] if has_lipmaa_link(seq_num) else None
-    backlink = hashes[log.height]
-    return NextEntry(author, log_id, seq_num, lipmaa_link, backlink, flavour_of(backlink))
+    hashes = read_hashes(connection, log.id, {log.height, lipmaa(seq_num)})
+    flavour = flavour_of(hashes[log.height]) if log.height else Flavour.YAMF
+    return make_next_entry(author, log_id, log.height, hashes.get, flavour)
 
 
 def find_entry(connection: Connection, entry_hash: Hash) -> StoredEntry | None:
@@ -413,3 +408,8 @@ _creates: Final = CompiledList(
         .where(entries.c.kind == "create", entries.c.hash.in_(hashes))
     )
 )
+
+
+def count_entries(connection: Connection) -> int:
+    """How many entries are held in all logs, evidence included."""
+    return int(connection.scalar(select(func.coalesce(func.sum(logs.c.held), 0))) or 0)

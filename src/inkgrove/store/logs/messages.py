@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import CompoundSelect, Connection, bindparam, func, or_, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import PublicKey
@@ -265,3 +265,29 @@ def first_payloads(connection: Connection, numbers: Collection[int]) -> dict[int
             .group_by(entries.c.log)
         )
     }
+
+
+def read_counted_payloads(connection: Connection, log: LogState, create_seq: int) -> dict[int, bytes]:
+    """The payloads of an instance's messages that count, by sequence number."""
+    query = select(entries.c.seq_num, entries.c.payload).where(
+        *_is_valid(log), entries.c.create_seq == create_seq, entries.c.payload.is_not(None), entries.c.code.is_(None)
+    )
+    if (last := log.standing.last_counted) is not None:  # entries behind it prove links, but are no messages
+        query = query.where(entries.c.seq_num <= last)
+    return {row.seq_num: row.payload for row in connection.execute(query)}
+
+
+def read_valid_entries(connection: Connection, log: LogState, seq_nums: Collection[int]) -> dict[int, bytes]:
+    """The bytes of the entries of a log at these sequence numbers, as far as they lie before its invalid part."""
+    found: dict[int, bytes] = {}
+    for some in in_lists(seq_nums):
+        query = select(entries.c.seq_num, entries.c.encoded).where(*_is_valid(log), entries.c.seq_num.in_(some))
+        found.update((row.seq_num, row.encoded) for row in connection.execute(query))
+    return found
+
+
+def _is_valid(log: LogState) -> list[ColumnElement[bool]]:
+    conditions = [entries.c.log == log.id]
+    if log.invalid_from is not None:
+        conditions.append(entries.c.seq_num < log.invalid_from)
+    return conditions

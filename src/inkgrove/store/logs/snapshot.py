@@ -174,3 +174,11 @@ def others_connected(database: Database) -> int:
         " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
     )
     return int(database.read(lambda connection: connection.scalar(query)) or 0)
+
+
+def checkpoint(database: Database) -> None:
+    """Bring everything that SQLite keeps beside its file into the file itself, and close the connection."""
+    with database.engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
+        connection.invalidate()

@@ -370,3 +370,15 @@ def read_keys(connection: Connection, identity: IdentityId) -> dict[PublicKey, O
         PublicKey(author): OwnKey(PublicKey(author), identity, sealed, first == author, bool(is_here))
         for author, _, sealed, first, is_here in connection.execute(_select_keys([identity]))
     }
+
+
+def keep_hosted_authors(connection: Connection, authors: Collection[PublicKey]) -> set[PublicKey]:
+    """Those of the keys that belong to identities which this node hosts."""
+    hosted = select(identity_keys.c.author).join_from(
+        identity_keys, identities, identities.c.id == identity_keys.c.identity
+    )
+    return {
+        PublicKey(author)
+        for some in in_lists(authors)
+        for author in connection.scalars(hosted.where(identity_keys.c.author.in_(some)))
+    }

@@ -2,15 +2,29 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, literal, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from inkgrove.core.hashing import Hash
 from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.store.db.connection import RetryTransaction, in_lists, insert_new, put_row
+from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new, put_row
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import identities, known_identities, relations, shares
+from inkgrove.store.node.identities import LIVING
 
 RelationState = Literal["requested", "accepted", "refused", "blocked"]
 Side = Literal["following", "followers"]
@@ -149,3 +163,82 @@ def remove_shares(connection: Connection, identity: IdentityId, authors: Collect
         created = select(entries.c.hash).join_from(entries, logs, logs.c.id == entries.c.log)
         is_theirs = created.where(entries.c.hash == shares.c.instance, logs.c.author.in_(some)).exists()
         connection.execute(delete(shares).where(shares.c.identity == identity, is_theirs))
+
+
+def is_follower(connection: Connection, follower: IdentityId, followee: IdentityId) -> bool:
+    """Whether the followee has accepted the follower."""
+    return _accepted.first(connection, follower=follower, followee=followee) is not None
+
+
+_accepted: Final = Compiled(
+    lambda _: select(relations.c.changed).where(
+        relations.c.follower == bindparam("follower"),
+        relations.c.followee == bindparam("followee"),
+        relations.c.state == "accepted",
+    )
+)
+
+
+def find_followers_elsewhere(
+    connection: Connection, followees: Collection[IdentityId]
+) -> dict[IdentityId, set[IdentityId]]:
+    """The accepted followers of identities that live on other nodes, by followee."""
+    found: dict[IdentityId, set[IdentityId]] = {}
+    for some in in_lists(followees):
+        for followee, follower in _followers_elsewhere.rows(connection, some):
+            found.setdefault(IdentityId(followee), set()).add(IdentityId(follower))
+    return found
+
+
+_followers_elsewhere: Final = CompiledList(
+    lambda followees: select(relations.c.followee, relations.c.follower).where(
+        relations.c.followee.in_(followees), relations.c.state == "accepted", relations.c.follower.not_in(LIVING)
+    )
+)
+
+
+def find_states_between(
+    connection: Connection, identity: IdentityId, first: IdentityId, second: IdentityId
+) -> list[tuple[IdentityId, RelationState]]:
+    """The relations, in both directions, of an identity with two others: each as its followee and its state."""
+    rows = _states_between.rows(connection, me=identity, first=first, second=second)
+    return [(IdentityId(followee), state) for followee, state in rows]
+
+
+_TWO_OTHERS: Final[list[BindParameter[bytes]]] = [bindparam("first"), bindparam("second")]
+_states_between: Final = Compiled(
+    lambda _: select(relations.c.followee, relations.c.state).where(
+        or_(
+            (relations.c.follower == bindparam("me")) & relations.c.followee.in_(_TWO_OTHERS),
+            relations.c.follower.in_(_TWO_OTHERS) & (relations.c.followee == bindparam("me")),
+        )
+    )
+)
+
+
+def was_sent(connection: Connection, instance: Hash, identity: IdentityId) -> bool:
+    """Whether an instance was sent to an identity, which has it."""
+    return _share.first(connection, instance=instance, identity=identity) is not None
+
+
+_share: Final = Compiled(
+    lambda _: select(shares.c.shared).where(
+        shares.c.instance == bindparam("instance"), shares.c.identity == bindparam("identity")
+    )
+)
+
+
+def find_shares_elsewhere(connection: Connection, instances: Collection[Hash]) -> dict[Hash, set[IdentityId]]:
+    """The identities of other nodes that instances were sent to, by instance."""
+    found: dict[Hash, set[IdentityId]] = {}
+    for some in in_lists(instances):
+        for instance, identity in _shares_elsewhere.rows(connection, some):
+            found.setdefault(Hash(instance), set()).add(IdentityId(identity))
+    return found
+
+
+_shares_elsewhere: Final = CompiledList(
+    lambda instances: select(shares.c.instance, shares.c.identity).where(
+        shares.c.instance.in_(instances), shares.c.identity.not_in(LIVING)
+    )
+)

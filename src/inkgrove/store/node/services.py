@@ -307,3 +307,9 @@ def forget_expired(connection: Connection, now: int, *, accesses_since: int) -> 
     names = connection.scalars(old.with_for_update(skip_locked=True)).all()
     for some in in_lists(names):
         connection.execute(delete(clients).where(clients.c.id.in_(some), unused))
+
+
+def end_all_sign_ins(connection: Connection) -> None:
+    """End every session and remove every code and token."""
+    for table in (sessions, codes, tokens):
+        connection.execute(delete(table))

@@ -266,3 +266,8 @@ def _is_used() -> ColumnElement[bool]:
     """Whether an instance refers to a blob that may claim to: a copy that was to lose its blobs may not."""
     has_rotted = exists().where(copies.c.instance == blob_references.c.instance, copies.c.step != "full")
     return exists().where(blob_references.c.hash == blobs.c.hash, not_(has_rotted)).correlate(blobs)
+
+
+def list_blobs(connection: Connection) -> list[Hash]:
+    """Every blob that the database knows."""
+    return [Hash(found) for found in connection.scalars(select(blobs.c.hash))]

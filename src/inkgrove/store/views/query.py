@@ -13,8 +13,9 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bin
 
 from inkgrove.core.errors import BadFilter
 from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core.keys import PublicKey
 from inkgrove.messages.instance import Access
+from inkgrove.messages.json_values import access_from_json
 from inkgrove.messages.timestamp import Timestamp
 from inkgrove.schema.types import is_array
 from inkgrove.store.db.connection import Compiled, in_lists
@@ -371,7 +372,4 @@ def _drop_lost_elements(connection: Connection, rows: Sequence[ViewRow], name: s
 
 @lru_cache(maxsize=1024)
 def _access(text: str | None) -> Access | None:
-    if text is None:
-        return None
-    value = json.loads(text)
-    return Access(value["mode"], tuple(IdentityId.fromhex(to) for to in value["to"]))
+    return None if text is None else access_from_json(json.loads(text))
