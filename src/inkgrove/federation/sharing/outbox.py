@@ -480,9 +480,8 @@ class Outbox:
                     and due.delivered
                     and due.queue_position not in self._begun_again
                 ):
-                    self._begun_again.add(
-                        due.queue_position
-                    )  # once: who takes the first part and not the next has no end
+                    # Once: a node that takes the first part and not the next would never end.
+                    self._begun_again.add(due.queue_position)
                     forget_progress(connection, due)
                 elif receipt["fate"] == "refused":
                     record_delivery(connection, due, "refused", code=str(receipt.get("code"))[:64], now=now)
