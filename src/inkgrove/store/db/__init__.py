@@ -1,4 +1,9 @@
-"""."""
+"""The database of a node: connections to SQLite or PostgreSQL, table definitions, locks and limits of queries.
+
+A store URL comes in; transactions, compiled statements and `Table` objects come out. Every failure of the database
+becomes `StoreUnavailable`. The rooms to the right (logs, node, views, federation, rot) run their SQL on connections
+from here; nothing outside of `store/` has SQL.
+"""
 
 from sqlalchemy import Connection
 

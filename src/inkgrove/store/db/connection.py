@@ -1,7 +1,7 @@
-"""Connections to the database behind a store: SQLite by directory or PostgreSQL by URL.
+"""Connections to the database behind a store, transactions, and statements: SQLite by directory, PostgreSQL by URL.
 
-Every failure of the database itself becomes `StoreUnavailable` with a word on what to do; the transaction it hit is
-rolled back as a whole.
+Every failure of the database itself becomes `StoreUnavailable`, which says what to do; the transaction it hit is rolled
+back as a whole.
 """
 
 import json
@@ -55,7 +55,7 @@ POOL_SIZE: Final = 15
 _POOL_KEPT: Final = 5
 _POOL_SECONDS: Final = 10
 _ATTEMPTS: Final = 10
-_FORM: Final = 0x696E6B67726F7665
+_SCHEMA_CHANGES: Final = 0x696E6B67726F7665
 _Result = TypeVar("_Result")
 _ADVICE: Final = (
     (("disk is full", "no space left", "diskfull"), "free some space and try again"),
@@ -68,7 +68,7 @@ _ADVICE: Final = (
 
 
 class RetryTransaction(Exception):
-    """Another writer came in between: roll back and begin again."""
+    """Raised inside `Database.write`: another writer came in between, so roll back and begin again."""
 
 
 class Database:
@@ -112,13 +112,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the database throughout."""
+        """Open a transaction that only reads and sees one state of the database throughout."""
         with self.translated(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[Connection]:
-        """A transaction that is committed at the end and rolled back on any error; on SQLite the only writer.
+        """Open a transaction that is committed at the end and rolled back on any error; on SQLite the only writer.
 
         A `durable` one survives a power failure as soon as it is committed; PostgreSQL's always do.
         """
@@ -128,7 +128,7 @@ class Database:
 
     @contextmanager
     def writing_with_attached(self, files: dict[str, str]) -> Iterator[Connection]:
-        """SQLite: a transaction like `writing`, with other files readable under schema names."""
+        """SQLite: open a transaction as `writing` does, with other files readable under schema names."""
         with self.translated(), self._writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             try:
@@ -172,7 +172,10 @@ class Database:
                 raise
 
     def write(self, work: Callable[[Connection], _Result], *, durable: bool = False) -> _Result:
-        """Run work that writes, again if another transaction came in between."""
+        """Run work that writes, again if it raises `RetryTransaction` or PostgreSQL finds a deadlock.
+
+        Raises `StoreUnavailable` after ten attempts.
+        """
         for _ in range(_ATTEMPTS):
             try:
                 with self.writing(durable=durable) as connection:
@@ -192,7 +195,7 @@ class Database:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """What the database itself fails with becomes `StoreUnavailable`."""
+        """Turn failures of the database itself into `StoreUnavailable`; faults of our own statements pass."""
         try:
             yield
         except DatabaseError as err:
@@ -217,9 +220,9 @@ class Database:
 
 
 def advice_on(reason: str, *, is_postgresql: bool) -> str:
-    """What to do about a failure of the database."""
+    """Say what to do about a failure of the database."""
     usual = "check that the server runs and that the URL is right" if is_postgresql else "look at the file"
-    return next((text for words, text in _ADVICE if any(word in reason.lower() for word in words)), usual)
+    return next((text for signs, text in _ADVICE if any(sign in reason.lower() for sign in signs)), usual)
 
 
 def _is_deadlock(error: StoreUnavailable) -> bool:
@@ -228,10 +231,13 @@ def _is_deadlock(error: StoreUnavailable) -> bool:
     return getattr(getattr(cause, "orig", cause), "sqlstate", None) in ("40P01", "40001")
 
 
-def parse_store_url(place: Path | str) -> URL:
-    """The URL of a store: a directory, which is made for its owner alone if need be, or the URL of PostgreSQL."""
-    if isinstance(place, Path) or "://" not in place:
-        home = Path(place)
+def parse_store_url(location: Path | str) -> URL:
+    """Parse where a store is: a directory, which is made for its owner alone if need be, or the URL of PostgreSQL.
+
+    Raises `StoreUnavailable` if it is neither, or the directory cannot be made.
+    """
+    if isinstance(location, Path) or "://" not in location:
+        home = Path(location)
         try:
             make_directory(home)
         except OSError as err:
@@ -241,7 +247,7 @@ def parse_store_url(place: Path | str) -> URL:
             ) from err
         return URL.create("sqlite+pysqlite", database=str(home.resolve() / FILE_NAME))
     try:
-        url = make_url(place)
+        url = make_url(location)
         if url.get_backend_name() == "postgresql":
             return url.set(drivername="postgresql+psycopg")
     except (ArgumentError, NoSuchModuleError) as err:
@@ -254,13 +260,13 @@ def make_private(file: Path) -> None:
 
     One that is there is never opened: to close it would take SQLite's locks in this process away.
     """
-    with suppress(OSError):  # what is wrong with the place, SQLite says
+    with suppress(OSError):  # SQLite says what is wrong with the path
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         sync_directory(file.parent)
 
 
 def render_store_url(url: URL) -> str:
-    """The other way round: what `parse_place` makes this URL of."""
+    """Render what `parse_store_url` makes this URL of."""
     if url.get_backend_name() == "postgresql":
         return url.render_as_string(hide_password=False)
     return str(Path(url.database or "").parent)
@@ -302,42 +308,42 @@ def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
             return
         # NORMAL: in WAL mode a power failure can lose the newest commits and never damages the file; a killed process
         # loses nothing. What others sent can be had again. What we signed ourselves must not be lost once it is
-        # sent: we would sign its place again and fork our own log. Hence FULL for durable transactions.
+        # sent: we would sign its sequence number again and fork our own log. Hence FULL for durable transactions.
         is_durable = options.get("inkgrove_durable", False)
         driver.execute("PRAGMA synchronous=FULL" if is_durable else "PRAGMA synchronous=NORMAL")
         driver.execute("BEGIN IMMEDIATE")
 
 
 def insert_new(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that passes over rows whose key is there already."""
+    """Make an insert that passes over rows whose key is there already."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
 def put_row(connection: Connection, table: Table, row: dict[str, Any]) -> None:
-    """Insert a row, or change the one with its key, in one statement: of two who put the same, the later one counts."""
+    """Insert a row, or change the one with its key, in one statement: of two writers the later one counts."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     keys = [column.name for column in table.primary_key]
-    facts = {name: value for name, value in row.items() if name not in keys}
-    connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=facts))
+    values = {name: value for name, value in row.items() if name not in keys}
+    connection.execute(insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values))
 
 
 def lock_schema_changes(connection: Connection) -> None:
-    """Let one process at a time change the form of the store or of its views; on SQLite every writer is alone."""
+    """Lock changes of table definitions until the transaction ends; on SQLite every writer is alone."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_FORM)))
+        connection.execute(select(func.pg_advisory_xact_lock(_SCHEMA_CHANGES)))
 
 
 def lock_name(connection: Connection, name: bytes) -> None:
-    """Let one transaction at a time go by a name, where there is no row to lock; on SQLite every writer is alone."""
+    """Lock a name until the transaction ends, where there is no row to lock; on SQLite every writer is alone."""
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def lock_table(connection: Connection, table: Table) -> None:
-    """Let nobody else write to a table until the transaction ends: for what is written once in a while.
+    """Lock a table that is seldom written against other writers until the transaction ends.
 
     On SQLite every writer is alone.
     """
@@ -387,18 +393,14 @@ def pairs_as_parameters(dialect: str, pairs: Collection[tuple[int, int]]) -> dic
 
 
 def in_lists(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """The values in lists that fit into a query."""
+    """Split values into lists that fit into a query."""
     rest = list(values)
     for start in range(0, len(rest), LIST_SIZE):
         yield rest[start : start + LIST_SIZE]
 
 
-# Queries and changes that are compiled once and then run by the driver itself.
-#
-# To build, look up and unpack a statement through SQLAlchemy takes many times as long as a read by an index. What
-# every request asks is therefore kept as text with the names of its parameters; rows are tuples as the driver gives
-# them.
-
+# Compiled statements. To build, look up and unpack a statement through SQLAlchemy takes many times as long as a read by
+# an index: what every request runs is kept as text with the names of its parameters, and run by the driver itself.
 
 _SIZES: Final = (1, 10, 100, 1_000, 10_000)
 _PIECE: Final = 100
@@ -420,13 +422,13 @@ class Compiled:
         self._texts: dict[str, _Text] = {}
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Any]:
-        """All rows, in the transaction of the connection."""
+        """Run in the transaction of the connection; all rows, as tuples of the driver."""
         rows: list[Any] = self._execute(connection, parameters).fetchall()
         return rows
 
     @contextmanager
     def reading(self, connection: Connection, *, limit: int, **parameters: Any) -> Iterator[Iterator[Any]]:
-        """The same with a parameter `limit`, row by row: who stops early has not loaded them all."""
+        """Run with a parameter `limit` and give the rows one by one: whoever stops early has not loaded them all."""
         if connection.dialect.name == "postgresql" and limit > _PIECE:
             driver: Any = connection.connection.driver_connection
             text, values = self.prepared(connection, {"limit": limit, **parameters})
@@ -438,7 +440,7 @@ class Compiled:
             yield cursor
 
     def run(self, connection: Connection, **parameters: Any) -> None:
-        """Change something that gives no rows, in the transaction of the connection."""
+        """Run a change that gives no rows, in the transaction of the connection."""
         self._execute(connection, parameters)
 
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:

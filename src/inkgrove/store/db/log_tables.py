@@ -85,7 +85,7 @@ logs = Table(
     Column("revoked_after", BigInteger),  # of a revoked key: the last that counts; derived from its identity's log 0
 )
 VALIDITY_COLUMNS: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at, logs.c.revoked_after)
-"""What `decide.Standing` is made of, in its order."""
+"""The fields of `store.logs.decision.LogValidity`, in their order."""
 
 schemas = Table(
     "schemas",

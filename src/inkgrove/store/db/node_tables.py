@@ -1,7 +1,9 @@
 """The tables of a node beside its logs: identities and their keys, services, relations, shares, blobs, other nodes.
 
-docs/protocol.md sections 7 and 8. Secrets are never stored as they are: passwords as argon2 hashes, tokens as SHA-256,
-keys encrypted. Times are microseconds since 1970, as everywhere.
+docs/protocol.md sections 7 and 8. Deliveries have one row for each instance and recipient, not one for each message:
+what is newer than the last receipt is read when it is sent, so sending twice or late loses and doubles nothing.
+Secrets are never stored as they are: passwords as argon2 hashes, tokens as SHA-256, keys encrypted. Times are
+microseconds since 1970, as everywhere.
 """
 
 from sqlalchemy import (
@@ -338,13 +340,7 @@ blob_progress = Table(
     Column("position", BigInteger, nullable=False),
 )
 
-
-# The tables of sharing and replication: what is due to whom, what waits for somebody's word, what is public.
-#
-# docs/protocol.md section 8. There is one row for each instance and recipient, not one for each message: what was
-# said
-# since the last receipt is looked up when it is sent, so sending twice or late loses and doubles nothing.
-
+# Sharing and replication
 
 deliveries = Table(
     "deliveries",
@@ -398,9 +394,7 @@ request_box = Table(
     Column("recipient", Bytes, nullable=False),
     Column("via", Bytes, nullable=False),
     Column("instance", Bytes, nullable=False),
-    Column(
-        "parcel", Bytes, nullable=False
-    ),  # verified, and taken in only when accepted; empty: it is held here already
+    Column("parcel", Bytes, nullable=False),  # verified, ingested only when accepted; empty: it is held here already
     Column("arrived", BigInteger, nullable=False),
     Column("schema", Text),  # author/log, as the create names it
 )

@@ -1,9 +1,9 @@
 """A limit for queries whose cost the caller chooses: filters, sorting, counts, summaries (docs/node.md, limits).
 
 SQLite asks every few hundred steps whether to go on: the processor time of the thread counts, however busy the machine
-is. A query that is not cheap needs one of a few places, so that many of them at once leave the processor to others;
-whoever asks much does not have all of them (`places.py`).
-PostgreSQL works in processes of its own and knows only the clock: it gets ten times as long for each statement.
+is. A query that is not cheap needs one of a few slots, so that many of them at once leave the processor to others, and
+no caller has all slots. PostgreSQL works in processes of its own and knows only the clock: it gets ten times as long
+for each statement.
 """
 
 import sqlite3
@@ -21,13 +21,6 @@ from sqlalchemy.exc import DBAPIError
 
 from inkgrove.core.errors import InkgroveError, QueryTooExpensive, TooManyQueries
 
-# Places for work that few may do at a time, fair to those on whose behalf it is done; for threads.
-#
-# Nobody has all the places, so that somebody else finds one soon. Of those who wait, whoever was served longest ago
-# comes
-# first.
-
-
 _WAITING_BESIDE_OTHERS: Final = 2
 _SERVED_KEPT: Final = 1000
 
@@ -35,25 +28,28 @@ _SERVED_KEPT: Final = 1000
 @dataclass(slots=True, eq=False)
 class _Waiting:
     who: Hashable
-    has_place: bool = False
+    has_slot: bool = False
     is_over: Event = field(default_factory=Event)
 
 
 class FairSemaphore:
-    """So many places, and a queue before them; safe for threads."""
+    """A limited number of slots with a queue, fair to those on whose behalf they are taken; safe for threads.
 
-    def __init__(self, places: int, waiting: int) -> None:
-        """Of the places nobody has all, if there are several; alone one has half of the queue, beside others two."""
-        self._places, self._waiting = places, waiting
-        self._of_one = max(1, places - 1)
+    Of those who wait, the one who was served longest ago comes first.
+    """
+
+    def __init__(self, slots: int, waiting: int) -> None:
+        """If there are several slots, nobody has all; alone one has half of the queue, beside others two in it."""
+        self._slots, self._waiting = slots, waiting
+        self._of_one = max(1, slots - 1)
         self._lock = Lock()
         self._taken: Counter[Hashable] = Counter()
         self._queue: list[_Waiting] = []
         self._served: dict[Hashable, int] = {}
-        self._turns = 0
+        self._count = 0
 
     def enter(self, who: Hashable, seconds: float) -> bool:
-        """Take a place on behalf of somebody, within so many seconds; False if there is none."""
+        """Take a slot on behalf of somebody, within so many seconds; False if there is none."""
         mine = _Waiting(who)
         with self._lock:
             if self._may_take(who):  # whoever waits has as many as anybody may have
@@ -66,10 +62,10 @@ class FairSemaphore:
         with self._lock:
             if mine in self._queue:
                 self._queue.remove(mine)
-            return mine.has_place
+            return mine.has_slot
 
     def leave(self, who: Hashable) -> None:
-        """Give a place back: to the one of those who wait that was served longest ago."""
+        """Give a slot back: to the one of those who wait that was served longest ago."""
         with self._lock:
             self._taken[who] -= 1
             if not self._taken[who]:
@@ -79,17 +75,17 @@ class FairSemaphore:
                 chosen = min(fit, key=lambda item: (self._taken[item.who], self._served.get(item.who, -1)))
                 self._queue.remove(chosen)
                 self._take(chosen.who)
-                chosen.has_place = True
+                chosen.has_slot = True
                 chosen.is_over.set()
 
     def _may_take(self, who: Hashable) -> bool:
-        return self._taken.total() < self._places and self._taken[who] < self._of_one
+        return self._taken.total() < self._slots and self._taken[who] < self._of_one
 
     def _take(self, who: Hashable) -> None:
         self._taken[who] += 1
-        self._turns += 1
+        self._count += 1
         self._served.pop(who, None)
-        self._served[who] = self._turns
+        self._served[who] = self._count
         if len(self._served) > _SERVED_KEPT:
             del self._served[next(iter(self._served))]
 
@@ -115,7 +111,7 @@ NETWORK: Final = ContextVar("NETWORK", default="")
 _STEPS: Final = 500
 """Few, since a step may read a long text; to ask takes as long as some ten of them."""
 _CHEAP_SECONDS: Final = 0.01
-"""A query that takes no more needs no place."""
+"""A query that takes no more needs no slot."""
 _WAIT_SECONDS: Final = 1.0
 _CLOCK_FACTOR: Final = 10
 _CANCELED: Final = "57014"
@@ -126,9 +122,9 @@ class QueryLimit:
     """How long a query may take, and how many that are not cheap run at once in this process; safe for threads."""
 
     def __init__(self, seconds: float, *, running: int, waiting: int, advice: str = "") -> None:
-        """`seconds` of processor, 0 is no limit; `waiting`: how many may wait a moment for a place."""
+        """`seconds` of processor, 0 is no limit; `waiting`: how many may wait a moment for a slot."""
         self.seconds = seconds
-        self._places = FairSemaphore(running, waiting)
+        self._slots = FairSemaphore(running, waiting)
         self._advice = _ADVICE + advice
 
     def of(self, who: Hashable) -> "LimitOf":
@@ -139,7 +135,7 @@ class QueryLimit:
     def on(self, connection: Connection, who: Hashable = None) -> Iterator[None]:
         """Hold what is asked inside to the limit, all of it together; not to be nested on one connection.
 
-        Places are shared out between those who ask. Raises `QueryTooExpensive` or `TooManyQueries`. On PostgreSQL
+        Slots are shared out between those who ask. Raises `QueryTooExpensive` or `TooManyQueries`. On PostgreSQL
         nothing can be asked in the transaction then, and the limit stays until its end.
         """
         if not self.seconds:
@@ -185,12 +181,12 @@ class QueryLimit:
         return QueryTooExpensive(f"this takes more than {self.seconds:g} s of processor: {self._advice}")
 
     def enter(self, who: Hashable = None) -> bool:
-        """Take a place, within a moment; False if there is none."""
-        return self._places.enter(who, _WAIT_SECONDS)
+        """Take a slot, within a moment; False if there is none."""
+        return self._slots.enter(who, _WAIT_SECONDS)
 
     def leave(self, who: Hashable = None) -> None:
-        """Give the place back."""
-        self._places.leave(who)
+        """Give the slot back."""
+        self._slots.leave(who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,26 +202,26 @@ class LimitOf:
 
 
 class _Meter:
-    """What SQLite asks whether to stop."""
+    """The progress handler that SQLite calls to ask whether to stop."""
 
     def __init__(self, limit: QueryLimit, who: Hashable) -> None:
         self.refusal: InkgroveError | None = None
         self._limit, self._who = limit, who
-        self._has_place = False
+        self._has_slot = False
         self._began = time.thread_time()
 
     def __call__(self) -> bool:
         used = time.thread_time() - self._began
         if used > self._limit.seconds:
             self.refusal = self._limit.too_expensive()
-        elif used > _CHEAP_SECONDS and not self._has_place:
-            self._has_place = self._limit.enter(self._who)
-            if not self._has_place:
+        elif used > _CHEAP_SECONDS and not self._has_slot:
+            self._has_slot = self._limit.enter(self._who)
+            if not self._has_slot:
                 self.refusal = TooManyQueries("too many expensive queries run at once: try again", retry_after=1)
         return self.refusal is not None
 
     def end(self) -> None:
-        if self._has_place:
+        if self._has_slot:
             self._limit.leave(self._who)
 
 

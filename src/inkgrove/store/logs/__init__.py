@@ -1,4 +1,9 @@
-"""."""
+"""Logs as they are stored: entries go in verified, and come out as entries, messages and ingest positions.
+
+`open_store` gives a `LogStore`; ingestion prepares items without a transaction, decides, and writes in one. Everything
+else is a function that takes a connection first, for `store.read(function, ...)` and `store.write(function, ...)`.
+docs/protocol.md sections 2, 5 and 6.
+"""
 
 from inkgrove.store.logs.blob_references import (
     AuthoredMessage,

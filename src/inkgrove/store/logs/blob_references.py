@@ -1,8 +1,8 @@
 """Which instances name which blobs, and who may see these: kept with every message that is stored, however it came.
 
 docs/protocol.md section 8.10. The right to a blob follows from the messages in the log store, not from views. A
-reference holds what the messages of its instance say of who may see it (`access`, `expires`), and up to which place of
-the log they stand (`last_seq`): a fork, a revocation or an end before that place makes it count no more, at once.
+reference holds what the messages of its instance say of who may see it (`access`, `expires`), and up to which sequence
+number (`last_seq`): a fork, a revocation or an end before it makes it count no more, at once.
 It begins with the message that names the hash and ends with the instance, since earlier states can be read too.
 """
 
@@ -53,7 +53,7 @@ class StoredMessage(NamedTuple):
     hash: Hash
     message: InstanceMessage
     is_newest: bool
-    """Whether its log is sound and nothing behind it was held: what came before is what was noted."""
+    """Whether its log is valid and nothing after it was held: the stored references are those before it."""
 
 
 def blobs_in(message: InstanceMessage) -> dict[Hash, str]:
@@ -69,13 +69,13 @@ def blobs_in(message: InstanceMessage) -> dict[Hash, str]:
 
 
 @dataclass(slots=True)
-class _Story:
-    """An instance as its messages tell it, in the order of its log; schema rules are not asked."""
+class _InstanceState:
+    """What the messages of an instance say of its blobs and who may see them; schema rules are not applied."""
 
     instance: Hash
     schema: SchemaId
     last_seq: int
-    """The last message that said something that counts here."""
+    """The last message that sets something that counts here."""
     access: str | None = None
     mode: str | None = None
     expires: int | None = None
@@ -85,11 +85,11 @@ class _Story:
 
     @classmethod
     def begin(cls, seq_num: int, entry_hash: Hash, message: Create) -> Self:
-        story = cls(entry_hash, message.schema.schema_id, seq_num)
-        story.hear(seq_num, message)
-        return story
+        state = cls(entry_hash, message.schema.schema_id, seq_num)
+        state.apply(seq_num, message)
+        return state
 
-    def hear(self, seq_num: int, message: InstanceMessage) -> None:
+    def apply(self, seq_num: int, message: InstanceMessage) -> None:
         if message.schema is not None and message.schema.schema_id != self.schema:
             return  # refused in every view
         if isinstance(message, Delete):
@@ -102,14 +102,14 @@ class _Story:
             self.access = json.dumps(access_to_json(message.access))
         if not isinstance(message.expires, Unset):
             self.expires = message.expires.microseconds if message.expires is not None else None
-        if named or _has_word(message):
+        if named or _sets_visibility(message):
             self.last_seq = seq_num
 
-    def facts(self) -> dict[str, Any]:
+    def visibility(self) -> dict[str, Any]:
         return {"access": self.access, "mode": self.mode, "expires": self.expires, "last_seq": self.last_seq}
 
 
-def _has_word(message: Create | Update) -> bool:
+def _sets_visibility(message: Create | Update) -> bool:
     return message.access is not None or not isinstance(message.expires, Unset)
 
 
@@ -121,37 +121,37 @@ def is_of_interest(message: object) -> TypeGuard[InstanceMessage]:
     if isinstance(message, Create):
         return bool(blobs_in(message))
     if isinstance(message, Update):
-        return _has_word(message) or bool(blobs_in(message))
+        return _sets_visibility(message) or bool(blobs_in(message))
     return isinstance(message, Delete)
 
 
-def update_references(connection: Connection, heard: Iterable[StoredMessage]) -> None:
+def update_references(connection: Connection, stored: Iterable[StoredMessage]) -> None:
     """Bring the references up to date with messages that are of interest, in the transaction that stores them."""
     groups: dict[InstanceKey, list[StoredMessage]] = {}
-    for item in sorted(heard, key=attrgetter("key", "seq_num")):
+    for item in sorted(stored, key=attrgetter("key", "seq_num")):
         groups.setdefault(item.key, []).append(item)
     if not groups:
         return
     known = _read_known(connection, groups)
     unclear: dict[InstanceKey, PublicKey] = {}
-    clear: list[tuple[InstanceKey, PublicKey, _Story]] = []
+    clear: list[tuple[InstanceKey, PublicKey, _InstanceState]] = []
     for key, items in groups.items():
-        story = known.get(key)
+        state = known.get(key)
         first = items[0]
         if not all(item.is_newest for item in items):
-            if story is not None or any(blobs_in(item.message) for item in items):
+            if state is not None or any(blobs_in(item.message) for item in items):
                 unclear[key] = first.author
             continue
         if isinstance(first.message, Create):
-            story = _Story.begin(first.seq_num, first.hash, first.message)
-        elif story is None:
+            state = _InstanceState.begin(first.seq_num, first.hash, first.message)
+        elif state is None:
             if any(blobs_in(item.message) for item in items):
                 unclear[key] = first.author
             continue
         for item in items:
             if not isinstance(item.message, Create):
-                story.hear(item.seq_num, item.message)
-        clear.append((key, first.author, story))
+                state.apply(item.seq_num, item.message)
+        clear.append((key, first.author, state))
     _write_all(connection, clear)
     rebuild_references(connection, unclear)
 
@@ -161,37 +161,41 @@ def rebuild_references(connection: Connection, instances: dict[InstanceKey, Publ
     keys = sorted(instances)
     for start in range(0, len(keys), _AT_ONCE):
         messages = messages_of(connection, keys[start : start + _AT_ONCE])
-        told = [(key, instances[key], story) for key in messages if (story := _tell(key, messages[key])) is not None]
-        _write_all(connection, told)
-        for key, _, story in told:
-            _end_others(connection, key, story)
+        states = [
+            (key, instances[key], state)
+            for key in messages
+            if (state := _fold_messages(key, messages[key])) is not None
+        ]
+        _write_all(connection, states)
+        for key, _, state in states:
+            _end_others(connection, key, state)
 
 
-def _end_others(connection: Connection, key: InstanceKey, story: _Story) -> None:
+def _end_others(connection: Connection, key: InstanceKey, state: _InstanceState) -> None:
     """End references that no message which counts makes any more."""
     refers = blob_references.c
     is_its_own = and_(refers.log == key.log, refers.create_seq == key.create_seq)
-    others = set(connection.scalars(select(refers.hash).where(is_its_own))) - story.named.keys()
+    others = set(connection.scalars(select(refers.hash).where(is_its_own))) - state.named.keys()
     for some in in_lists(sorted(others)):
         connection.execute(delete(blob_references).where(is_its_own, refers.hash.in_(some)))
 
 
-def _tell(key: InstanceKey, messages: Iterable[LogMessage]) -> _Story | None:
-    """The story of an instance; None while its create is not held, or does not count."""
-    story: _Story | None = None
+def _fold_messages(key: InstanceKey, messages: Iterable[LogMessage]) -> _InstanceState | None:
+    """The state of an instance; None while its create is not held, or does not count."""
+    state: _InstanceState | None = None
     for item in messages:
         message = _decode(item.payload)
         if message is None:
             continue
         if item.invalid_code is not None:
-            if story is not None and isinstance(message, Delete):
-                story.hear(item.seq_num, message)  # a delete counts in whatever branch of a forked log
+            if state is not None and isinstance(message, Delete):
+                state.apply(item.seq_num, message)  # a delete counts in whatever branch of a forked log
         elif isinstance(message, Create):
             if item.seq_num == key.create_seq:
-                story = _Story.begin(item.seq_num, item.hash, message)
-        elif story is not None:
-            story.hear(item.seq_num, message)
-    return story
+                state = _InstanceState.begin(item.seq_num, item.hash, message)
+        elif state is not None:
+            state.apply(item.seq_num, message)
+    return state
 
 
 def _decode(payload: bytes | None) -> InstanceMessage | None:
@@ -204,10 +208,10 @@ def _decode(payload: bytes | None) -> InstanceMessage | None:
     return message if isinstance(message, Create | Update | Delete) else None
 
 
-def _read_known(connection: Connection, keys: Collection[InstanceKey]) -> dict[InstanceKey, _Story]:
+def _read_known(connection: Connection, keys: Collection[InstanceKey]) -> dict[InstanceKey, _InstanceState]:
     rows = _known.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(keys)))
     return {
-        InstanceKey(log, create_seq): _Story(
+        InstanceKey(log, create_seq): _InstanceState(
             Hash(instance), SchemaId(PublicKey(author), log_id), last_seq, access, mode, expires
         )
         for log, create_seq, instance, author, log_id, last_seq, access, mode, expires in rows
@@ -217,9 +221,9 @@ def _read_known(connection: Connection, keys: Collection[InstanceKey]) -> dict[I
 def _select_known(dialect: str) -> Any:
     wanted, refers = table_of_pairs(dialect), blob_references.c
     columns = (refers.log, refers.create_seq, refers.instance, refers.schema_author, refers.schema_log_id)
-    words = (refers.last_seq, refers.access, refers.mode, refers.expires)
+    visibility = (refers.last_seq, refers.access, refers.mode, refers.expires)
     is_it = and_(refers.log == wanted.c.first, refers.create_seq == wanted.c.second)
-    return select(*columns, *words).join_from(wanted, blob_references, is_it)
+    return select(*columns, *visibility).join_from(wanted, blob_references, is_it)
 
 
 _known: Final = Compiled(lambda connection: _select_known(connection.dialect.name))
@@ -232,35 +236,41 @@ _CHANGE: Final = (
 )
 
 
-def _write_all(connection: Connection, told: Sequence[tuple[InstanceKey, PublicKey, _Story]]) -> None:
+def _write_all(connection: Connection, states: Sequence[tuple[InstanceKey, PublicKey, _InstanceState]]) -> None:
     # Locks the rows, in one order, against a collection that is under way.
-    named = {content for _, _, story in told if not story.is_deleted for content in story.named}
+    named = {content for _, _, state in states if not state.is_deleted for content in state.named}
     for some in in_lists(sorted(named)):
         connection.execute(update(blobs).where(blobs.c.hash.in_(some)).values(unused_since=null()))
-    for key, author, story in told:
-        _write(connection, key, author, story)
+    for key, author, state in states:
+        _write(connection, key, author, state)
 
 
-def _write(connection: Connection, key: InstanceKey, author: PublicKey, story: _Story) -> None:
-    place = {"of_log": key.log, "of_seq": key.create_seq}
-    if story.is_deleted:
-        execute_many(connection, _END, [place])
-        # Those of an older version of this store, which have no place yet.
-        is_its_own = and_(blob_references.c.instance == story.instance, blob_references.c.author == author)
+def _write(connection: Connection, key: InstanceKey, author: PublicKey, state: _InstanceState) -> None:
+    of_instance = {"of_log": key.log, "of_seq": key.create_seq}
+    if state.is_deleted:
+        execute_many(connection, _END, [of_instance])
+        # Those of an older version of this store, which have no log yet.
+        is_its_own = and_(blob_references.c.instance == state.instance, blob_references.c.author == author)
         connection.execute(delete(blob_references).where(is_its_own))
         return
-    facts = story.facts()
-    if story.named:
-        named = sorted(story.named)
-        same = {"instance": story.instance, "author": author, "log": key.log, "create_seq": key.create_seq, **facts}
-        same |= {"schema_author": story.schema.author, "schema_log_id": story.schema.log_id}
-        rows = [{"hash": content, "media_type": story.named[content], **same, **_UNDECIDED} for content in named]
+    visibility = state.visibility()
+    if state.named:
+        named = sorted(state.named)
+        same = {
+            "instance": state.instance,
+            "author": author,
+            "log": key.log,
+            "create_seq": key.create_seq,
+            **visibility,
+        }
+        same |= {"schema_author": state.schema.author, "schema_log_id": state.schema.log_id}
+        rows = [{"hash": content, "media_type": state.named[content], **same, **_UNDECIDED} for content in named]
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         statement = insert(blob_references)
-        changed = {name: statement.excluded[name] for name in ("log", "create_seq", *facts)}
+        changed = {name: statement.excluded[name] for name in ("log", "create_seq", *visibility)}
         keys = ["hash", "instance", "author"]
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), rows)
-    execute_many(connection, _CHANGE, [place | {f"new_{name}": value for name, value in facts.items()}])
+    execute_many(connection, _CHANGE, [of_instance | {f"new_{name}": value for name, value in visibility.items()}])
 
 
 _UNDECIDED: Final = {"is_lent": False, "is_withheld": False, "is_decided": False}
@@ -271,13 +281,13 @@ _UNDECIDED: Final = {"is_lent": False, "is_withheld": False, "is_decided": False
 
 def put_references(
     connection: Connection,
-    said: AuthoredMessage,
+    message: AuthoredMessage,
     lent: Iterable[Hash],
     *,
     withheld: Iterable[Hash] = (),
     anew: bool = True,
 ) -> None:
-    """Note which blobs that a stored message names its author may lend.
+    """Record which blobs that a stored message names its author may lend.
 
     `withheld`: those that a service named which may not read them. `anew`: the message is new, and not found again.
     """
@@ -285,12 +295,12 @@ def put_references(
     rows = [
         {
             "of_hash": content,
-            "of_instance": said.instance,
-            "of_author": said.author,
+            "of_instance": message.instance,
+            "of_author": message.author,
             "lends": content in lendable,
             "withholds": content in kept_back,
         }
-        for content in sorted(blobs_in(said.message))
+        for content in sorted(blobs_in(message.message))
     ]
     if rows:
         execute_many(connection, _LEND_ANEW if anew else _LEND_AGAIN, rows)
@@ -321,7 +331,7 @@ _LEND_AGAIN: Final = _lend(not_(blob_references.c.is_withheld))
 
 
 def lend_reference(connection: Connection, content: Hash, instance: Hash, author: PublicKey) -> None:
-    """The bytes came with an instance from its author's node: its readers may read them."""
+    """Let the readers of an instance read a blob: its bytes came with the instance from its author's node."""
     is_it = (
         (blob_references.c.hash == content)
         & (blob_references.c.instance == instance)
@@ -329,9 +339,6 @@ def lend_reference(connection: Connection, content: Hash, instance: Hash, author
     )
     connection.execute(update(blob_references).where(is_it).values(is_lent=True))
     connection.execute(update(blobs).where(blobs.c.hash == content).values(unused_since=null()))
-
-
-# What came past the node's own publishing, or counts otherwise than when it came
 
 
 def follow_references(connection: Connection, put: Callable[[AuthoredMessage], None]) -> bool:

@@ -1,7 +1,7 @@
 """Appends whole runs of entries that were verified elsewhere, without deciding on each (docs/protocol.md section 2).
 
-Whoever verified them looked at the store at some moment. A log that has moved since then is passed over and given
-back, to be taken in with care. A run is in the order of its log and each of its entries links to one before it or to
+They were verified against the store as it was at some moment. A log that has moved since then is passed over and given
+back, for `LogStore.ingest`. A run is in the order of its log and each of its entries links to one before it or to
 one that is held: so whatever part of an import is committed, the store holds nothing without a path to entry 1.
 """
 
@@ -116,9 +116,9 @@ def _lock_unmoved(connection: Connection, runs: Sequence[LogBatch]) -> dict[byte
     seen = {_name(run): run.log for run in runs}
     numbers, found = {}, set()
     for some in in_lists(sorted(seen)):
-        for name, number, height, held, *standing in lock_logs.rows(connection, some):
+        for name, number, height, held, *validity in lock_logs.rows(connection, some):
             found.add(name)
-            if (height, held) == (seen[name].height, seen[name].held) and all(place is None for place in standing):
+            if (height, held) == (seen[name].height, seen[name].held) and all(bound is None for bound in validity):
                 numbers[name] = number
     new = {name: log for name, log in sorted(seen.items()) if name not in found and not log.held}
     revoked = lock_ends(connection, {log.author for log in new.values()})
@@ -146,17 +146,17 @@ def _insert_entries(connection: Connection, taken: Sequence[tuple[int, LogBatch]
     stored = ((log, line.seq_num, line.hash) for log, run in taken for line in run.lines)
     targets = find_targets(connection, stored, wanted)
     rows = []
-    heard = []
+    stored_messages = []
     for log, run in taken:
         for seq_num, entry_hash, encoded, payload, content, _ in run.lines:
             message = message_values(log, seq_num, content, schemas, targets) if content is not None else _NO_MESSAGE
             rows.append((log, seq_num, entry_hash, encoded, *message, payload))
-            if content is not None and is_of_interest(said := content.message):
+            if content is not None and is_of_interest(message_of := content.message):
                 key = InstanceKey(log, create_seq_of(log, seq_num, content, targets))
                 is_newest = seq_num > run.log.height
-                heard.append(StoredMessage(key, run.log.author, seq_num, entry_hash, said, is_newest))
+                stored_messages.append(StoredMessage(key, run.log.author, seq_num, entry_hash, message_of, is_newest))
     _insert_rows(connection, "entries", _ENTRY_COLUMNS, rows)
-    update_references(connection, heard)
+    update_references(connection, stored_messages)
     note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
 
 
@@ -169,8 +169,8 @@ _TYPES: Final = {
 def _insert_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     names = ", ".join(f'"{name}"' for name in columns)
     if connection.dialect.name != "postgresql":
-        places = ", ".join("?" * len(columns))
-        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))
+        marks = ", ".join("?" * len(columns))
+        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))
         return
     driver: Any = connection.connection.driver_connection
     with driver.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:

@@ -18,7 +18,7 @@ from inkgrove.store.logs.preparation import PreparedItem
 
 
 class IngestStatus(StrEnum):
-    """What became of an item."""
+    """The result of ingesting an item."""
 
     STORED = "stored"
     KNOWN = "known"
@@ -42,7 +42,7 @@ class LogValidity:
 
     @property
     def last_counted(self) -> int | None:
-        """The place behind which entries are no messages, if there is one: the log was ended or its key revoked."""
+        """The sequence number after which entries are no messages, if the log was ended or its key revoked."""
         return _least(self.ended_at, self.revoked_after)
 
     @property
@@ -51,7 +51,7 @@ class LogValidity:
         return _least(self.forked_at, self.lied_at)
 
     def refusal(self, seq_num: int) -> InkgroveError | None:
-        """Why an entry at this place is not verified; None if it is, once a path leads to it."""
+        """Say why an entry with this sequence number is not verified; None if it is, once a path leads to it."""
         if self.forked_at is not None and seq_num >= self.forked_at:
             at = self.forked_at
             return Forked(f"the log is forked at entry {at}", seq_num=seq_num, forked_at=at)
@@ -70,7 +70,7 @@ class LogValidity:
         return None
 
     def is_behind_end(self, seq_num: int) -> bool:
-        """Whether an entry at this place is no message: behind the end of its log or key, and in no invalid part."""
+        """Whether an entry with this sequence number is no message: after the end of its log or key, not invalid."""
         return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)
 
 
@@ -104,7 +104,7 @@ class LogIngestState:
     claims: dict[int, Claim] = field(default_factory=dict)
     """One for each sequence number that an item makes a claim about, as far as held entries make one too."""
     known: dict[Hash, bool] = field(default_factory=dict)
-    """The entries held at the places of the items: whether their payloads are held."""
+    """The entries held at the sequence numbers of the items: whether their payloads are held."""
     first_height: int = 0
     """The height before the batch."""
 
@@ -132,26 +132,29 @@ class Decision(NamedTuple):
     is_stale: bool = False
 
 
-def decide_ingest(facts: LogIngestState, item: PreparedItem, *, must_be_next: bool = False) -> Decision:
-    """What becomes of an item; `must_be_next` takes only the very next entry of the log."""
+def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bool = False) -> Decision:
+    """Decide whether an item is stored, kept as evidence or refused; changes nothing.
+
+    With `must_be_next` only the very next entry of the log is taken.
+    """
     signed = item.signed
     seq_num = signed.entry.seq_num
     has_payload = item.payload is not None
-    if signed.hash in facts.known:
-        return _decide_known(facts, item)
-    if must_be_next and (refusal := _refuse_unless_next(facts, item)) is not None:
+    if signed.hash in state.known:
+        return _decide_known(state, item)
+    if must_be_next and (refusal := _refuse_unless_next(state, item)) is not None:
         return refusal
-    contradiction = _find_contradiction(facts, item)
+    contradiction = _find_contradiction(state, item)
     if contradiction is not None:
         at, witness = contradiction
         error = Forked(f"the entry forks its log at entry {at}", seq_num=seq_num, forked_at=at)
         return Decision(IngestStatus.EVIDENCE, error, True, has_payload, at, witness)
-    refusal_by_log = facts.standing.refusal(seq_num)
+    refusal_by_log = state.standing.refusal(seq_num)
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
-        is_kept = item.is_delete and not facts.standing.is_behind_end(seq_num)
+        is_kept = item.is_delete and not state.standing.is_behind_end(seq_num)
         return Decision(IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED, refusal_by_log, is_kept, is_kept)
-    if seq_num > 1 and not _has_path(facts, item):
+    if seq_num > 1 and not _has_path(state, item):
         error_of_path = EntryError(
             "entry.no-path-to-first", f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num
         )
@@ -161,63 +164,63 @@ def decide_ingest(facts: LogIngestState, item: PreparedItem, *, must_be_next: bo
     return Decision(IngestStatus.STORED, item.payload_error, True, has_payload)
 
 
-def _find_contradiction(facts: LogIngestState, item: PreparedItem) -> tuple[int, Hash] | None:
-    """The earliest place that a held entry claims another hash for, with that entry; none behind a known fork."""
-    forked_at = facts.standing.forked_at
+def _find_contradiction(state: LogIngestState, item: PreparedItem) -> tuple[int, Hash] | None:
+    """The first sequence number that a held entry claims another hash for, with that entry; none after a known fork."""
+    forked_at = state.standing.forked_at
     found = None
     for at, claimed in item.claims:
-        claim = facts.claims.get(at)
+        claim = state.claims.get(at)
         is_news = claim is not None and claim.hash != claimed and (forked_at is None or at < forked_at)
         if claim is not None and is_news and (found is None or at < found[0]):
             found = at, claim.witness
     return found
 
 
-def _has_path(facts: LogIngestState, item: PreparedItem) -> bool:
+def _has_path(state: LogIngestState, item: PreparedItem) -> bool:
     """Whether an entry that it links to is held; below the invalid part all that is held is verified."""
     for at, _ in item.claims[1:]:
-        claim = facts.claims.get(at)
+        claim = state.claims.get(at)
         if claim is not None and claim.is_held:
             return True
     return False
 
 
-def _decide_known(facts: LogIngestState, item: PreparedItem) -> Decision:
-    if item.payload is None or facts.known[item.signed.hash]:
+def _decide_known(state: LogIngestState, item: PreparedItem) -> Decision:
+    if item.payload is None or state.known[item.signed.hash]:
         return Decision(IngestStatus.KNOWN, item.payload_error)
     status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.COMPLETED
     return Decision(status, item.payload_error, stores_payload=True)
 
 
-def _refuse_unless_next(facts: LogIngestState, item: PreparedItem) -> Decision | None:
+def _refuse_unless_next(state: LogIngestState, item: PreparedItem) -> Decision | None:
     # Refused before anybody looks for forks: a writer that came second must not become evidence against its own log.
-    entry, standing = item.signed.entry, facts.standing
+    entry, standing = item.signed.entry, state.standing
     if standing.invalid_from is not None:
-        return Decision(IngestStatus.REFUSED, standing.refusal(facts.height + 1))
+        return Decision(IngestStatus.REFUSED, standing.refusal(state.height + 1))
     if standing.ended_at is not None:
         return Decision(IngestStatus.REFUSED, LogError("log.ended", f"entry {standing.ended_at} ended the log"))
     links = entry.lipmaa_link, entry.backlink
-    if entry.seq_num != facts.height + 1 or links != facts.next_links():
+    if entry.seq_num != state.height + 1 or links != state.next_links():
         return Decision(IngestStatus.REFUSED, is_stale=True)
     return None
 
 
-def apply_decision(facts: LogIngestState, item: PreparedItem, decision: Decision) -> None:
-    """Move the facts on to the state after the decision."""
-    signed, standing = item.signed, facts.standing
+def apply_decision(state: LogIngestState, item: PreparedItem, decision: Decision) -> None:
+    """Change the state to what it is after the decision."""
+    signed, standing = item.signed, state.standing
     entry = signed.entry
     if decision.stores_payload:
-        facts.known[signed.hash] = True
+        state.known[signed.hash] = True
     if decision.stores_entry:
-        facts.known.setdefault(signed.hash, False)
-        facts.held += 1
-        facts.height = max(facts.height, entry.seq_num)
+        state.known.setdefault(signed.hash, False)
+        state.held += 1
+        state.height = max(state.height, entry.seq_num)
         for at, claimed in item.claims:
-            claim = facts.claims.get(at)
+            claim = state.claims.get(at)
             if claim is None or (at == entry.seq_num and claim.hash == claimed):
-                facts.claims[at] = Claim(claimed, signed.hash)
+                state.claims[at] = Claim(claimed, signed.hash)
     if decision.status is IngestStatus.EVIDENCE or (entry.is_end_of_log and decision.stores_entry):
-        facts.standing = LogValidity(
+        state.standing = LogValidity(
             _least(standing.forked_at, decision.forked_at),
             _least(standing.lied_at, entry.seq_num if item.is_lie else None),
             _least(standing.ended_at, entry.seq_num if decision.status is IngestStatus.STORED else None)

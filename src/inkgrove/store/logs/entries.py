@@ -1,4 +1,4 @@
-"""Reads logs, entries and the messages of instances (docs/protocol.md sections 2, 5 and 6)."""
+"""Reads logs and entries, and drops payloads while their entries stay (docs/protocol.md sections 2, 5 and 9)."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
 
 
 def log_state(row: Any) -> LogState:
-    """A row of the table `logs`."""
+    """Make a `LogState` of a row of the table `logs`."""
     standing = LogValidity(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
     return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
 
@@ -153,7 +153,7 @@ def read_entries(
 def read_newest_entries(
     connection: Connection, author: PublicKey, log_id: int, before: int, most: int
 ) -> list[StoredEntry]:
-    """The last entries of a log before a place whose payloads are held, newest first; a log may have wide gaps."""
+    """Read the last entries below a sequence number whose payloads are held, newest first; a log may have gaps."""
     rows = _newest.rows(connection, name=encode_log_key(author, log_id), before=before, most=most)
     return [_stored_entry(row) for row in rows]
 
@@ -181,7 +181,7 @@ _newest: Final = Compiled(
 
 
 def read_encoded_entries(connection: Connection, log: int, after: tuple[int, bytes], limit: int) -> list[EncodedEntry]:
-    """So many entries of a log behind a place and a hash, in order, with payloads and evidence."""
+    """Read entries of a log after a sequence number and hash, in order, with payloads and evidence."""
     seq_num, entry_hash = after
     return [EncodedEntry(*row) for row in _lines.rows(connection, log=log, after=seq_num, hash=entry_hash, limit=limit)]
 
@@ -204,7 +204,7 @@ def _stored_entry(row: Any) -> StoredEntry:
 
 
 def read_entry_bytes(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[int, bytes]:
-    """The bytes of verified entries at these places of a log, given by the store's own number."""
+    """Read the bytes of the verified entries at these sequence numbers of a log, given by the store's own number."""
     standing = read_logs(connection, [log])[log].standing
     return {
         seq_num: encoded
@@ -283,14 +283,11 @@ def count_absent(connection: Connection, log: int) -> int:
     return connection.scalar(query) or 0
 
 
-# Drops payloads and keeps their entries (docs/protocol.md section 9: the rot takes payloads, never proofs).
-
-
 _DROP = update(entries).where(entries.c.id == bindparam("of_id")).values(payload=None)
 
 
 def drop_payloads(connection: Connection, hashes: Collection[Hash]) -> int:
-    """Forget the payloads of these entries, all but those that prove a lie about their size; how many went."""
+    """Drop the payloads of these entries, all but those that prove a lie about their size; how many were dropped."""
     dropped = 0
     columns = (entries.c.id, entries.c.log, entries.c.seq_num, entries.c.encoded)
     for some in in_lists(hashes):
@@ -312,7 +309,7 @@ def drop_payloads(connection: Connection, hashes: Collection[Hash]) -> int:
 
 
 class LogRole(NamedTuple):
-    """What a log is for, as its first entry and its messages tell."""
+    """What a log is used for: the kind of its first message, and the schemas its messages name."""
 
     first_kind: str | None
     schemas: frozenset[SchemaId]
@@ -320,7 +317,7 @@ class LogRole(NamedTuple):
 
 
 def read_role(connection: Connection, log: int) -> LogRole:
-    """What a log that is held is for."""
+    """Read what a log that is held is used for."""
     first = select(entries.c.kind).where(entries.c.log == log, entries.c.seq_num == 1)
     named = select(schemas.c.author, schemas.c.log_id).join_from(log_schemas, schemas).where(log_schemas.c.log == log)
     found = frozenset(SchemaId(PublicKey(row.author), row.log_id) for row in connection.execute(named))
@@ -352,7 +349,7 @@ def next_log_id(connection: Connection, author: PublicKey) -> int:
     return (connection.scalar(query) or 0) + 1
 
 
-_read_hashes: Final = CompiledList(
+_hashes_at: Final = CompiledList(
     lambda seq_nums: select(entries.c.seq_num, entries.c.hash).where(
         entries.c.log == bindparam("log"), entries.c.seq_num.in_(seq_nums)
     )
@@ -360,8 +357,8 @@ _read_hashes: Final = CompiledList(
 
 
 def read_hashes(connection: Connection, log: int, seq_nums: Iterable[int]) -> dict[int, Hash]:
-    """The hashes of a log's entries at some places; the log must not be forked below them."""
-    found = (row for some in in_lists(seq_nums) for row in _read_hashes.rows(connection, some, log=log))
+    """Read the hashes at some sequence numbers of a log, which must not be forked below them."""
+    found = (row for some in in_lists(seq_nums) for row in _hashes_at.rows(connection, some, log=log))
     return {seq_num: Hash(entry_hash) for seq_num, entry_hash in found}
 
 
@@ -374,7 +371,7 @@ _held: Final = CompiledList(lambda hashes: select(entries.c.hash).where(entries.
 
 
 class CreateEntry(NamedTuple):
-    """Where the create of an instance stands."""
+    """The position of the create of an instance: its log and sequence number, with the schema."""
 
     log: int
     author: PublicKey

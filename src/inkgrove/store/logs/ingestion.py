@@ -1,4 +1,8 @@
-"""Takes a batch of items into their logs: lock, decide, write, in one transaction (docs/protocol.md section 2)."""
+"""Ingests a batch of items: lock, decide, write, in one transaction (docs/protocol.md sections 2 and 5).
+
+A few queries lock and read the state of all logs of the batch, however long they are: of each log only the sequence
+numbers that the items claim something about are read.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,11 +53,6 @@ from inkgrove.store.logs.preparation import Batch, LogKey, PayloadContent, Prepa
 from inkgrove.store.logs.revocations import lock_ends
 from inkgrove.store.logs.schema_registry import number_schemas
 
-# Reads and locks what a batch has to be judged by: a few queries for the whole batch, however long its logs are.
-#
-# docs/protocol.md section 2. Of each log only the places that the items claim something about are read.
-
-
 lock_logs: Final = CompiledList(
     lambda names: (
         select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, *VALIDITY_COLUMNS)
@@ -65,21 +64,21 @@ lock_logs: Final = CompiledList(
 
 
 def lock_log_states(connection: Connection, batch: Batch, *, must_be_next: bool) -> dict[LogKey, LogIngestState]:
-    """The facts of every log of the batch, which no other writer changes before the transaction ends."""
-    facts = _lock_logs(connection, batch)
-    _load_claims(connection, batch, facts, must_be_next=must_be_next)
-    return facts
+    """Lock and read the state of every log of the batch; no other writer changes it before the transaction ends."""
+    state = _lock_logs(connection, batch)
+    _load_claims(connection, batch, state, must_be_next=must_be_next)
+    return state
 
 
 def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogIngestState]:
     names = {encode_log_key(*key): key for key in batch}
-    facts: dict[LogKey, LogIngestState] = {}
+    state: dict[LogKey, LogIngestState] = {}
     # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
     for some in in_lists(sorted(names)):
         for name, number, height, held, *standing in lock_logs.rows(connection, some):
             key = names[name]
-            facts[key] = LogIngestState(*key, number, height, held, LogValidity(*standing), first_height=height)
-    missing = {name: key for name, key in names.items() if key not in facts}
+            state[key] = LogIngestState(*key, number, height, held, LogValidity(*standing), first_height=height)
+    missing = {name: key for name, key in names.items() if key not in state}
     # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
     begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
     if begun:
@@ -96,23 +95,23 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogIngestSt
         made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), rows).all()
         if len(made) < len(rows):
             raise RetryTransaction  # another writer has begun one of these logs meanwhile
-        facts |= {
+        state |= {
             names[row.name]: LogIngestState(*names[row.name], row.id, standing=standings[row.name]) for row in made
         }
-    return facts | {key: LogIngestState(*key) for name, key in missing.items() if name not in begun}
+    return state | {key: LogIngestState(*key) for name, key in missing.items() if name not in begun}
 
 
 def _load_claims(
-    connection: Connection, batch: Batch, facts: dict[LogKey, LogIngestState], *, must_be_next: bool
+    connection: Connection, batch: Batch, state: dict[LogKey, LogIngestState], *, must_be_next: bool
 ) -> None:
-    by_id = {log.id: log for log in facts.values() if log.first_height}
-    places = {
-        (facts[key].id, seq_num)
+    by_id = {log.id: log for log in state.values() if log.first_height}
+    slots = {
+        (state[key].id, seq_num)
         for key, items in batch.items()
-        if facts[key].first_height
-        for seq_num in _places(facts[key], items, must_be_next=must_be_next)
+        if state[key].first_height
+        for seq_num in _claimed_seq_nums(state[key], items, must_be_next=must_be_next)
     }
-    for found in read_claims(connection, places, {number: log.height for number, log in by_id.items()}):
+    for found in read_claims(connection, slots, {number: log.height for number, log in by_id.items()}):
         log = by_id[found.log]
         if found.has_payload is None:
             log.claims.setdefault(found.at, found.claim)
@@ -122,7 +121,7 @@ def _load_claims(
 
 
 class FoundClaim(NamedTuple):
-    """What the store says about a place: by the entry held there, or by one that links to it."""
+    """A claim about a sequence number: by the entry held there, or by one that links to it."""
 
     log: int
     at: int
@@ -132,18 +131,18 @@ class FoundClaim(NamedTuple):
 
 
 def read_claims(
-    connection: Connection, places: Collection[tuple[int, int]], heights: Mapping[int, int]
+    connection: Connection, slots: Collection[tuple[int, int]], heights: Mapping[int, int]
 ) -> Iterator[FoundClaim]:
-    """The claims about places (log, sequence number) of logs that are `heights` high."""
-    if not places:
+    """Read the claims about `slots` (log, sequence number) of logs that are `heights` high."""
+    if not slots:
         return
     held: set[tuple[int, int]] = set()
-    for log, seq_num, found, has_payload in _read(connection, _held, places):
+    for log, seq_num, found, has_payload in _read(connection, _held, slots):
         held.add((log, seq_num))
         entry_hash = Hash(found)
         yield FoundClaim(log, seq_num, Claim(entry_hash, entry_hash), bool(has_payload))
     # Entries that are not held may be claimed by others that link to them.
-    missing = set(places) - held
+    missing = set(slots) - held
     witnesses = {(log, witness) for log, seq_num in missing for witness in linking_to(seq_num, heights[log])}
     for log, witness, encoded in _read(connection, _witnesses, witnesses):
         entry = decode_entry(encoded)
@@ -152,7 +151,7 @@ def read_claims(
                 yield FoundClaim(log, at, Claim(claimed, Hash(witness)), None)
 
 
-def _places(log: LogIngestState, items: Iterable[PreparedItem], *, must_be_next: bool) -> Iterator[int]:
+def _claimed_seq_nums(log: LogIngestState, items: Iterable[PreparedItem], *, must_be_next: bool) -> Iterator[int]:
     """The sequence numbers that matter to the items, as far as anything can be held there."""
     height = log.first_height
     for item in items:
@@ -173,10 +172,10 @@ def linking_to(seq_num: int, height: int) -> Iterator[int]:
         distance = distance * 3 + 1
 
 
-def _read(connection: Connection, query: Compiled, places: Collection[tuple[int, int]]) -> Sequence[Any]:
-    if not places:
+def _read(connection: Connection, query: Compiled, slots: Collection[tuple[int, int]]) -> Sequence[Any]:
+    if not slots:
         return []
-    return query.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(places)))
+    return query.rows(connection, **pairs_as_parameters(connection.dialect.name, sorted(slots)))
 
 
 def _select_held(connection: Connection) -> Select[Any]:
@@ -187,24 +186,20 @@ def _select_held(connection: Connection) -> Select[Any]:
         or_(*(copies.c.step == step for step in ROTTED)),
     )
     has_payload = or_(entries.c.payload.is_not(None), has_rotted)
-    return _at_places(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), connection)
+    return _at_slots(select(entries.c.log, entries.c.seq_num, entries.c.hash, has_payload), connection)
 
 
 def _select_witnesses(connection: Connection) -> Select[Any]:
-    return _at_places(select(entries.c.log, entries.c.hash, entries.c.encoded), connection)
+    return _at_slots(select(entries.c.log, entries.c.hash, entries.c.encoded), connection)
 
 
-def _at_places(query: Select[Any], connection: Connection) -> Select[Any]:
+def _at_slots(query: Select[Any], connection: Connection) -> Select[Any]:
     wanted = table_of_pairs(connection.dialect.name)
     return query.join_from(wanted, entries, and_(entries.c.log == wanted.c.first, entries.c.seq_num == wanted.c.second))
 
 
 _held: Final = Compiled(_select_held)
 _witnesses: Final = Compiled(_select_witnesses)
-
-
-# Writes what was decided on a batch, in the transaction that holds its logs (docs/protocol.md sections 2 and 5).
-
 
 Values = dict[str, Any]
 
@@ -243,29 +238,29 @@ class Writes:
     happened: list[Values] = field(default_factory=list)
     logs: dict[int, LogIngestState] = field(default_factory=dict)
 
-    def add(self, facts: LogIngestState, item: PreparedItem, decision: Decision) -> None:
-        """Note a decision; the facts are those before it."""
-        signed, log = item.signed, facts.id
+    def add(self, state: LogIngestState, item: PreparedItem, decision: Decision) -> None:
+        """Add a decision; the state is that before it."""
+        signed, log = item.signed, state.id
         seq_num = signed.entry.seq_num
         if decision.stores_entry:
-            self.stored.append((facts, item))
-            self._note(IngestKind.ENTRY, log, seq_num)
-            if signed.entry.is_end_of_log and seq_num < facts.height:
-                self._note(IngestKind.ENDED, log, seq_num)
+            self.stored.append((state, item))
+            self._add_ingest(IngestKind.ENTRY, log, seq_num)
+            if signed.entry.is_end_of_log and seq_num < state.height:
+                self._add_ingest(IngestKind.ENDED, log, seq_num)
         elif decision.stores_payload:
-            self.completed.append((facts, item))
-            self._note(IngestKind.PAYLOAD, log, seq_num)
+            self.completed.append((state, item))
+            self._add_ingest(IngestKind.PAYLOAD, log, seq_num)
         else:
             return
-        self.logs[log] = facts
+        self.logs[log] = state
         if decision.forked_at is not None:
             proof = {"first": decision.witness, "second": signed.hash}
             self.proofs.append({"log": log, "seq_num": decision.forked_at, **proof})
-            self._note(IngestKind.FORK, log, decision.forked_at)
+            self._add_ingest(IngestKind.FORK, log, decision.forked_at)
         if item.is_lie:
-            self._note(IngestKind.LIE, log, seq_num)
+            self._add_ingest(IngestKind.LIE, log, seq_num)
 
-    def _note(self, what: IngestKind, log: int, seq_num: int) -> None:
+    def _add_ingest(self, what: IngestKind, log: int, seq_num: int) -> None:
         self.happened.append({"what": what.value, "log": log, "seq_num": seq_num})
 
     def write(self, connection: Connection) -> None:
@@ -274,45 +269,45 @@ class Writes:
             return
         both = [*self.stored, *self.completed]
         named = {
-            (facts.id, item.content.schema.schema_id)
-            for facts, item in both
+            (state.id, item.content.schema.schema_id)
+            for state, item in both
             if item.content is not None and item.content.schema is not None
         }
         schemas = number_schemas(connection, {schema_id for _, schema_id in named})
         targets = find_targets(
             connection,
-            ((facts.id, item.signed.entry.seq_num, item.signed.hash) for facts, item in self.stored),
+            ((state.id, item.signed.entry.seq_num, item.signed.hash) for state, item in self.stored),
             {
-                (facts.id, item.content.instance)
-                for facts, item in both
+                (state.id, item.content.instance)
+                for state, item in both
                 if item.content is not None and isinstance(item.content.instance, Hash)
             },
         )
         if self.stored:
             execute_many(connection, _INSERT_ENTRY, [
                 {
-                    "log": facts.id,
+                    "log": state.id,
                     "seq_num": item.signed.entry.seq_num,
                     "hash": item.signed.hash,
                     "encoded": item.signed.entry.encoded,
-                    **_values_of(facts, item, schemas, targets),
+                    **_values_of(state, item, schemas, targets),
                 }
-                for facts, item in self.stored
+                for state, item in self.stored
             ])  # fmt: skip
             # Only entries that fill a gap can be waited for: nobody knows the hash of an entry behind his own.
             assign_waiting_messages(
                 connection,
                 {
-                    (facts.id, item.signed.hash): item.signed.entry.seq_num
-                    for facts, item in self.stored
-                    if item.signed.entry.seq_num < facts.first_height
+                    (state.id, item.signed.hash): item.signed.entry.seq_num
+                    for state, item in self.stored
+                    if item.signed.entry.seq_num < state.first_height
                 },
             )
         if self.completed:
             execute_many(connection, _COMPLETE, [
                 {"of_hash": item.signed.hash}
-                | {f"new_{name}": value for name, value in _values_of(facts, item, schemas, targets).items()}
-                for facts, item in self.completed
+                | {f"new_{name}": value for name, value in _values_of(state, item, schemas, targets).items()}
+                for state, item in self.completed
             ])  # fmt: skip
         note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
         if self.proofs:
@@ -331,14 +326,14 @@ class Writes:
         execute_many(connection, _INSERT_INGEST, self.happened)
         update_references(connection, [
             StoredMessage(
-                InstanceKey(facts.id, create_seq_of(facts.id, seq_num, item.content, targets)),
-                facts.author,
+                InstanceKey(state.id, create_seq_of(state.id, seq_num, item.content, targets)),
+                state.author,
                 seq_num,
                 item.signed.hash,
                 item.content.message,
-                is_newest=seq_num > facts.first_height and facts.standing == VALID_LOG,
+                is_newest=seq_num > state.first_height and state.standing == VALID_LOG,
             )
-            for facts, item in both
+            for state, item in both
             if item.content is not None
             and is_of_interest(item.content.message)
             and (seq_num := item.signed.entry.seq_num)
@@ -346,24 +341,24 @@ class Writes:
 
 
 Targets = dict[tuple[int, Hash], int]
-"""Where the entries that messages name stand, by log and hash."""
+"""The sequence numbers of entries that messages name, by log and hash."""
 
 
 def find_targets(
     connection: Connection, stored: Iterable[tuple[int, int, Hash]], wanted: Collection[tuple[int, Hash]]
 ) -> Targets:
-    """Where the wanted entries stand, among those that are being stored (log, place, hash) and those that are held."""
+    """Find the wanted entries among those that are being stored (log, sequence number, hash) and those held."""
     if not wanted:
         return {}
     targets: Targets = {(log, entry_hash): seq_num for log, seq_num, entry_hash in stored}
     missing = {entry_hash for log, entry_hash in wanted if (log, entry_hash) not in targets}
     for some in in_lists(missing):
-        for log, entry_hash, seq_num in _places_write.rows(connection, some):
+        for log, entry_hash, seq_num in _seq_nums.rows(connection, some):
             targets[log, Hash(entry_hash)] = seq_num
     return targets
 
 
-_places_write: Final = CompiledList(
+_seq_nums: Final = CompiledList(
     lambda hashes: select(entries.c.log, entries.c.hash, entries.c.seq_num).where(entries.c.hash.in_(hashes))
 )
 
@@ -372,10 +367,10 @@ MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref
 _NOTHING: Values = dict.fromkeys(MESSAGE_COLUMNS)
 
 
-def _values_of(facts: LogIngestState, item: PreparedItem, schemas: dict[SchemaId, int], targets: Targets) -> Values:
+def _values_of(state: LogIngestState, item: PreparedItem, schemas: dict[SchemaId, int], targets: Targets) -> Values:
     if item.content is None:
         return _NOTHING
-    values = message_values(facts.id, item.signed.entry.seq_num, item.content, schemas, targets)
+    values = message_values(state.id, item.signed.entry.seq_num, item.content, schemas, targets)
     return dict(zip(MESSAGE_COLUMNS, (*values, item.payload), strict=True))
 
 
@@ -391,7 +386,7 @@ def message_values(
 
 
 def create_seq_of(log: int, own_seq: int, content: PayloadContent, targets: Targets) -> int:
-    """The place of the entry that a message is folded with: its create, else itself."""
+    """The sequence number of the entry that a message is folded with: its create, else itself."""
     if isinstance(content.instance, Hash):
         return targets.get((log, content.instance), own_seq)
     # A number that is not below its own names no create, whatever else arrives.
@@ -412,7 +407,7 @@ def assign_waiting_messages(connection: Connection, arrived: Targets) -> None:
 
 
 def note_schemas(connection: Connection, named: set[tuple[int, int]]) -> None:
-    """Remember which schemas the messages of a log name, both by number."""
+    """Record which schemas the messages of a log name, both by number."""
     for some in in_lists({log for _, log in named}):
         named -= set(_named_in.rows(connection, some))
     if named:
@@ -427,13 +422,13 @@ _named_in: Final = CompiledList(
 
 @dataclass(frozen=True, slots=True)
 class IngestReceipt:
-    """What became of one item."""
+    """The result of ingesting one item."""
 
     hash: Hash | None
     """None if the bytes are no entry."""
     status: IngestStatus
     error: InkgroveError | None = None
-    """Why it was refused or what it is evidence of; also set if only the payload given with it was rubbish."""
+    """Why it was refused or what it is evidence of; also set if only the payload given with it is wrong."""
 
 
 def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) -> dict[int, IngestReceipt]:
@@ -441,11 +436,11 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
     receipts: dict[int, IngestReceipt] = {}
     stale: list[PreparedItem] = []
     writes = Writes()
-    for key, facts in lock_log_states(connection, batch, must_be_next=must_be_next).items():
+    for key, state in lock_log_states(connection, batch, must_be_next=must_be_next).items():
         for item in batch[key]:
-            decision = decide_ingest(facts, item, must_be_next=must_be_next)
-            writes.add(facts, item, decision)
-            apply_decision(facts, item, decision)
+            decision = decide_ingest(state, item, must_be_next=must_be_next)
+            writes.add(state, item, decision)
+            apply_decision(state, item, decision)
             if decision.is_stale:
                 stale.append(item)
             else:
@@ -459,11 +454,11 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
 def _why_stale(connection: Connection, item: PreparedItem) -> InkgroveError:
     entry = item.signed.entry
     try:
-        place = read_next_entry(connection, entry.author, entry.log_id)
+        following = read_next_entry(connection, entry.author, entry.log_id)
     except InkgroveError as error:
         return error
     return LogError(
         "log.stale",
-        f"entry {entry.seq_num} does not follow the newest entry of its log, {place.seq_num - 1}",
-        next=place,
+        f"entry {entry.seq_num} does not follow the newest entry of its log, {following.seq_num - 1}",
+        next=following,
     )

@@ -1,7 +1,6 @@
-"""The log store: takes entries in, gives logs, instances and ingest positions out.
+"""The log store: opens it, makes and migrates its tables, and ingests entries (docs/protocol.md sections 2, 5 and 6).
 
-docs/protocol.md sections 2, 5 and 6. Each call is one transaction; a store can be used from many threads, and one
-database from many processes.
+Each call is one transaction; a store can be used from many threads, and one database from many processes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -37,7 +36,7 @@ class LogStore:
 
     @property
     def place(self) -> str:
-        """What opens the same store in another process: its directory or its URL."""
+        """The directory or URL that opens this store in another process."""
         return render_store_url(self.database.url)
 
     def read(self, query: Callable[Concatenate[Connection, _P], _R], *args: _P.args, **named: _P.kwargs) -> _R:
@@ -58,8 +57,6 @@ class LogStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Taking in
-
     def ingest(self, items: Iterable[IngestItem], *, must_be_next: bool = False) -> list[IngestReceipt]:
         """Take in entries with their payloads, in any order; a refused one does not keep the others out.
 
@@ -79,8 +76,6 @@ class LogStore:
             )
         return [receipts[number] for number in sorted(receipts)]
 
-    # Logs and entries
-
     def lines_of(self, log: int, page: int = 100) -> Iterator[tuple[bytes, bytes | None]]:
         """Every entry of a log as bytes, with its payload, in order and evidence included; a page at a time is read.
 
@@ -95,10 +90,8 @@ class LogStore:
         """The greatest sequence number held of every log."""
         return {(log.author, log.log_id): log.height for log in self.read(read_logs).values()}
 
-    # Messages
-
     def messages_of(self, log: int, create_seqs: Collection[int]) -> dict[int, list[LogMessage]]:
-        """What is needed to fold instances of one log, as `messages.messages_of` has it, by their `create_seqs`."""
+        """Read what is needed to fold instances of one log, by their `create_seqs`; see `messages.messages_of`."""
         found = self.read(messages_of, [InstanceKey(log, create_seq) for create_seq in create_seqs])
         return {instance.create_seq: messages for instance, messages in found.items()}
 
@@ -108,9 +101,6 @@ class LogStore:
             yield from messages.whole_logs(connection, first, last)
 
     # Schemas
-
-
-# Opens a store: creates its tables, brings them up to date, or says why it cannot.
 
 
 OLDEST: Final = "0007"
@@ -128,20 +118,20 @@ _VERSIONS: Final = Table(
 )
 
 
-def open_store(place: Path | str, *, create: bool = True) -> LogStore:
-    """The log store in a directory (SQLite) or at a PostgreSQL URL, brought up to date if need be.
+def open_store(location: Path | str, *, create: bool = True) -> LogStore:
+    """Open the log store in a directory (SQLite) or at a PostgreSQL URL, brought up to date if need be.
 
     One that is not there is made, or with `create=False` refused with `NoStore`, and nothing is written.
     """
     if not create:
-        _require_file(place)
-    database = Database(parse_store_url(place))
+        _require_file(location)
+    database = Database(parse_store_url(location))
     try:
         with database.reading() as connection:
             _check_server(connection)
             revision = _revision(connection)
         if revision is None and not create:
-            raise _no_store(place)
+            raise _no_store(location)
         if revision != NEWEST:
             with database.writing() as connection:
                 bring_up_to_date(connection)
@@ -156,33 +146,33 @@ def open_store(place: Path | str, *, create: bool = True) -> LogStore:
     return LogStore(database)
 
 
-def require_store(place: Path | str) -> None:
+def require_store(location: Path | str) -> None:
     """Raise `NoStore` unless there is a store; changes nothing."""
-    _require_file(place)
-    if "://" in str(place) and read_revision(place) is None:
-        raise _no_store(place)
+    _require_file(location)
+    if "://" in str(location) and read_revision(location) is None:
+        raise _no_store(location)
 
 
-def _require_file(place: Path | str) -> None:
+def _require_file(location: Path | str) -> None:
     """For a directory: raise unless it has the file of a store, which SQLite would make by opening it."""
-    if isinstance(place, str) and "://" in place:
+    if isinstance(location, str) and "://" in location:
         return
-    file = Path(place) / FILE_NAME
+    file = Path(location) / FILE_NAME
     if not file.is_file() or file.stat().st_size == 0:
-        raise _no_store(place)
+        raise _no_store(location)
 
 
-def _no_store(place: Path | str) -> NoStore:
-    where = "in this database" if "://" in str(place) else f"in {place}"
+def _no_store(location: Path | str) -> NoStore:
+    where = "in this database" if "://" in str(location) else f"in {location}"
     return NoStore(
         f"there is no store {where}: is the place right (--home, --store)? A new one is made by inkgrove up, serve,"
         " identity create, log ingest, import, bundle read and restore"
     )
 
 
-def read_revision(place: Path | str) -> str | None:
-    """The revision of a store as it is, None if it has no tables yet; changes nothing."""
-    database = Database(parse_store_url(place))
+def read_revision(location: Path | str) -> str | None:
+    """Read the revision of a store as it is, None if it has no tables yet; changes nothing."""
+    database = Database(parse_store_url(location))
     try:
         with database.reading() as connection:
             _check_server(connection)
@@ -248,7 +238,6 @@ def bring_up_to_date(connection: Connection, migrations: str = MIGRATIONS) -> No
 
 def _make_tables(connection: Connection) -> None:
     # Imported here, for their tables join the metadata: most openings find a store.
-    from inkgrove.store.db import node_tables as federation_tables  # noqa: F401, PLC0415
     from inkgrove.store.db.node_tables import create_visibility_triggers  # noqa: PLC0415
 
     metadata.create_all(connection, checkfirst=False)

@@ -65,7 +65,10 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
 def messages_since(
     connection: Connection, instance: InstanceKey, after: int, until: int
 ) -> tuple[list[LogMessage], bool]:
-    """What came to an instance of a sound log behind one place and up to another, and whether its create is held."""
+    """Read the messages of an instance after one sequence number and up to another, and whether its create is held.
+
+    Its log must be valid.
+    """
     log, create_seq = instance
     rows = _since.rows(connection, log=log, create_seq=create_seq, after=after, until=until)
     create = _create_held.first(connection, log=log, create_seq=create_seq)
@@ -129,13 +132,13 @@ def whole_logs(connection: Connection, first: int, last: int) -> Iterator[tuple[
         if state.standing == VALID_LOG:
             yield state, [LogMessage(seq_num, Hash(entry_hash), payload) for _, seq_num, entry_hash, payload in rows]
             continue
-        # Only a forked log has several entries at one place.
+        # Only a forked log has several entries with one sequence number.
         found = (_log_message(*row[1:], state.standing) for row in sorted(rows, key=itemgetter(1, 2)))
         yield state, [message for message in found if message is not None]
 
 
 def find_create_seqs(connection: Connection, log: int, seq_nums: Collection[int]) -> dict[Hash, int]:
-    """For the entries at these places, which entry each is folded with; those whose payload never came are left out."""
+    """For entries at these sequence numbers, find which entry each is folded with; none if its payload never came."""
     return {
         Hash(row.hash): row.create_seq
         for some in in_lists(seq_nums)
@@ -169,7 +172,7 @@ def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standin
 
 
 def hashes_from(connection: Connection, log: int, first: int) -> list[Hash]:
-    """The entries of a log at or behind a place, whether they count or not."""
+    """List the entries of a log from a sequence number on, whether they count or not."""
     query = select(entries.c.hash).where(entries.c.log == log, entries.c.seq_num >= first).order_by(entries.c.id)
     return [Hash(found) for found in connection.scalars(query)]
 
@@ -255,7 +258,7 @@ def logs_without_schema(connection: Connection) -> list[int]:
 
 
 def first_payloads(connection: Connection, numbers: Collection[int]) -> dict[int, int]:
-    """The place of the first payload that is held of each log, if any is."""
+    """Find the sequence number of the first payload that is held of each log, if any is."""
     return {
         row.log: row.first
         for some in in_lists(numbers)

@@ -42,7 +42,7 @@ class IngestKind(StrEnum):
     """The payload of an entry came after it."""
     PAYLOAD_DROPPED = "payload-dropped"
     FORK = "fork"
-    """The log is forked at this place; nothing counts from there on."""
+    """The log is forked at this sequence number; nothing counts from there on."""
     LIE = "lie"
     """The entry lies about the size of its payload; nothing counts from there on."""
     ENDED = "ended"
@@ -63,7 +63,7 @@ START: Final = Offset(0, 0)
 
 
 class Ingest(NamedTuple):
-    """One thing that happened. If several entries are held at its place, there is one for each of them."""
+    """One thing that happened. If several entries are held at its sequence number, there is one for each."""
 
     offset: Offset
     what: IngestKind
@@ -79,7 +79,7 @@ class Ingest(NamedTuple):
 
 def _page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subquery:
     page = (
-        select(ingests).where(is_after_offset(connection, after), _is_settled(connection)).order_by(*_order(connection))
+        select(ingests).where(is_after_offset(connection, after), _is_final(connection)).order_by(*_order(connection))
     )
     return page.limit(limit).subquery()
 
@@ -114,7 +114,7 @@ def read_ingests(connection: Connection, after: Offset = START, limit: int = 10_
 def newest_offset(connection: Connection) -> Offset:
     """The offset behind everything that readers see now."""
     order = [column.desc() for column in _order(connection)]
-    query = select(ingests.c.xid, ingests.c.position).where(_is_settled(connection)).order_by(*order).limit(1)
+    query = select(ingests.c.xid, ingests.c.position).where(_is_final(connection)).order_by(*order).limit(1)
     row = connection.execute(query).first()
     return Offset(row.xid, row.position) if row is not None else START
 
@@ -140,7 +140,7 @@ def has_schema_news(connection: Connection, after: Offset) -> bool:
 
 def count_after(connection: Connection, after: Offset, limit: int) -> int:
     """How much happened after an offset; no more than `limit` is counted."""
-    some = select(literal(1)).select_from(ingests).where(is_after_offset(connection, after), _is_settled(connection))
+    some = select(literal(1)).select_from(ingests).where(is_after_offset(connection, after), _is_final(connection))
     return connection.scalar(select(func.count()).select_from(some.limit(limit).subquery())) or 0
 
 
@@ -166,23 +166,23 @@ def is_after_offset(connection: Connection, offset: Offset) -> ColumnElement[boo
     if offset == START:
         return true()
     if connection.dialect.name == "postgresql":
-        return tuple_(ingests.c.xid, ingests.c.position) > _place_of(offset)
+        return tuple_(ingests.c.xid, ingests.c.position) > _row_of(offset)
     return ingests.c.position > offset.position
 
 
 def _is_up_to_offset(connection: Connection, offset: Offset) -> ColumnElement[bool]:
     if connection.dialect.name == "postgresql":
-        return tuple_(ingests.c.xid, ingests.c.position) <= _place_of(offset)
+        return tuple_(ingests.c.xid, ingests.c.position) <= _row_of(offset)
     return ingests.c.position <= offset.position
 
 
-def _place_of(offset: Offset) -> Tuple:
+def _row_of(offset: Offset) -> Tuple:
     # The row itself says where it stands now: a restored database numbers its transactions anew.
     own_xid = select(ingests.c.xid).where(ingests.c.position == offset.position).scalar_subquery()
     return tuple_(func.coalesce(own_xid, offset.xid), literal(offset.position))
 
 
-def _is_settled(connection: Connection) -> ColumnElement[bool]:
+def _is_final(connection: Connection) -> ColumnElement[bool]:
     return is_in_final_order(connection, ingests.c.xid)
 
 

@@ -1,6 +1,6 @@
-"""What can be checked of an item before the database is touched: bytes, signature, payload, message.
+"""Checks items before the database is touched: bytes, signature, payload, message (docs/protocol.md sections 2 and 3).
 
-docs/protocol.md sections 2 and 3. All of it is computing, done outside the transaction so that no writer waits for it.
+All of it is computing, done outside the transaction so that no writer waits for it.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ IngestItem = tuple[Offered, bytes | None]
 
 
 class PayloadContent(NamedTuple):
-    """What a payload says about its place among the other messages."""
+    """What is stored of a payload beside its bytes: kind, schema, instance, and why it is malformed."""
 
     kind: str | None = None
     schema: SchemaVersion | None = None
@@ -34,14 +34,14 @@ class PayloadContent(NamedTuple):
     """Why the message is malformed."""
     message: Message | None = None
     access: str | None = None
-    """The mode of access, if the message has a word on it."""
+    """The mode of access, if the message sets one."""
 
 
 class PreparedItem(NamedTuple):
     """An item that is signed and can be stored, if its log allows."""
 
     number: int
-    """Its place among the items given."""
+    """Its index among the items given."""
     signed: SignedEntry
     claims: tuple[tuple[int, Hash], ...]
     """The hashes it claims: first its own, then those of the entries it links to, each with its sequence number."""
@@ -70,6 +70,7 @@ class RejectedItem(NamedTuple):
 
 
 LogKey = tuple[PublicKey, int]
+"""The author and id of a log."""
 Batch = dict[LogKey, list[PreparedItem]]
 """The items of each log, in ascending order."""
 
@@ -124,7 +125,7 @@ def _with_payload(number: int, signed: SignedEntry, payload: bytes | None) -> Pr
 
 
 def read_content(payload: bytes) -> PayloadContent:
-    """What the payload says, be it only that it is malformed."""
+    """Decode a payload; gives the error code alone if it is malformed."""
     try:
         message = decode_message(payload)
     except InkgroveError as error:
@@ -133,7 +134,7 @@ def read_content(payload: bytes) -> PayloadContent:
 
 
 def content_of(message: Message) -> PayloadContent:
-    """What a message says."""
+    """Make the content of a decoded message."""
     kind = KINDS[type(message).__name__]
     if isinstance(message, Create):
         return PayloadContent(kind, message.schema, message=message, access=_mode_of(message))
@@ -166,7 +167,7 @@ KINDS = {
 
 
 def by_log(prepared: Iterable[PreparedItem]) -> Batch:
-    """The items of each log in ascending order, so that what an item links to is settled before it."""
+    """Group items by log in ascending order, so that what an item links to is decided before it."""
     logs: Batch = {}
     for item in prepared:
         entry = item.signed.entry

@@ -1,7 +1,7 @@
 """How far the logs of revoked keys count (docs/protocol.md section 7).
 
-What an identity's document says of a key is written to the key's logs as well: so everything that asks how a log stands
-hears of it, and what came before the revocation counts no more than what comes after it.
+What an identity's document says of a key is written to the key's logs as well (`revoked_after`): so every reader of a
+log's validity finds it, for entries that came before the revocation as for those that come after it.
 """
 
 import json
@@ -22,7 +22,7 @@ Ends = dict[int, int]
 
 
 def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
-    """Revoke a key with the places up to which it still counts, or let it count again."""
+    """Revoke a key, with the last sequence number of each log that still counts; with None let it count again."""
     revoked = None if ends is None else json.dumps(list(ends))
     connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
     _set_logs(connection, author, None if ends is None else dict(ends))
@@ -37,13 +37,13 @@ def _set_logs(connection: Connection, author: PublicKey, ends: Ends | None) -> N
         if last == before:
             continue
         connection.execute(update(logs).where(logs.c.id == log).values(revoked_after=last))
-        first = min(place for place in (before, last) if place is not None) + 1
+        first = min(seq_num for seq_num in (before, last) if seq_num is not None) + 1
         if first <= height:
             connection.execute(insert(ingests), {"what": IngestKind.ENDED.value, "log": log, "seq_num": first})
 
 
 def ends_of(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, Ends]:
-    """The ends of those of these keys that are revoked."""
+    """Read the ends of those of these keys that are revoked."""
     return {
         PublicKey(author): parse_ends(revoked)
         for some in in_lists(authors)
@@ -59,7 +59,10 @@ _revoked: Final = CompiledList(
 
 
 def lock_ends(connection: Connection, authors: Collection[PublicKey]) -> dict[PublicKey, Ends]:
-    """The same for keys whose logs are about to begin: who revokes one waits until its new log can be seen."""
+    """Read the ends of revoked keys and lock all given ones, whose logs are about to begin.
+
+    A transaction that revokes one waits until its new log can be seen.
+    """
     return {
         PublicKey(author): parse_ends(revoked)
         for some in in_lists(sorted(authors))
@@ -79,5 +82,5 @@ _locked: Final = CompiledList(
 
 
 def parse_ends(revoked: str) -> Ends:
-    """The ends of a key as the table has them."""
+    """Parse the ends of a key as the table has them."""
     return dict(json.loads(revoked))

@@ -15,14 +15,13 @@ from sqlalchemy import BigInteger, Connection, Integer, Table, func, insert, sel
 
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.store.db import node_tables
-from inkgrove.store.db import node_tables as federation_tables  # noqa: F401  (their tables join the metadata)
 from inkgrove.store.db.connection import BUSY_SECONDS, FILE_NAME, Database, lock_schema_changes, parse_store_url
 from inkgrove.store.db.log_tables import metadata
 from inkgrove.store.files import sync_file
 from inkgrove.store.logs.log_store import open_store
 
 OnRows = Callable[[str, int], None]
-"""Hears of the table at hand and how many of its rows are done."""
+"""Is called with the name of a table and how many of its rows are copied."""
 _AT_ONCE: Final = 1_000
 _WRITTEN_BY_TRIGGERS: Final = node_tables.visibility_changes
 
@@ -32,11 +31,8 @@ def _tables() -> list[Table]:
     return [table for table in metadata.sorted_tables if table is not _WRITTEN_BY_TRIGGERS] + [_WRITTEN_BY_TRIGGERS]
 
 
-# Taking one
-
-
 def write_snapshot(database: Database, folder: Path, on_rows: OnRows = lambda _table, _rows: None) -> Path:
-    """Copy a store as it is at one moment into a folder of its own; the file, synced."""
+    """Copy a store as it is at one moment into a folder of its own; gives the path of the synced file."""
     file = folder / FILE_NAME
     if database.is_postgresql:
         _copy_rows(database, folder, on_rows)
@@ -87,11 +83,8 @@ def _numbered(connection: Connection) -> Iterator[tuple[Table, str]]:
                 yield table, sequence
 
 
-# Looking at one
-
-
 def check_snapshot(file: Path) -> dict[str, int]:
-    """How many rows each table has; raises if the file is damaged."""
+    """Count the rows of each table of a copy; raises `StoreUnavailable` if the file is damaged."""
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             found = [row[0] for row in database.execute("PRAGMA integrity_check")]
@@ -106,16 +99,13 @@ def check_snapshot(file: Path) -> dict[str, int]:
 
 
 def snapshot_revision(file: Path) -> str | None:
-    """The revision of the tables in a copy."""
+    """Read the revision of the tables in a copy; raises `StoreUnavailable` if it cannot be read."""
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             row = database.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error as err:
         raise StoreUnavailable(f"the copy of the database cannot be read: {err}") from err
     return row[0] if row is not None else None
-
-
-# The way back
 
 
 def load_rows(snapshot: Path, connection: Connection, on_rows: OnRows = lambda _table, _rows: None) -> None:
@@ -145,14 +135,14 @@ def _load(rows: Connection, connection: Connection, table: Table, on_rows: OnRow
     shift = newest + 1 if newest is not None else 0
     names = ", ".join(connection.dialect.identifier_preparer.format_column(column) for column in table.columns)
     name = connection.dialect.identifier_preparer.format_table(table)
-    place = list(table.columns).index(table.c.xid) if "xid" in table.c else None
+    xid_column = list(table.columns).index(table.c.xid) if "xid" in table.c else None
     driver: Any = connection.connection.driver_connection
     done = 0
     with driver.cursor() as cursor, cursor.copy(f"COPY {name} ({names}) FROM STDIN") as copy:
         for row in rows.execution_options(yield_per=_AT_ONCE).execute(select(table)):
             values = list(row)
-            if place is not None:
-                values[place] -= shift
+            if xid_column is not None:
+                values[xid_column] -= shift
             copy.write_row(values)
             done += 1
             if done % _AT_ONCE == 0:

@@ -1,4 +1,4 @@
-"""Runs the steps on the connection that `opening` hands over, inside its transaction."""
+"""Runs the steps on the connection that `store/logs/log_store.py` hands over, inside its transaction."""
 
 from alembic import context
 

@@ -1,4 +1,8 @@
-"""."""
+"""What a node keeps beside its logs: identities and keys, relations, services with their tokens, quotas, the epoch.
+
+Every function takes the connection of the caller's transaction first and gives plain values. Secrets come in hashed or
+encrypted. docs/protocol.md section 7.
+"""
 
 from inkgrove.store.node.epoch import (
     Epoch,

@@ -1,8 +1,8 @@
 """Whether the database may be older than it was, in the database itself (docs/protocol.md section 7.4).
 
 One row has the name of the mark that lies beside the database (`node/runtime/signing_guard.py`). While `behind_since`
-is set, nothing is
-signed: entries that were signed before may be with others, and to sign their places again would fork the logs.
+is set, nothing is signed: entries that were signed before may be with others, and to sign their sequence numbers again
+would fork the logs.
 """
 
 import json
@@ -25,7 +25,7 @@ would pass over what comes."""
 
 
 class Epoch(NamedTuple):
-    """What the database says of itself."""
+    """The row of the table `epoch`."""
 
     name: str
     """Of the mark beside it."""
@@ -40,7 +40,7 @@ class Epoch(NamedTuple):
 
 
 def read_epoch(connection: Connection) -> Epoch | None:
-    """What the database says of itself; None if no node has opened it yet."""
+    """Read the epoch of the database; None if no node has opened it yet."""
     row = _read.first(connection)
     return Epoch(row[0], row[1], row[2], json.loads(row[3] or "{}"), row[4]) if row is not None else None
 
@@ -62,7 +62,7 @@ def rename_epoch(connection: Connection, name: str) -> None:
 
 
 def note_behind(connection: Connection, reason: str, now: int) -> bool:
-    """Let nothing be signed until everybody was asked; False if that was noted before, and its reason stays."""
+    """Stop signing until all nodes were asked; False if it was stopped before, and its reason stays."""
     values = {"behind_since": now, "reason": reason, "waits_for": None}
     noted = connection.execute(update(epoch).where(epoch.c.behind_since.is_(None)).values(values))
     if noted.rowcount:
@@ -71,7 +71,7 @@ def note_behind(connection: Connection, reason: str, now: int) -> bool:
 
 
 def note_waiting(connection: Connection, waits_for: Mapping[str, str]) -> None:
-    """Who is still to be asked."""
+    """Record which nodes are still to be asked, each with why it has not answered."""
     connection.execute(update(epoch).values(waits_for=json.dumps(dict(waits_for))))
 
 

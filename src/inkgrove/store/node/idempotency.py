@@ -1,7 +1,4 @@
-"""What publishing keeps beside the logs: whose keys write, which log a schema is in, shares, answers to repeat.
-
-docs/protocol.md sections 5, 7 and 8. Everything here runs inside the transaction of the caller.
-"""
+"""Answers to requests with an Idempotency-Key, kept to be repeated; runs inside the transaction of the caller."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,20 +10,9 @@ from inkgrove.core.keys import IdentityId
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.node_tables import idempotency
 
-# Logs
-
-
-# Instances
-
-
-# Shares
-
-
-# Idempotency
-
 
 class IdempotencyKey(NamedTuple):
-    """An Idempotency-Key with whose it is."""
+    """An Idempotency-Key with the identity and client that sent it."""
 
     identity: IdentityId
     client: str
@@ -35,7 +21,7 @@ class IdempotencyKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """What was answered to a request."""
+    """The answer to a request, with the SHA-256 of the request."""
 
     request: bytes
     status: int
@@ -45,7 +31,7 @@ class RecordedAnswer:
 def find_answers(
     connection: Connection, keys: Collection[IdempotencyKey], since: int
 ) -> dict[IdempotencyKey, RecordedAnswer]:
-    """The answers that were given to requests with these keys and are still kept."""
+    """Find the answers to requests with these keys that were given at or after a time."""
     columns = (idempotency.c.identity, idempotency.c.client, idempotency.c.key)
     return {
         IdempotencyKey(IdentityId(row.identity), row.client, row.key): RecordedAnswer(
@@ -59,7 +45,7 @@ def find_answers(
 
 
 def add_answers(connection: Connection, answers: Collection[tuple[IdempotencyKey, RecordedAnswer]], now: int) -> None:
-    """Keep what was answered, in place of what is no longer kept."""
+    """Keep answers, in place of older ones with their keys."""
     rows = [
         {**key._asdict(), "request": answer.request, "status": answer.status, "answer": answer.answer, "at": now}
         for key, answer in answers

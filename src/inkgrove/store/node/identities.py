@@ -1,4 +1,8 @@
-"""Hosted identities, their keys and sign-ins, in the node's database (docs/protocol.md section 7)."""
+"""Hosted identities, their keys, sign-ins and names, and the administrators (docs/protocol.md section 7).
+
+A row of `names` (section 7.7) is made when a name is taken and stays after it was left, so that nobody else gets it at
+once. Whoever decides on a name holds `lock_fqdn`.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -95,7 +99,7 @@ _living: Final = CompiledList(lambda ids: LIVING.where(identities.c.id.in_(ids))
 
 
 def set_home(connection: Connection, identity: IdentityId, endpoint: str | None, *, lives_here: bool) -> None:
-    """Note where this node serves a hosted identity, and whether it lives here."""
+    """Set where this node serves a hosted identity, and whether it lives here."""
     values = {"endpoint": endpoint, "lives_here": lives_here}
     connection.execute(update(identities).where(identities.c.id == identity).values(values))
 
@@ -123,7 +127,7 @@ def lock_password(connection: Connection, identity: IdentityId) -> str | None:
 
 
 def put_key(connection: Connection, author: PublicKey, identity: IdentityId, sealed: bytes | None = None) -> None:
-    """Note whose key this is; a key has one identity for good."""
+    """Record whose key this is, with its encrypted secret; a key has one identity for good."""
     _put_key.run(connection, new_author=author, new_identity=identity, new_sealed=sealed)
 
 
@@ -143,15 +147,15 @@ class KeyStatus(NamedTuple):
 
 
 def find_key_status(connection: Connection, author: PublicKey) -> KeyStatus | None:
-    """What is known of a key; None if it is no identity's."""
-    row = _standing.first(connection, author=author)
+    """Find whose key this is and how far it counts; None if it is no identity's."""
+    row = _key_status.first(connection, author=author)
     if row is None:
         return None
     identity, revoked = row
     return KeyStatus(IdentityId(identity), None if revoked is None else parse_ends(revoked))
 
 
-_standing: Final = Compiled(
+_key_status: Final = Compiled(
     lambda _: select(identity_keys.c.identity, identity_keys.c.revoked).where(
         identity_keys.c.author == bindparam("author")
     )
@@ -201,12 +205,12 @@ def some_sealed_keys(connection: Connection, limit: int = 16) -> list[bytes]:
 
 
 def add_session(connection: Connection, token: bytes, identity: IdentityId, expires: int) -> None:
-    """Note a sign-in, by the hash of its token."""
+    """Add a sign-in, by the hash of its token."""
     connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
 
 
 def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, list[str]] | None:
-    """Who signed in with this token, and the names under which the rights of an administrator are bound to them.
+    """Find who signed in with this token, and the names whose rights of an administrator are bound to them.
 
     None if that sign-in has ended.
     """
@@ -228,11 +232,7 @@ def end_sessions(connection: Connection, *, token: bytes | None = None, identity
     connection.execute(delete(sessions).where(or_(sessions.c.token == token, sessions.c.identity == identity)))
 
 
-# Who has which name on this node or had it last, and whose id the rights of an administrator are bound to.
-#
-# docs/protocol.md section 7.7. A row of `names` is made when a name is taken and stays after it was left, so that
-# nobody
-# else gets it at once. Whoever decides holds `lock_fqdn` of the name.
+# Names
 
 
 UNDATED: Final = 0
@@ -259,12 +259,12 @@ def lock_fqdn(connection: Connection, fqdn: str) -> None:
 
 
 def find_name(connection: Connection, fqdn: str) -> NameRecord | None:
-    """What is known of a name of this node."""
-    row = _with_name_names.first(connection, name=fqdn)
+    """Find who has a name on this node or had it last; None if nobody had."""
+    row = _name_record.first(connection, name=fqdn)
     return None if row is None else NameRecord(row[0], IdentityId(row[1]), bool(row[2]), row[3], row[4])
 
 
-_with_name_names: Final = Compiled(
+_name_record: Final = Compiled(
     lambda _: select(names.c.fqdn, names.c.identity, names.c.is_given, names.c.checked, names.c.left_at).where(
         names.c.fqdn == bindparam("name")
     )
@@ -278,12 +278,12 @@ def is_left(connection: Connection, fqdn: str) -> bool:
 
 
 def put_name(connection: Connection, record: NameRecord) -> None:
-    """Note who has a name, in place of who had it."""
+    """Set who has a name, in place of who had it."""
     put_row(connection, names, {name: getattr(record, name) for name in NameRecord.__slots__})
 
 
 def leave_name(connection: Connection, fqdn: str, identity: IdentityId, at: int = UNDATED) -> None:
-    """Note that an identity has a name no longer."""
+    """Record that an identity has left a name."""
     is_theirs = (names.c.fqdn == fqdn) & (names.c.identity == identity) & names.c.left_at.is_(None)
     connection.execute(update(names).where(is_theirs).values(left_at=at))
 
@@ -294,7 +294,7 @@ def date_left_name(connection: Connection, fqdn: str, at: int) -> None:
 
 
 def check_name(connection: Connection, fqdn: str, at: int) -> None:
-    """Note that other servers lead to this node under a name."""
+    """Record that other servers lead to this node under a name."""
     connection.execute(update(names).where(names.c.fqdn == fqdn).values(checked=at))
 
 
@@ -356,7 +356,7 @@ _lock_keys: Final = CompiledList(lambda wanted: _select_keys(wanted).with_for_up
 
 
 def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[PublicKey, OwnKey]:
-    """The keys of identities; no other writer publishes with them before the transaction ends."""
+    """Read and lock the keys of identities: no other writer publishes with them before the transaction ends."""
     return {
         PublicKey(author): OwnKey(PublicKey(author), IdentityId(identity), sealed, first == author, bool(is_here))
         for some in in_lists(sorted(wanted))
@@ -365,7 +365,7 @@ def lock_keys(connection: Connection, wanted: Collection[IdentityId]) -> dict[Pu
 
 
 def read_keys(connection: Connection, identity: IdentityId) -> dict[PublicKey, OwnKey]:
-    """The keys of an identity, for one who publishes nothing."""
+    """Read the keys of an identity without locking them."""
     return {
         PublicKey(author): OwnKey(PublicKey(author), identity, sealed, first == author, bool(is_here))
         for author, _, sealed, first, is_here in connection.execute(_select_keys([identity]))

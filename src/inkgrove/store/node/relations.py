@@ -1,4 +1,4 @@
-"""Who follows whom (docs/protocol.md section 7)."""
+"""Relations between identities, and whom instances were sent to (docs/protocol.md sections 7 and 8)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -45,13 +45,13 @@ class ListedRelation:
 
 
 def find_relation_state(connection: Connection, follower: IdentityId, followee: IdentityId) -> RelationState | None:
-    """How a relation stands."""
+    """Find the state of a relation; None if there is none."""
     state: RelationState | None = connection.scalar(select(relations.c.state).where(_is_it(follower, followee)))
     return state
 
 
 def lock_relation_state(connection: Connection, follower: IdentityId, followee: IdentityId) -> RelationState | None:
-    """How a relation stands, which nobody else changes before this transaction, one that writes, has ended."""
+    """Find and lock the state of a relation until this transaction, one that writes, has ended."""
     query = select(relations.c.state).where(_is_it(follower, followee)).with_for_update()
     state: RelationState | None = connection.scalar(query)
     return state
@@ -73,7 +73,7 @@ def has_accepted_relation(connection: Connection, identity: IdentityId) -> bool:
 def put_relation_state(
     connection: Connection, follower: IdentityId, followee: IdentityId, state: RelationState, now: int
 ) -> None:
-    """Set how a relation stands."""
+    """Set the state of a relation."""
     row = {"follower": follower, "followee": followee, "state": state, "changed": now}
     put_row(connection, relations, row)
 
@@ -81,7 +81,7 @@ def put_relation_state(
 def begin_relation(
     connection: Connection, follower: IdentityId, followee: IdentityId, state: RelationState, now: int
 ) -> None:
-    """Set how a relation stands that `lock_relation_state` did not find: there was nothing to lock."""
+    """Add a relation that `lock_relation_state` did not find; raises `RetryTransaction` if another process has."""
     row = {"follower": follower, "followee": followee, "state": state, "changed": now}
     begun = connection.execute(insert_new(connection, relations).returning(relations.c.follower), row).first()
     if begun is None:
@@ -138,7 +138,7 @@ def read_relations(
 
 
 def add_shares(connection: Connection, rows: Collection[tuple[Hash, IdentityId]], now: int) -> None:
-    """Note whom instances were sent to; twice is once."""
+    """Add shares; those that are there stay as they are."""
     values = [{"instance": instance, "identity": identity, "shared": now} for instance, identity in rows]
     if values:
         connection.execute(insert_new(connection, shares), values)

@@ -1,4 +1,7 @@
-"""Clients, grants, codes and tokens of services (docs/protocol.md section 7); secrets only as SHA-256."""
+"""Clients, grants, codes, tokens and accesses of services, and counted attempts (docs/protocol.md section 7).
+
+Secrets are stored only as SHA-256. `forget_expired` removes what has run out.
+"""
 
 import json
 from collections.abc import Sequence
@@ -62,7 +65,7 @@ _GRANT = (grants.c.id, grants.c.identity, grants.c.client, grants.c.scopes, gran
 
 
 def add_client(connection: Connection, client: OAuthClient) -> None:
-    """Note a service."""
+    """Add a service."""
     uris = json.dumps(client.redirect_uris)
     row = {"id": client.id, "name": client.name, "redirect_uris": uris, "created": client.created}
     connection.execute(insert(clients), row)
@@ -78,7 +81,7 @@ def find_client(connection: Connection, client: str) -> OAuthClient | None:
 
 
 def add_grant(connection: Connection, identity: IdentityId, client: str, scopes: str, now: int) -> int:
-    """Note what an identity granted; the number of the grant."""
+    """Add a grant; gives its number."""
     values = {"identity": identity, "client": client, "scopes": scopes, "created": now}
     number: int = connection.execute(insert(grants).values(values).returning(grants.c.id)).scalar_one()
     return number
@@ -106,7 +109,7 @@ class ActiveGrant(NamedTuple):
 
 
 def list_active_grants(connection: Connection, identity: IdentityId, now: int) -> list[ActiveGrant]:
-    """What services can use of an identity's now, oldest first."""
+    """List the grants of an identity that services can use now, oldest first."""
     last_used = select(func.max(accesses.c.at)).where(accesses.c.grant == grants.c.id).scalar_subquery()
     is_alive = exists().where(tokens.c.grant == grants.c.id, tokens.c.expires > now, tokens.c.used.is_(False))
     query = (
@@ -124,7 +127,7 @@ def list_active_grants(connection: Connection, identity: IdentityId, now: int) -
 def add_code(
     connection: Connection, code: bytes, grant: int, *, redirect_uri: str, challenge: str, expires: int
 ) -> None:
-    """Note a code, by its hash."""
+    """Add a code, by its hash."""
     row = {"code": code, "grant": grant, "redirect_uri": redirect_uri, "challenge": challenge}
     connection.execute(insert(codes), {**row, "expires": expires, "used": False})
 
@@ -148,7 +151,7 @@ def use_code(connection: Connection, code: bytes, now: int) -> bool:
 
 
 def add_token(connection: Connection, token: bytes, grant: int, kind: TokenKind, expires: int) -> None:
-    """Note a token, by its hash."""
+    """Add a token, by its hash."""
     row = {"token": token, "grant": grant, "kind": kind, "expires": expires, "used": False}
     connection.execute(insert(tokens), row)
 
@@ -184,7 +187,7 @@ def _grant(columns: tuple[int, bytes, str, str, bool]) -> StoredGrant:
     return StoredGrant(number, IdentityId(identity), client, scopes, bool(is_revoked))
 
 
-# The record of what services did for identities (docs/protocol.md section 7).
+# Accesses
 
 
 UPLOAD: Final = "upload"
@@ -247,7 +250,7 @@ def _recorded(
     return RecordedAccess(number, client, name, at, action, schema, instance, blob)
 
 
-# How often somebody tried something within a while: sign-ins, registrations.
+# Attempts to sign in or register
 
 
 def count_attempt(connection: Connection, who: Sequence[str], now: int, window: int) -> dict[str, tuple[int, int]]:
@@ -264,25 +267,25 @@ def count_attempt(connection: Connection, who: Sequence[str], now: int, window: 
 
 
 def uncount_attempt(connection: Connection, who: Sequence[str]) -> None:
-    """One attempt of each was no failure."""
+    """Take one attempt of each off the count: it was no failure."""
     for name in sorted(who):
         is_it = (attempts.c.who == name, attempts.c.tries > 0)
         connection.execute(update(attempts).where(*is_it).values(tries=attempts.c.tries - 1))
 
 
 def has_attempt(connection: Connection, who: str, since: int) -> bool:
-    """Whether this is on record, not from before a time."""
+    """Whether an attempt is recorded at or after a time."""
     query = select(attempts.c.who).where(attempts.c.who == who, attempts.c.since >= since)
     return connection.scalar(query) is not None
 
 
 def record_attempt(connection: Connection, who: str, now: int) -> None:
-    """Put on record, or renew."""
+    """Record an attempt, or renew its time."""
     connection.execute(insert_new(connection, attempts), {"who": who, "tries": 0, "since": now})
     connection.execute(update(attempts).where(attempts.c.who == who).values(since=now))
 
 
-# Forgets what has run out: sign-ins, codes, tokens, counted attempts, old accesses, clients that nobody ever used.
+# Expiry
 
 
 _DAY: Final = 86_400 * 1_000_000

@@ -45,7 +45,7 @@ _read: Final = CompiledList(lambda wanted: select(*_columns).where(identity_usag
 
 
 def usage_of(connection: Connection, identities: Collection[IdentityId]) -> dict[IdentityId, StorageUsage]:
-    """What each of these identities has stored."""
+    """Read what each of these identities has stored."""
     found = {
         IdentityId(row[0]): StorageUsage(StoredAmounts(*row[1:4]), *row[4:])
         for some in in_lists(sorted(identities))
@@ -55,7 +55,7 @@ def usage_of(connection: Connection, identities: Collection[IdentityId]) -> dict
 
 
 def add_usage(connection: Connection, identity: IdentityId, more: StoredAmounts) -> None:
-    """Count what is stored in this transaction."""
+    """Add what this transaction stores for an identity."""
     _add.run(connection, identity=identity, **more._asdict())
 
 
@@ -70,7 +70,7 @@ _add: Final = Compiled(_build_add)
 
 
 def lock_usage(connection: Connection, identity: IdentityId) -> StorageUsage:
-    """The same as `usage_of`; until the transaction ends, nobody else counts for this identity."""
+    """Read what an identity has stored; until the transaction ends, nobody else adds to it."""
     add_usage(connection, identity, NO_AMOUNTS)
     return usage_of(connection, [identity])[identity]
 
