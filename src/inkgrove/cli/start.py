@@ -4,8 +4,6 @@ import gc
 import sys
 from typing import Final
 
-from inkgrove.core.errors import InkgroveError
-
 # Loading makes hundreds of thousands of objects and hardly any garbage; looking for it took a tenth of the time.
 gc.set_threshold(50_000, 20, 50)
 
@@ -33,5 +31,8 @@ def main() -> None:
         if extra is None:
             raise
         sys.exit(f"error: the package {package} is not installed, install it with: pip install 'inkgrove[{extra}]'")
-    except InkgroveError as error:  # a library that is not fit for the work
-        sys.exit(f"error: {error.message} [{error.code}]")
+    except Exception as error:
+        # A library that is not fit for the work; `InkgroveError` is in a package that does not load with it.
+        if all(kind.__name__ != "InkgroveError" for kind in type(error).__mro__):
+            raise
+        sys.exit(f"error: {error}")

@@ -77,7 +77,7 @@ def test_fold_equals_the_oracle_where_texts_are_long_for_their_patterns(seed: in
     rng = random.Random(seed)
     patterns = [None, "(?s).*", "(?s).*x{0,1}", r"(?s).*[\pL\pN]?", r"(?s).*[\pL\pN ]?", "(?s).*!"]
     schema = LogBuilder(SecretKey.from_seed(b"\xe1" * 32), log_id=5)
-    schema.append(Generator._payload({"kind": "schema-meta", "name": "long", "spec": 1}))
+    schema.append(Generator.payload({"kind": "schema-meta", "name": "long", "spec": 1}))
 
     def migrate(action: str, **facts: str) -> None:
         changes: list[dict[str, dict[str, Any]]] = []
@@ -86,7 +86,7 @@ def test_fold_equals_the_oracle_where_texts_are_long_for_their_patterns(seed: in
             text = "x" * rng.choice([0, 10, 9_000]) + "!"
             change = {"action": action, **facts, "validation": pattern, "default": text}
             changes.append({name: {key: value for key, value in change.items() if value is not None}})
-        schema.append(Generator._payload({"kind": "schema-migration", "fields": changes}))
+        schema.append(Generator.payload({"kind": "schema-migration", "fields": changes}))
 
     migrate("create", type="text")
     for _ in range(rng.randrange(5)):
@@ -96,7 +96,7 @@ def test_fold_equals_the_oracle_where_texts_are_long_for_their_patterns(seed: in
         named = [bytes(schema.secret.public), 5, rng.randrange(2, len(schema.held()) + 1)]
         names = rng.sample("abc", rng.randrange(1, 4))
         fields = [{name: "x" * rng.choice([5, 3_000, 8_191, 16_383, 32_767, 131_071]) + "!"} for name in names]
-        writer.append(Generator._payload({"kind": "create", "schema": named, "fields": fields}))
+        writer.append(Generator.payload({"kind": "create", "schema": named, "fields": fields}))
     world = World(schema.held() + writer.held(), registered=[SchemaId(schema.secret.public, 5)])
     assert exact(fold_world(world.held, world.registered)) == oracle(world)
 
