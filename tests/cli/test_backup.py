@@ -156,7 +156,7 @@ def test_damaged_backup_is_refused_before_anything_changes(home: Home, tmp_path:
             home.restore(backup, replace=True)
     for revision, error in (("0006", "store.unavailable"), ("9999", "store.too-new")):
         (backup / "manifest.json").write_text(manifest.replace(f'"{NEWEST}"', f'"{revision}"'))
-        with pytest.raises(error, match=revision):
+        with raises(error, match=revision):
             home.restore(backup, replace=True)
     assert rows_of(home) == before
 

@@ -89,8 +89,8 @@ def test_import_brings_the_same_as_batches_do(tmp_path: Path) -> None:
         assert list((b.home / "replication").rglob("*.parquet")) == []
 
 
-async def import_nothing(_node: Node, archive: Path) -> ImportedArchive:
-    raise AssertionError(f"{archive} is not to be imported")
+async def import_nothing(node: Node, archive: Path) -> ImportedArchive:
+    raise AssertionError(f"{archive} of {node.home} is not to be imported")
 
 
 def bulk_intake(
@@ -107,7 +107,7 @@ def test_two_intakes_at_once_have_an_archive_each_and_leave_none(node: Node) -> 
     (left / "archive.parquet").write_bytes(b"half")
     imported: list[int] = []
 
-    async def count(_node: Node, archive: Path) -> ImportedArchive:
+    async def count(node: Node, archive: Path) -> ImportedArchive:
         rows = pq.read_table(archive).num_rows
         imported.append(rows)
         await asyncio.sleep(0.05)

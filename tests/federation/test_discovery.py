@@ -5,6 +5,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -537,9 +538,7 @@ def test_only_strangers_whom_nothing_mentions_are_forgotten(node: Node, network:
     expiry = clock.now + HOUR * 1_000_000
     assert node.database.write(lambda c: forget_strangers(c, expiry)) == 0
     assert node.database.write(lambda c: forget_strangers(c, expiry + 1)) == 1
-    left = [
-        reason for reason, item in them.items() if node.database.read(lambda c, of=item.id: find_remote_identity(c, of))
-    ]  # type: ignore[misc]
+    left = [why for why, item in them.items() if node.database.read(partial(find_remote_identity, name=item.id))]
     assert left == list(reasons[1:])
     held = node.store.read(find_log, them["nothing"].log.secret.public, 0)
     assert held is not None, "entries are never dropped"

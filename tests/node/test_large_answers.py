@@ -163,14 +163,14 @@ def test_answers_that_nobody_reads_are_bounded_and_leave_room_for_small_ones(ser
     [
         ("/", "inkgrove.pages.home.list_views"),
         ("/views?count=true", "inkgrove.api.routes.views.list_views"),
-        ("/views/texts/outcomes", "inkgrove.api.routes.views.read_outcomes"),
-        ("/views/{schema}/outcomes", "inkgrove.api.routes.views.read_outcomes"),
+        ("/views/texts/outcomes", "inkgrove.api.routes.views.list_outcomes"),
+        ("/views/{schema}/outcomes", "inkgrove.api.routes.views.list_outcomes"),
         ("/views/texts/summary", "inkgrove.api.routes.rot.summarise"),
         ("/views/{schema}/summary", "inkgrove.api.routes.rot.summarise"),
         ("/pages/schemas", "inkgrove.pages.schemas.names_of_authors"),
         ("/pages/schemas/{schema}", "inkgrove.pages.schemas.name_of_author"),
-        ("/pages/views/texts", "inkgrove.pages.views.ask"),
-        ("/pages/views/{schema}", "inkgrove.pages.views.ask"),
+        ("/pages/views/texts", "inkgrove.pages.views.query_view"),
+        ("/pages/views/{schema}", "inkgrove.pages.views.query_view"),
     ],
 )
 def test_what_takes_long_is_not_done_in_the_threads_that_all_share(

@@ -93,7 +93,7 @@ def _compare(store: LogStore, accepted: list[HeldEntry]) -> None:
     assert state is not None
     standing = state.standing
     assert standing.forked_at == (report.fork.seq_num if report.fork else None)
-    assert standing.lied_at == report.lie
+    assert standing.lied_at == report.wrong_size
     assert state.invalid_from == report.invalid_from
     stored = store.read(read_entries, entry.author, entry.log_id)
     assert {(item.hash, item.payload) for item in stored} == {(item.signed.hash, item.payload) for item in accepted}

@@ -41,6 +41,7 @@ def publish(place: Place, start: Barrier, name: int, wins: int) -> int:
         if receipt.status is IngestStatus.STORED:
             number += 1
         else:
+            assert receipt.error is not None, receipt
             assert receipt.error.code == "log.stale", receipt
             losses += 1
     return losses

@@ -76,7 +76,7 @@ def test_no_code_is_written_where_the_error_page_does_not_see_it() -> None:
         for item in ast.walk(ast.parse(file.read_text())):
             if isinstance(item, ast.keyword) and item.arg == "code" and isinstance(item.value, ast.Constant):
                 is_code = not isinstance(item.value.value, str) or item.value.value in CODES
-                written += [] if is_code else [f"{file.name}: {item.value.value}"]
+                written += [] if is_code else [f"{file.name}: {item.value.value!r}"]
     assert written == []
     assert "`http.STATUS`" in page("errors.md")
     assert "`http.STATUS`" in page("federation.md")

@@ -47,9 +47,9 @@ def test_every_family_is_raised_with_codes_of_its_own() -> None:
             if isinstance(first, ast.Constant):
                 own = {item.name for item in FAMILIES[name_of(call.func)].codes}
                 if first.value not in own:
-                    wrong.append(f"{path.name}:{call.lineno}: {first.value} is no code of {name_of(call.func)}")
+                    wrong.append(f"{path.name}:{call.lineno}: {first.value!r} is no code of {name_of(call.func)}")
                 elif first.value in SINGLE:
-                    wrong.append(f"{path.name}:{call.lineno}: {first.value} has the class {SINGLE[first.value]}")
+                    wrong.append(f"{path.name}:{call.lineno}: {first.value!r} has the class {SINGLE[first.value]}")
             elif not isinstance(first, ast.Name):
                 wrong.append(f"{path.name}:{call.lineno}: {name_of(call.func)} without a code")
     assert wrong == []
@@ -61,7 +61,7 @@ def test_every_code_that_routes_document_is_in_the_table() -> None:
         for call in ast.walk(tree):
             if isinstance(call, ast.Call) and name_of(call.func) in ("responses", "make_error"):
                 found = [item.value for item in call.args if isinstance(item, ast.Constant) and "." in str(item.value)]
-                wrong += [f"{path.name}:{call.lineno}: {code}" for code in found[:1] if code not in CODES]
+                wrong += [f"{path.name}:{call.lineno}: {code}" for code in map(str, found[:1]) if code not in CODES]
     assert wrong == []
 
 

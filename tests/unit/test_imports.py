@@ -30,7 +30,12 @@ WRONG_IMPORTS = {
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run what `make lint` runs on the package in a folder."""
-    command = [Path(sys.executable).parent / "lint-imports", "--config", ROOT / "pyproject.toml", "--no-cache"]
+    command = [
+        str(Path(sys.executable).parent / "lint-imports"),
+        "--config",
+        str(ROOT / "pyproject.toml"),
+        "--no-cache",
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
