@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.pipeline.rot.run import Rot, RotOutcome
+from inkgrove.pipeline.rot.run import Outcome, Rot
 from inkgrove.pipeline.runtime.failures import explain
 from inkgrove.pipeline.runtime.session import start_session
 from inkgrove.pipeline.views.materialiser import Materialiser
@@ -175,7 +175,7 @@ class Pipeline:
             if not query.isActive:
                 raise explain(query.exception(), self.folder / "spark-logs")
 
-    def let_rot(self, home: Path, keep_rows: int) -> RotOutcome:
+    def let_rot(self, home: Path, keep_rows: int) -> Outcome:
         """What `inkgrove rot run` does, with a budget of rows."""
         assert self.spark is not None
         rot = Rot(self.spark, str(home), home, lambda: time.time_ns() // 1000)

@@ -33,7 +33,7 @@ def _is_signed(data: bytes) -> bool:
 
 
 class SignatureProcess:
-    """A child process that checks the signatures of many entries; safe for threads."""
+    """Asks the process; any number of threads may."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -41,7 +41,7 @@ class SignatureProcess:
         self._is_closed = False
 
     def are_signed(self, encoded: Sequence[bytes]) -> bytes:
-        """Like the function `are_signed`; the process does it if there are enough entries and it can be started."""
+        """The same as the function, by the process if it is worth while and can be had."""
         if len(encoded) < FEW:
             return are_signed(encoded)
         with self._lock:

@@ -20,7 +20,7 @@ from inkgrove.messages.ids import SchemaVersion
 from inkgrove.messages.instance import Create, Update
 from inkgrove.messages.message import encode_message
 from inkgrove.pipeline.archive.files import open_archive, read_slice
-from inkgrove.pipeline.archive.load import CHUNK, ArchiveRow, Loader
+from inkgrove.pipeline.archive.load import CHUNK, Loader, Row
 from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, verify_archive
 from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.tables import CHECKED, spark_schema
@@ -176,7 +176,7 @@ def test_log_that_moved_since_it_was_looked_at_is_taken_with_care(place: Path | 
     name = key(1).public + (1).to_bytes(8, "big")
     numbers = [1, 2, 2, 3, 4, 5, 6, 6]
     rows = [
-        ArchiveRow(name, n, log.hash(n), log.entry(n).encoded, log.payloads[n - 1], False, None, None, True, 0, 0)
+        Row(name, n, log.hash(n), log.entry(n).encoded, log.payloads[n - 1], False, None, None, True, 0, 0)
         for n in numbers
     ]
     with open_store(place) as store:
@@ -202,7 +202,7 @@ def test_large_lines_are_appended_before_many_have_gathered(place: Path | str) -
             held = []
             for n in range(most - 5, most + 1):
                 facts = name, n, log.hash(n), log.entry(n).encoded, log.payloads[n - 1], False
-                loader.take(ArchiveRow(*facts, None, None, is_clean, 0, 0))
+                loader.take(Row(*facts, None, None, is_clean, 0, 0))
                 held.append(loader.counts.total())
             assert held == [0, 0, 3, 3, 3, 6]
         assert store.heights() == {(key(1).public, 1): 7}

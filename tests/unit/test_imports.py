@@ -58,21 +58,21 @@ def test_imports_are_absolute() -> None:
             assert not isinstance(item, ast.ImportFrom) or item.level == 0, f"{path}: relative import"
 
 
-def test_only_verification_makes_verified_entries() -> None:
-    assert makers_of("VerifiedEntry") == {"core/verify.py"}
+def test_only_verification_makes_signed_and_verified_entries() -> None:
+    assert callers_of("VerifiedEntry") == {"core/verify.py"}
+    assert callers_of("SignedEntry") == {"core/verify.py"}
 
 
-def test_signed_entries_are_made_where_the_signature_is_known_to_hold() -> None:
-    assert makers_of("SignedEntry") == {
-        "core/verify.py",
+def test_signatures_are_trusted_only_where_they_are_known_to_hold() -> None:
+    assert callers_of("trust_signed") == {
         "core/next_entry.py",  # has just signed it
         "messages/delivery.py",  # an entry with these bytes is held
         "pipeline/archive/load.py",  # a task before has checked it
     }
 
 
-def makers_of(name: str) -> set[str]:
-    """The modules that call a class."""
+def callers_of(name: str) -> set[str]:
+    """The modules that call a class or function."""
     return {
         str(path.relative_to(SOURCE))
         for path in MODULES

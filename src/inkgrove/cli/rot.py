@@ -21,7 +21,7 @@ from inkgrove.messages.timestamp import Timestamp
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.rot.policy import Policy
-    from inkgrove.pipeline.rot.run import RotOutcome
+    from inkgrove.pipeline.rot.run import Outcome
     from inkgrove.store.db import Connection
     from inkgrove.store.rot.runs import RotRun
 
@@ -98,14 +98,14 @@ def run(
     _print_outcome(outcome, as_json=options.as_json, would=False)
 
 
-def _with_rot(options: CommandOptions, work: Any) -> "RotOutcome":
+def _with_rot(options: CommandOptions, work: Any) -> "Outcome":
     options.open_logs().close()  # say what is wrong with the store before anybody waits for Spark
     with spark_session(options) as (spark, bar), watching_tasks(spark, bar, "rotting ..."):
         from inkgrove.pipeline.rot.run import Rot
 
         rot = Rot(spark, options.store_location, options.home.resolve(), _clock)
         try:
-            outcome: RotOutcome = work(rot)
+            outcome: Outcome = work(rot)
         finally:
             rot.close()
     return outcome
@@ -127,7 +127,7 @@ def _run_every(seconds: int, options: CommandOptions) -> None:
             note(f"rot: a run ended with exit code {child.returncode}; the next one goes on")
 
 
-def _print_outcome(outcome: "RotOutcome", *, as_json: bool, would: bool) -> None:
+def _print_outcome(outcome: "Outcome", *, as_json: bool, would: bool) -> None:
     if as_json:
         print_json(facts_of(outcome, "tick moves kept freed before after freshness"))
         return

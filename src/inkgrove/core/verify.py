@@ -1,9 +1,8 @@
 """Verification of one entry and of its payload; the linked entries are handed in, never fetched.
 
 docs/protocol.md section 2. Each step has its own type: `Entry` (decoded), `SignedEntry` (the signature holds, so
-its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Each function
-returns its type or raises, never a bool. Only this module makes a `VerifiedEntry`. A `SignedEntry` is also made where
-the signature is known to hold: of an entry just signed, already stored, or checked by an earlier task of an import.
+its author answers for what it claims), `VerifiedEntry` (links and a path to entry 1 hold as well). Only the
+functions here, in `core.log` and `core.next_entry` make the latter two; each returns its type or raises, never a bool.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ AreSigned = Callable[[Sequence[bytes]], bytes]
 
 
 def verify_all_signed(entries: Sequence[Entry], are_signed: AreSigned) -> Iterator[SignedEntry | BadSignature]:
-    """Check the signatures of many entries; each gives a `SignedEntry`, or the error that `verify_signed` raises."""
+    """The same for each of many; `are_signed` checks their bytes."""
     for entry, is_signed in zip(entries, are_signed([entry.encoded for entry in entries]), strict=True):
         if is_signed:
             yield SignedEntry(entry, hash_like(entry.encoded, entry.payload_hash))

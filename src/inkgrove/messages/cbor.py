@@ -29,7 +29,7 @@ def encode(value: Value) -> bytes:
 
 
 def encode_unchecked(value: Value) -> bytes:
-    """Encode a value without checking that `decode` takes it; raises `CborError` for a lone surrogate."""
+    """The same, whether or not a reader would take it."""
     try:
         return dumps(value, canonical=True, default=_encode_timestamp)
     except UnicodeEncodeError as err:
@@ -162,7 +162,7 @@ _ALWAYS_CLEAN = frozenset({int, bytes, bool, type(None), Timestamp})
 
 
 def decode_strictly(data: bytes) -> Value:
-    """Decode like `decode`, reading the bytes one by one: slower, and the error raised says exactly what is wrong."""
+    """The same as `decode`, reading the bytes one by one; slower, and exact about what is wrong."""
     value, position = _read(data, 0, 0)
     if position != len(data):
         raise CborError("cbor.trailing-bytes", f"{len(data) - position} bytes follow the value", position=position)

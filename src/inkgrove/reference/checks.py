@@ -24,7 +24,7 @@ from inkgrove.reference.live_path import (
 from inkgrove.reference.logs import HeldMessage, Log, find_named, schema_named_by
 from inkgrove.reference.results import Verdict, make_verdict, quote_instance, quote_schema
 from inkgrove.reference.schemas import ReferenceVersion
-from inkgrove.reference.values import ReferenceAllowance, Unfit, fit, matches
+from inkgrove.reference.values import Allowance, Unfit, fit, matches
 
 
 def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
@@ -32,7 +32,7 @@ def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
     version = read_version(create.schema, schema)
     if isinstance(version, Verdict):
         return version
-    allowance = ReferenceAllowance()
+    allowance = Allowance()
     given = _check_fields(create.fields, version, allowance)
     if isinstance(given, Verdict):
         return given
@@ -51,16 +51,14 @@ def judge_update(update: Update, schema: LiveSchema) -> Values | Verdict:
     version = read_version(update.schema, schema)
     if isinstance(version, Verdict):
         return version
-    allowance = ReferenceAllowance()
+    allowance = Allowance()
     given = _check_fields({} if isinstance(update.fields, Unset) else update.fields, version, allowance)
     if isinstance(given, Verdict):
         return given
     return migrate_values(given, version, schema, allowance)
 
 
-def _check_fields(
-    fields: Mapping[str, Value], version: ReferenceVersion, allowance: ReferenceAllowance
-) -> Values | Verdict:
+def _check_fields(fields: Mapping[str, Value], version: ReferenceVersion, allowance: Allowance) -> Values | Verdict:
     """The values in the form their types have for them, or the first fault in the order of the message."""
     values: Values = {}
     for name, value in fields.items():

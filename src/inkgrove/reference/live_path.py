@@ -12,7 +12,7 @@ from inkgrove.messages.ids import SchemaId, SchemaVersion
 from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.reference.results import Verdict, make_verdict, quote_schema
 from inkgrove.reference.schemas import FieldId, KnownSchema, ReferenceField, ReferenceVersion
-from inkgrove.reference.values import ReferenceAllowance, Unfit, convert, matches
+from inkgrove.reference.values import Allowance, Unfit, convert, matches
 
 Values = dict[FieldId, Value]
 """The values of some fields of one version."""
@@ -88,9 +88,7 @@ def ending_migration(version: ReferenceVersion, schema: LiveSchema) -> Reference
     return None
 
 
-def migrate_values(
-    values: Values, version: ReferenceVersion, schema: LiveSchema, allowance: ReferenceAllowance
-) -> Values:
+def migrate_values(values: Values, version: ReferenceVersion, schema: LiveSchema, allowance: Allowance) -> Values:
     """The values of a message of one version, as they are at the newest; one goes all the way before the next."""
     left = {field.id for field in schema.path[-1].fields}
     migrated: Values = {}
@@ -112,7 +110,7 @@ def carry_defaults(version: ReferenceVersion, schema: LiveSchema) -> Values:
             continue
         known = {field.id for field in before.fields}
         values = {
-            field.id: _migrate_value(values[field.id], field.id, before, after, ReferenceAllowance())
+            field.id: _migrate_value(values[field.id], field.id, before, after, Allowance())
             if field.id in known
             else after.defaults[field.id]
             for field in after.fields
@@ -122,7 +120,7 @@ def carry_defaults(version: ReferenceVersion, schema: LiveSchema) -> Values:
 
 
 def _migrate_value(
-    value: Value, field_id: FieldId, before: ReferenceVersion, after: ReferenceVersion, allowance: ReferenceAllowance
+    value: Value, field_id: FieldId, before: ReferenceVersion, after: ReferenceVersion, allowance: Allowance
 ) -> Value:
     old, new = _field(before, field_id), _field(after, field_id)
     if (old.type, old.validation) == (new.type, new.validation):

@@ -18,7 +18,7 @@ from inkgrove.reference.values import (
     FIELD_TYPES,
     RELATION_TYPES,
     TYPES_WITH_VALIDATION,
-    ReferenceAllowance,
+    Allowance,
     Unfit,
     fit,
     is_large_pattern,
@@ -56,7 +56,7 @@ class ReferenceVersion:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """The known versions of a schema, and why they end."""
+    """What is known of a schema."""
 
     versions: list[ReferenceVersion]
     """Version n stands at place n - 1."""
@@ -123,7 +123,7 @@ def _migrate_fields(
         if names.count(name) > 1:
             raise _DoesNotFit(f"names the field {name!r} twice, letter case aside")
     fields = list(before)
-    allowance = ReferenceAllowance()
+    allowance = Allowance()
     defaults: dict[FieldId, Value] = {}
     for change in migration.changes:
         if change.action == "create":
@@ -215,7 +215,7 @@ def _check_settings(field_type: str, change: FieldChange) -> None:
         raise _DoesNotFit(f"gives a cascade to the field {change.name!r} of type {field_type}")
 
 
-def _read_default(field: ReferenceField, change: FieldChange, allowance: ReferenceAllowance) -> Value:
+def _read_default(field: ReferenceField, change: FieldChange, allowance: Allowance) -> Value:
     default = None if isinstance(change.default, Unset) else fit(change.default, field.type)
     if isinstance(default, Unfit):
         raise _DoesNotFit(f"has a default for {field.name!r} that is no {field.type}")

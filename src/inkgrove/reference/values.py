@@ -44,7 +44,7 @@ _WHITE_SPACE = frozenset(
 
 
 class Unfit(Enum):
-    """The marker for a value that does not fit a type."""
+    """Stands for a value that does not fit a type."""
 
     UNFIT = "unfit"
 
@@ -151,13 +151,13 @@ def _is_taken(validation: str, memory: int) -> bool:
 
 
 @dataclass(slots=True)
-class ReferenceAllowance:
-    """How much text the values of one message may still be matched against patterns."""
+class Allowance:
+    """What the values of one message may still cost to match."""
 
     left: int = MAX_MATCHING
 
 
-def matches(value: Value, validation: str | None, allowance: ReferenceAllowance) -> bool:
+def matches(value: Value, validation: str | None, allowance: Allowance) -> bool:
     """Whether the whole text, or each text of an array, matches; null is not matched at all.
 
     What matching costs is taken from the allowance; if it costs more than is left, the value does not match.

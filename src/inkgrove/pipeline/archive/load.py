@@ -38,8 +38,8 @@ _PAUSE: Final = 0.1
 """The part of its time that an import leaves a SQLite store to other writers."""
 
 
-class ArchiveRow(NamedTuple):
-    """A checked line of an archive, with the verdict on its log."""
+class Row(NamedTuple):
+    """A checked line, and what is known of its log."""
 
     log: bytes | None
     seq_num: int
@@ -57,14 +57,14 @@ class ArchiveRow(NamedTuple):
 def load_task(
     place: str, done: "Accumulator[int]", chunk: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`: rows like `ArchiveRow`, ordered by log, place and hash, in; `LOADED` out."""
+    """The function for `mapInArrow`: rows like `Row`, ordered by log, place and hash, in; `LOADED` out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             loader = Loader(place, chunk)
             for batch in batches:
-                columns = [batch.column(name).to_pylist() for name in ArchiveRow._fields]
-                for row in map(ArchiveRow._make, zip(*columns, strict=True)):
+                columns = [batch.column(name).to_pylist() for name in Row._fields]
+                for row in map(Row._make, zip(*columns, strict=True)):
                     loader.take(row)
                 done.add(len(batch))
                 yield from loader.refused()
@@ -79,7 +79,7 @@ def load_task(
 
 
 class Loader:
-    """Writes the checked lines of one task to the store."""
+    """One task's way into the store."""
 
     def __init__(self, place: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
         self.store = open_once(place)
@@ -90,13 +90,13 @@ class Loader:
         """What the lines that have gathered come to."""
         self.counts: Counter[str] = Counter()
         self._refused: list[tuple[Any, ...]] = []
-        self._clean: list[ArchiveRow] = []
-        self._careful: list[ArchiveRow] = []
+        self._clean: list[Row] = []
+        self._careful: list[Row] = []
         self._last_hash: bytes | None = None
         self._logs: dict[bytes, LogAtVerification | None] = {}
         """The logs that this task has changed, as it left them; None for those that others have changed meanwhile."""
 
-    def take(self, row: ArchiveRow) -> None:
+    def take(self, row: Row) -> None:
         """Take one line, sooner or later."""
         if row.hash is None or row.log is None:
             self._refuse(row, row.code or "inkgrove", row.message)
@@ -144,10 +144,10 @@ class Loader:
             left = log._replace(height=max(log.height, lines[-1].seq_num), held=log.held + len(lines))
             self._logs[encode_log_key(log.author, log.log_id)] = None if log in moved else left
 
-    def _is_moved(self, row: ArchiveRow) -> bool:
+    def _is_moved(self, row: Row) -> bool:
         return row.log in self._logs and self._logs[row.log] is None
 
-    def _keep_new(self, rows: list[ArchiveRow]) -> list[ArchiveRow]:
+    def _keep_new(self, rows: list[Row]) -> list[Row]:
         """Count what is there already; the payload of a held entry takes the careful way."""
         held = self.store.held_among([Hash(row.hash or b"") for row in rows if row.seq_num <= row.height])
         new = []
@@ -166,7 +166,7 @@ class Loader:
                 new.append(row)
         return new
 
-    def _run(self, log: bytes, rows: list[ArchiveRow]) -> LogBatch | None:
+    def _run(self, log: bytes, rows: list[Row]) -> LogBatch | None:
         author, log_id = PublicKey(log[:KEY_BYTES]), int.from_bytes(log[KEY_BYTES:], "big")
         seen = self._logs.get(log, LogAtVerification(author, log_id, rows[0].height, rows[0].held))
         if seen is None:
@@ -188,13 +188,13 @@ class Loader:
             else:
                 self._count(row, KNOWN if receipt.status is IngestStatus.KNOWN else APPENDED)
 
-    def _count(self, row: ArchiveRow, status: str) -> None:
+    def _count(self, row: Row, status: str) -> None:
         if row.code is None:
             self.counts[status] += 1
         else:
             self._refuse(row, row.code, row.message)  # its payload was another's; the entry is taken without
 
-    def _refuse(self, row: ArchiveRow, code: str, message: str | None) -> None:
+    def _refuse(self, row: Row, code: str, message: str | None) -> None:
         self._refused.append((REJECTED, code, message, row.entry, 1))
 
     @contextmanager
@@ -209,10 +209,10 @@ class Loader:
             sleep(_PAUSE * (monotonic() - start))
 
 
-def _size(row: ArchiveRow) -> int:
+def _size(row: Row) -> int:
     return len(row.entry or b"") + len(row.payload or b"")
 
 
-def _line(row: ArchiveRow) -> VerifiedLine:
+def _line(row: Row) -> VerifiedLine:
     content = read_content(row.payload) if row.payload is not None else None
     return VerifiedLine(row.seq_num, Hash(row.hash or b""), row.entry or b"", row.payload, content, row.is_end)

@@ -23,7 +23,7 @@ from pyspark.sql.functions import sum as sum_
 from inkgrove.core.errors import StoreUnavailable
 from inkgrove.pipeline.archive.existing import held_of
 from inkgrove.pipeline.archive.files import Archive, open_archive, read_slice
-from inkgrove.pipeline.archive.load import CHUNK, FAILED, REJECTED, ArchiveRow, load_task
+from inkgrove.pipeline.archive.load import CHUNK, FAILED, REJECTED, Row, load_task
 from inkgrove.pipeline.archive.verify import check_batch, judge_logs, keep_without_path, with_links
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES
 from inkgrove.pipeline.runtime.failures import raised_by_a_task
@@ -40,7 +40,7 @@ _ROW_GROUP_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class ImportReport:
-    """The numbers of one import: how many lines were read, appended, known or rejected."""
+    """What became of the lines of an archive."""
 
     read: int = 0
     appended: int = 0
@@ -172,7 +172,7 @@ class VerifiedArchive:
     """The lines of an archive, by log and in order, each with the verdict on itself and on its log."""
 
     lines: DataFrame
-    """Rows like `load.ArchiveRow`."""
+    """Rows like `load.Row`."""
     logs: DataFrame
     kept: list[DataFrame]
 
@@ -218,7 +218,5 @@ def verify_archive(
         logs = logs.join(lost, "log", how="left").select("log", is_clean.alias("is_clean"), "height", "held")
     lines = checked.join(logs.select("log", "is_clean", "height", "held"), "log", how="left")
     defaults = {"is_clean": lit(False), "height": lit(0), "held": lit(0)}
-    columns = [
-        coalesce(name, defaults[name]).alias(name) if name in defaults else col(name) for name in ArchiveRow._fields
-    ]
+    columns = [coalesce(name, defaults[name]).alias(name) if name in defaults else col(name) for name in Row._fields]
     return VerifiedArchive(lines.select(*columns), logs, kept)

@@ -60,13 +60,13 @@ _ROWS: Final = 10_000
 
 @dataclass
 class Share(InputPartition):
-    """The copies that one task reads."""
+    """What one task reads."""
 
     part: int
 
 
 class CopySource(PlannedSource):
-    """The Spark data source `inkgrove-copies`."""
+    """Registered as `inkgrove-copies`."""
 
     @classmethod
     def name(cls) -> str:
@@ -109,8 +109,8 @@ _MOVES: Final = ("instance", "log", "create_seq", "to_step", "why", "is_cooked")
 
 
 @dataclass(slots=True)
-class RotOutcome:
-    """The moves of a run, done or planned, and the amounts before and after."""
+class Outcome:
+    """What a run did, or would do."""
 
     tick: int
     moves: list[dict[str, Any]] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Rot:
         self.store.close()
         self.views.close()
 
-    def plan(self, policy: Policy, out: Path | None = None) -> RotOutcome:
+    def plan(self, policy: Policy, out: Path | None = None) -> Outcome:
         """What a run would do now; nothing goes. `out` is a new directory for a table of every copy that would."""
         tick = self.store.database.read(next_tick)
         now = self.clock()
@@ -159,7 +159,7 @@ class Rot:
                 victims(decided).write.mode("errorifexists").parquet(str(out))
             return self._outcome(decided, tick)
 
-    def run(self, policy: Policy) -> RotOutcome:
+    def run(self, policy: Policy) -> Outcome:
         """Let copies rot, or end the run that was interrupted."""
         with hold_work_lock(self._run, ExclusiveWork.ROT):
             run = self._begin(policy)
@@ -231,7 +231,7 @@ class Rot:
         is_row = f.col("is_cooked") & f.col("_is_gone").isNull()
         return decided.join(marks, on="instance", how="left").withColumn("is_cooked", is_row).drop("_is_gone")
 
-    def _outcome(self, decided: DataFrame, tick: int) -> RotOutcome:
+    def _outcome(self, decided: DataFrame, tick: int) -> Outcome:
         # One pass for all that is told: a few hundred rows at most.
         counted = decided.groupBy(
             "step",
@@ -240,7 +240,7 @@ class Rot:
             f.substring_index("why", ":", 1).alias("why"),
             f.least(f.floor(f.col("freshness") * BINS), f.lit(BINS - 1)).alias("bin"),
         ).agg(f.count("*").alias("copies"), f.sum(_freed()).alias("bytes"))
-        outcome = RotOutcome(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
+        outcome = Outcome(tick, freshness=[0] * BINS, before=self.store.database.read(count_steps))
         moves: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
         for row in counted.collect():
@@ -319,7 +319,7 @@ class Rot:
 
     # Working off
 
-    def work_off(self, run: RotRun, policy: Policy) -> RotOutcome:
+    def work_off(self, run: RotRun, policy: Policy) -> Outcome:
         """Do what the committed plan says, in small transactions."""
         database = self.store.database
         self._remove(database.read(lambda connection: blobs_left_by(connection, run)), run)
@@ -331,7 +331,7 @@ class Rot:
                 break
             self._remove(applied.blobs, run)
 
-        def end(connection: Connection) -> RotOutcome:
+        def end(connection: Connection) -> Outcome:
             after = count_steps(connection)
             finish_rot_run(connection, run.tick, self.clock(), {"after": after})
             return outcome_of(connection, run.tick)
@@ -357,12 +357,12 @@ def _freed() -> Column:
     )
 
 
-def outcome_of(connection: Connection, tick: int) -> RotOutcome:
+def outcome_of(connection: Connection, tick: int) -> Outcome:
     """What the record of a run says."""
     found = find_rot_run(connection, tick)
     report = {} if found is None else found.report
     names = ("moves", "kept", "freshness", "before", "after")
-    return RotOutcome(tick, **{name: report[name] for name in names if name in report})
+    return Outcome(tick, **{name: report[name] for name in names if name in report})
 
 
 def _write_decisions(stage: Any, batch: pa.RecordBatch) -> None:

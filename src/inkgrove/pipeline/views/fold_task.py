@@ -40,7 +40,7 @@ from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The registered schemas at the time when the batch was planned; small, and sent to every task."""
+    """What the registered schemas were when the batch was planned; small, and sent to every task."""
 
     views: dict[SchemaId, int]
     """The number of each registered schema's view."""
@@ -49,7 +49,7 @@ class Snapshot:
 
     @cached_property
     def key(self) -> bytes:
-        """A digest of the content: equal snapshots have equal keys."""
+        """The same for equal snapshots."""
         parts = [
             (bytes(schema_id.author), schema_id.log_id, self.views[schema_id], sorted(log.payloads.items()), log[1])
             for schema_id, log in sorted(self.logs.items())
