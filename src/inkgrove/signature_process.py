@@ -33,7 +33,7 @@ def _is_signed(data: bytes) -> bool:
 
 
 class SignatureProcess:
-    """A child process that checks the signatures of many entries; safe for threads."""
+    """Asks the process; any number of threads may."""
 
     def __init__(self) -> None:
         self._lock = Lock()

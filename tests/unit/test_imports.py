@@ -58,13 +58,12 @@ def test_imports_are_absolute() -> None:
             assert not isinstance(item, ast.ImportFrom) or item.level == 0, f"{path}: relative import"
 
 
-def test_only_verification_makes_verified_entries() -> None:
-    assert makers_of("VerifiedEntry") == {"core/verify.py"}
+def test_only_verification_makes_signed_and_verified_entries() -> None:
+    assert makers_of("SignedEntry") == makers_of("VerifiedEntry") == {"core/verify.py"}
 
 
-def test_signed_entries_are_made_where_the_signature_is_known_to_hold() -> None:
-    assert makers_of("SignedEntry") == {
-        "core/verify.py",
+def test_signatures_are_trusted_only_where_they_are_known_to_hold() -> None:
+    assert makers_of("trust_signed") == {
         "core/next_entry.py",  # has just signed it
         "messages/delivery.py",  # an entry with these bytes is held
         "pipeline/archive/load.py",  # a task before has checked it
@@ -72,7 +71,7 @@ def test_signed_entries_are_made_where_the_signature_is_known_to_hold() -> None:
 
 
 def makers_of(name: str) -> set[str]:
-    """The modules that call a class."""
+    """The modules that call a class or function."""
     return {
         str(path.relative_to(SOURCE))
         for path in MODULES

@@ -23,7 +23,7 @@ class Hash(bytes):
 
 
 class Flavour(Enum):
-    """The hash format of a log, YAMF or YASMF; the value is the header."""
+    """Which of the two hash formats a log uses; the value is the header."""
 
     YAMF = b"\x00\x40"
     YASMF = b"\x00\x20"

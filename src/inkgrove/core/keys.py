@@ -27,7 +27,7 @@ from inkgrove.core.errors import BadSignature, KeysError
 
 
 class RuleCase(NamedTuple):
-    """A test signature that only the strict rule of verification judges rightly."""
+    """A signature that tells the strict rule from another."""
 
     name: str
     key: bytes
@@ -136,7 +136,7 @@ class IdentityId(bytes):
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """An Ed25519 key pair made from a 32-byte seed; the seed never shows in a repr."""
+    """A key pair made from a 32-byte seed; the seed never shows in a repr."""
 
     seed: bytes = field(repr=False)
     public: PublicKey

@@ -88,7 +88,7 @@ Verdict = VerifiedEntry | InkgroveError
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """The verdict on each of a set of entries of one log, and the fork or wrong size that was found."""
+    """What a set of entries of one log is worth."""
 
     verdicts: list[Verdict]
     """One for each entry given, in the order given."""

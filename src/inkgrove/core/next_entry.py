@@ -12,7 +12,7 @@ from inkgrove.core.verify import SignedEntry, VerifiedEntry
 
 
 class NextEntry(NamedTuple):
-    """Author, log id, sequence number and links that the next entry of a log must carry."""
+    """The arguments for signing at one place of a log."""
 
     author: PublicKey
     log_id: int

@@ -33,7 +33,7 @@ MAX_DELIVERY_ENTRIES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """The entries of one instance, for some recipients of the receiving node."""
+    """Entries of one instance, for some identities of the receiving node."""
 
     instance: Hash
     recipients: tuple[IdentityId, ...]
@@ -42,7 +42,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The body of one signed request between nodes: parcels that one identity sends."""
+    """Parcels that one identity sends, as its node signs for it."""
 
     via: IdentityId
     parcels: Sequence[Parcel]
@@ -50,7 +50,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ParcelMessage:
-    """A message of the parcel's instance, with the sequence number and hash of its entry."""
+    """A message of the parcel's instance, at its place in the log."""
 
     seq_num: int
     hash: Hash
@@ -59,7 +59,7 @@ class ParcelMessage:
 
 @dataclass(frozen=True, slots=True)
 class OpenedParcel:
-    """A parcel whose signatures hold and whose payloads are those of one instance and nothing else."""
+    """A parcel whose entries are signed and whose payloads are those of one instance and nothing else."""
 
     parcel: Parcel
     signed: Sequence[SignedEntry]
@@ -246,7 +246,7 @@ BundledEntry = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class BundledInstance:
-    """One instance of a bundle: its messages with payloads, and the pools that prove them without."""
+    """Messages of one instance with payloads, and the pools that prove them without."""
 
     instance: Hash
     entries: Sequence[BundledEntry]
@@ -254,7 +254,7 @@ class BundledInstance:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Instances with proofs and schemas, as one file holds them."""
+    """What the file holds."""
 
     instances: Sequence[BundledInstance]
     schemas: Sequence[BundledEntry]

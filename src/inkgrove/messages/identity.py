@@ -33,7 +33,7 @@ class FurtherKey:
 
 @dataclass(frozen=True, slots=True)
 class IdentityDocument:
-    """The message in which an identity states its name, node and keys; the newest valid one counts."""
+    """What an identity says about itself; the newest valid one counts."""
 
     fqdn: str
     endpoint: str
@@ -44,7 +44,7 @@ class IdentityDocument:
 
 @dataclass(frozen=True, slots=True)
 class KeyOf:
-    """The message in which a further key names its identity."""
+    """A further key's own word that it belongs to an identity."""
 
     identity: IdentityId
 

@@ -11,7 +11,7 @@ from inkgrove.messages.value_readers import make_bad_value, read_bytes_or_hex, r
 
 
 class SchemaId(NamedTuple):
-    """Author and log id of the log that defines a schema."""
+    """A schema, whatever its version: the log that defines it."""
 
     author: PublicKey
     log_id: int
@@ -21,7 +21,7 @@ class SchemaId(NamedTuple):
 
 
 class SchemaVersion(NamedTuple):
-    """A schema id with a version number."""
+    """A schema as it is at one entry of its log."""
 
     author: PublicKey
     log_id: int

@@ -47,7 +47,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The message that starts an instance; the instance's id is the hash of its entry."""
+    """One new row; its id is the hash of this message's entry."""
 
     schema: SchemaVersion
     fields: Mapping[str, Value]
@@ -59,7 +59,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The message that changes some fields, the access or the expiry of an instance; what is not named stays."""
+    """New values for some columns of one row; what is not named stays."""
 
     schema: SchemaVersion
     instance: InstanceRef
@@ -71,7 +71,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The message that ends an instance."""
+    """The end of one row."""
 
     instance: InstanceRef
     schema: SchemaVersion | None = None

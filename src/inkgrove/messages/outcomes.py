@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Outcome(Enum):
-    """The result for a message whose payload is held: applied, pending, quarantined or obsolete."""
+    """What became of a message whose payload is held."""
 
     APPLIED = "applied"
     PENDING = "pending"
@@ -18,7 +18,7 @@ class Outcome(Enum):
 
 
 class OutcomeCode(Enum):
-    """The reason for an outcome; the value is (code, outcome, what it means)."""
+    """Why; the value is (code, outcome, what it means)."""
 
     APPLIED = ("applied", Outcome.APPLIED, "The message did what it says.")
 

@@ -29,7 +29,7 @@ _KEYS: Final = frozenset({"form", "instance", "entries"})
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Entries that prove one instance: those of its log in order, those of the instance with payloads."""
+    """What is sent: entries of one log in their order, those of the instance with payloads."""
 
     instance: Hash
     entries: Sequence[tuple[bytes, bytes | None]]
@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class ProvedMessage:
-    """A message that its author is proven to have signed, with the sequence number of its entry."""
+    """A message that its author is proven to have signed, at this place of the log."""
 
     seq_num: int
     hash: Hash
@@ -46,7 +46,7 @@ class ProvedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProvedInstance:
-    """An instance that a proof has proved, with its messages."""
+    """What a proof proves."""
 
     instance: Hash
     author: PublicKey

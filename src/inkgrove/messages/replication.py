@@ -32,7 +32,7 @@ ReplicatedEntry = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class AskHeights:
-    """The request for logs that changed after a position; `after` is where the next page begins."""
+    """Which logs have news since a position; `after` is where the next page begins."""
 
     since: str | None = None
     after: int = 0
@@ -40,7 +40,7 @@ class AskHeights:
 
 @dataclass(frozen=True, slots=True)
 class LogHeight:
-    """One log of a `Heights` response, with how far the other node holds it."""
+    """A log of which the other node has something for anybody."""
 
     author: PublicKey
     log_id: int
@@ -53,7 +53,7 @@ class LogHeight:
 
 @dataclass(frozen=True, slots=True)
 class Heights:
-    """The response to `AskHeights`: a page of logs with their heights."""
+    """A page of logs."""
 
     logs: Sequence[LogHeight]
     position: str
@@ -63,7 +63,7 @@ class Heights:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The ranges of one log that a node asks another for."""
+    """What somebody lacks of a log."""
 
     author: PublicKey
     log_id: int
@@ -74,7 +74,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The response to a list of `Want`: entries with payloads, in the order of the request."""
+    """Entries of the wanted logs, in the order of the question."""
 
     entries: Sequence[ReplicatedEntry]
     next: tuple[int, int] | None

@@ -32,7 +32,7 @@ Action = Literal["create", "update", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaMeta:
-    """The message that sets a schema's name and other metadata."""
+    """Sets or replaces what a schema says about itself."""
 
     name: str
     description: str | None = None

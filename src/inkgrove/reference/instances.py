@@ -36,7 +36,7 @@ class ReferenceInstance:
 
 @dataclass(frozen=True, slots=True)
 class JudgedLog:
-    """The verdicts and instances of one log."""
+    """What became of the messages of one log."""
 
     verdicts: dict[Hash, Verdict]
     """By the hash of the message's entry."""

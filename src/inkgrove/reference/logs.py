@@ -23,7 +23,7 @@ LogKey = tuple[PublicKey, int]
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """One held entry with what its payload says."""
+    """One entry and what its payload says."""
 
     author: PublicKey
     log_id: int
@@ -35,7 +35,7 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The entries held of one log, and from where on they do not count."""
+    """All that is held of one log."""
 
     author: PublicKey
     log_id: int

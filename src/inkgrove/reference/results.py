@@ -30,7 +30,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutcome:
-    """The verdict on one message, with its entry."""
+    """What became of one message."""
 
     author: PublicKey
     log_id: int
@@ -64,7 +64,7 @@ class ReferenceView:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome, code and reason of one message."""
+    """What became of a message."""
 
     outcome: Outcome
     code: str

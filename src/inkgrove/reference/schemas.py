@@ -56,7 +56,7 @@ class ReferenceVersion:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """The known versions of a schema, and why they end."""
+    """What is known of a schema."""
 
     versions: list[ReferenceVersion]
     """Version n stands at place n - 1."""

@@ -44,7 +44,7 @@ _WHITE_SPACE = frozenset(
 
 
 class Unfit(Enum):
-    """The marker for a value that does not fit a type."""
+    """Stands for a value that does not fit a type."""
 
     UNFIT = "unfit"
 
@@ -152,7 +152,7 @@ def _is_taken(validation: str, memory: int) -> bool:
 
 @dataclass(slots=True)
 class ReferenceAllowance:
-    """How much text the values of one message may still be matched against patterns."""
+    """What the values of one message may still cost to match."""
 
     left: int = MAX_MATCHING
 

@@ -13,7 +13,7 @@ from inkgrove.schema.schema import Field, Schema, Version
 
 
 class ViewDefinition:
-    """The version that a view is built at: the newest one whose relation schemas are all registered."""
+    """A schema capped at the newest version whose relation schemas are all registered."""
 
     def __init__(self, schema: Schema, registered: Container[SchemaId]) -> None:
         self.schema = schema

@@ -22,7 +22,7 @@ Definitions = Callable[[SchemaId], ViewDefinition | None]
 
 
 class Ruling(NamedTuple):
-    """Outcome, code and reason of one message."""
+    """What became of one message."""
 
     outcome: Outcome
     code: str
@@ -30,7 +30,7 @@ class Ruling(NamedTuple):
 
 
 class InstanceChange(NamedTuple):
-    """An update or delete of an instance, with the sequence number and hash of its entry."""
+    """An update or delete of an instance, with its place in the log."""
 
     seq_num: int
     hash: Hash
@@ -41,7 +41,7 @@ class InstanceChange(NamedTuple):
 
 @dataclass(slots=True)
 class FoldedRow:
-    """The row of an instance after all its messages."""
+    """An instance as it stands after all its messages."""
 
     seq_num: int
     instance: Hash
@@ -58,7 +58,7 @@ class FoldedRow:
 
 @dataclass(slots=True)
 class InstanceFold:
-    """The result of folding one instance."""
+    """The result for one instance."""
 
     instance: Hash
     schema_id: SchemaId

@@ -25,7 +25,7 @@ _LOSSLESS = frozenset({("integer", "text"), ("boolean", "text"), ("timestamp", "
 
 @dataclass(slots=True)
 class LintFinding:
-    """The effect of a migration on one field."""
+    """What a migration does to one field."""
 
     field: str
     effect: Effect
@@ -147,7 +147,7 @@ Kind = Literal["added", "removed", "changed"]
 
 
 class Difference(NamedTuple):
-    """One field that differs between two versions."""
+    """One field that differs."""
 
     kind: Kind
     name: str

@@ -27,7 +27,7 @@ from inkgrove.schema.fold import (
 
 
 class LogMessage(NamedTuple):
-    """An entry of the log, with its payload if that is held."""
+    """An entry of the log with its payload, if that is held."""
 
     seq_num: int
     hash: Hash
@@ -38,7 +38,7 @@ class LogMessage(NamedTuple):
 
 @dataclass(slots=True)
 class LogFold:
-    """The result of folding one log: its instances and the ruling on each message."""
+    """The result for one log."""
 
     instances: list[InstanceFold] = field(default_factory=list)
     rulings: dict[Hash, tuple[SchemaId | None, Ruling]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from inkgrove.schema.validation import Allowance, check_patterns, make_validator
 
 
 class FieldId(NamedTuple):
-    """The identity of a field across renames: the version that created it and its ordinal there."""
+    """What a field is, whatever its name and type become: the version that created it and its place there."""
 
     version: int
     place: int
@@ -77,7 +77,7 @@ def carry_value(before: Field, after: Field, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FieldUpdate:
-    """A field before and after a migration, with the default for values that do not convert."""
+    """A field before and after a migration, and what stands in for values that do not come along."""
 
     before: Field
     after: Field

@@ -17,7 +17,7 @@ from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_times
 
 
 class Misfit(Enum):
-    """The marker that a check or conversion returns for a value that does not pass."""
+    """The answer of a check or conversion that a value does not pass."""
 
     MISFIT = "misfit"
 

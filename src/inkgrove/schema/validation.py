@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 
 class BoundedCache(Generic[_Key, _Value]):
-    """Values that `make` computed, kept while all together have at most so many bytes; safe for threads.
+    """What `make` made, as long as everything together has at most so many bytes; used by any thread.
 
     When there is no room for a new one, others go that are chosen at random. If the one that was not used for longest
     went, then whoever uses a few more in turns than there is room for would never find one; so most are still found.
@@ -209,7 +209,7 @@ def _bad_pattern(pattern: str, err: Exception) -> BadPattern:
 
 
 class Allowance:
-    """How much text the values of one message may still be matched against patterns."""
+    """How much matching is left to one message."""
 
     __slots__ = ("_guessed", "_left")
 
@@ -246,7 +246,7 @@ class Allowance:
 
 
 class Matches(Protocol):
-    """A function that says whether values that are not null match a pattern."""
+    """Says whether values that are not null match."""
 
     def __call__(self, value: Any, allowance: Allowance | None = None, /) -> bool:
         """Take what matching costs, and return whether the value matches; one that costs more than is left does not.

@@ -26,7 +26,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The files of an archive, whose form has been checked."""
+    """An archive whose form has been looked at."""
 
     path: Path
     slices: list[Slice]

@@ -39,7 +39,7 @@ _PAUSE: Final = 0.1
 
 
 class ArchiveRow(NamedTuple):
-    """A checked line of an archive, with the verdict on its log."""
+    """A checked line, and what is known of its log."""
 
     log: bytes | None
     seq_num: int
@@ -79,7 +79,7 @@ def load_task(
 
 
 class Loader:
-    """Writes the checked lines of one task to the store."""
+    """One task's way into the store."""
 
     def __init__(self, place: str, chunk: int, most_bytes: int = BATCH_BYTES) -> None:
         self.store = open_once(place)

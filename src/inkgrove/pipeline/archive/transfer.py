@@ -40,7 +40,7 @@ _ROW_GROUP_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class ImportReport:
-    """The numbers of one import: how many lines were read, appended, known or rejected."""
+    """What became of the lines of an archive."""
 
     read: int = 0
     appended: int = 0

@@ -51,7 +51,7 @@ _lipmaa = lru_cache(maxsize=1 << 16)(lipmaa)
 
 
 class EntryColumns(NamedTuple):
-    """The fields of the entries of a batch, in columns; rows that are no entry have their refusal in `refused`."""
+    """What the entries of a batch say; rows that are no entry have their refusal in `refused`."""
 
     log: pa.Array
     """Author and log id as one key."""

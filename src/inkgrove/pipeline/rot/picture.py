@@ -38,7 +38,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Boxes and labels in the order of drawing."""
+    """What is drawn, in the order of drawing."""
 
     width: int
     height: int

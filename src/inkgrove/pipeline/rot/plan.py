@@ -26,7 +26,7 @@ from inkgrove.store.rot.runs import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Tick, seed and time of a run: all that chance and age depend on."""
+    """What a run's chance and clock depend on."""
 
     seed: int
     tick: int

@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The limits, fungi and other rules that a run goes by."""
+    """All that a run goes by."""
 
     fungus: str = "rot"
     seed: int = 0

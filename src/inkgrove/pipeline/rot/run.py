@@ -60,13 +60,13 @@ _ROWS: Final = 10_000
 
 @dataclass
 class Share(InputPartition):
-    """The copies that one task reads."""
+    """What one task reads."""
 
     part: int
 
 
 class CopySource(PlannedSource):
-    """The Spark data source `inkgrove-copies`."""
+    """Registered as `inkgrove-copies`."""
 
     @classmethod
     def name(cls) -> str:
@@ -110,7 +110,7 @@ _MOVES: Final = ("instance", "log", "create_seq", "to_step", "why", "is_cooked")
 
 @dataclass(slots=True)
 class RotOutcome:
-    """The moves of a run, done or planned, and the amounts before and after."""
+    """What a run did, or would do."""
 
     tick: int
     moves: list[dict[str, Any]] = field(default_factory=list)

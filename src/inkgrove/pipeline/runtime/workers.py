@@ -30,7 +30,7 @@ def keep_modules() -> None:
 
 
 class PlannedSource(DataSource):
-    """A Spark data source whose partitions are planned in one worker, and which is handed to others as a pickle."""
+    """Made in one worker, and handed to others as a pickle."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -88,7 +88,7 @@ Place = tuple[str | None, str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """The tables that a cascade is computed from."""
+    """What to compute a cascade from."""
 
     edges: list[Place]
     deleted: list[Place]

@@ -40,7 +40,7 @@ from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The registered schemas at the time when the batch was planned; small, and sent to every task."""
+    """What the registered schemas were when the batch was planned; small, and sent to every task."""
 
     views: dict[SchemaId, int]
     """The number of each registered schema's view."""

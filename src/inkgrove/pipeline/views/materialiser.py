@@ -77,7 +77,7 @@ _FEW = 1_000
 
 @dataclass(slots=True)
 class Report:
-    """The numbers of one run of the pipeline."""
+    """What a run did."""
 
     batches: int = 0
     rebuilt: list[SchemaId] = field(default_factory=list)

@@ -112,14 +112,14 @@ MAX_ENTRIES_PER_BATCH = 10_000
 
 @dataclass
 class DirtyPart(InputPartition):
-    """The groups of messages that one task folds."""
+    """What one task folds."""
 
     groups: list[Group]
     offset: Offset
 
 
 class InkgroveSource(PlannedSource):
-    """The Spark data source `inkgrove`."""
+    """Registered as `inkgrove`."""
 
     @classmethod
     def name(cls) -> str:

@@ -30,7 +30,7 @@ _TABLES = {"edges": edge_table, "deleted": deleted_table, "gone": gone_table}
 
 @dataclass
 class TablePart(InputPartition):
-    """The part of a table that one task reads."""
+    """A share of a table."""
 
     stage: str | None
     table: str
@@ -40,7 +40,7 @@ class TablePart(InputPartition):
 
 
 class RelationSource(PlannedSource):
-    """The Spark data source `inkgrove-relations`."""
+    """Registered as `inkgrove-relations`."""
 
     @classmethod
     def name(cls) -> str:
