@@ -47,7 +47,7 @@ def read_order() -> dict[str, int]:
     for contract in contracts:
         for container in contract.get("containers", []):
             folder = container.replace(".", "/").removeprefix("inkgrove").strip("/")
-            names = [name.strip() for layer in reversed(contract["layers"]) for name in layer.split("|")]
+            names = [name.strip(" ()") for layer in reversed(contract["layers"]) for name in layer.split("|")]
             found += [f"{folder}/{name}".strip("/") for name in names]
     return {name: rank for rank, name in enumerate(found)}
 
