@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.core.errors import BadTimestamp
+from inkgrove.core.errors import BadTimestamp, MessageError
 from inkgrove.core.keys import IdentityId
-from inkgrove.core.limits import MAX_RECIPIENTS
+from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_RECIPIENTS
 from inkgrove.messages.instance import Access, AccessMode
 from inkgrove.messages.json_values import access_to_json
 from inkgrove.messages.outcomes import OutcomeCode
@@ -43,7 +43,12 @@ def make_refusal(code: OutcomeCode) -> PublishError:
 
 
 def read_field_values(definition: ViewDefinition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as they are stored, in the order of the schema; raises an `InstanceError` as the pipeline would."""
+    """Return fields as they are stored, in the order of the schema; raises an `InstanceError` as the pipeline would.
+
+    Raises `message.too-large` before anything is matched against patterns if the texts alone are too large.
+    """
+    if sum(len(value) for value in fields.values() if type(value) is str) > MAX_PAYLOAD_BYTES:
+        raise MessageError("message.too-large", f"a message has at most {MAX_PAYLOAD_BYTES} bytes; its texts have more")
     migration = require_migration(definition, definition.version)
     written = migration.read_update(fields)
     return {name: written[column] for column, name in enumerate(migration.columns) if column in written}
