@@ -21,10 +21,9 @@ from bench.harness import Row
 from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, many_authors
 from bench.verification import signed_log, slothmails
-from inkgrove.pipeline.archive.files import open_archive
-from inkgrove.pipeline.archive.transfer import import_archive, verify_archive
+from inkgrove.pipeline.archive import import_archive, open_archive, verify_archive
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.store.logs.log_store import open_store
+from inkgrove.store.logs import open_store
 
 CORES = os.cpu_count() or 1
 ROUNDS = int(os.environ.get("INKGROVE_BENCH_ROUNDS", "3"))

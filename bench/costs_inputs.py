@@ -9,16 +9,12 @@ from itertools import count
 from urllib.parse import quote
 
 from bench.costs_store import HOST, PASSWORD, Filled, Stranger
-from inkgrove.core.entry import sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, SecretKey
+from inkgrove.core import Hash, IdentityId, SecretKey, has_lipmaa_link, sign_entry
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_PAYLOAD_BYTES, MAX_UNICODE_CLASSES
-from inkgrove.core.links import has_lipmaa_link
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE as DELIVERIES
-from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
-from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE as REPLICATION
-from inkgrove.messages.replication import AskHeights, Want, encode_ask_heights, encode_wants
+from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
+from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
+from inkgrove.messages import AskHeights, Delivery, Parcel, Want, encode_ask_heights, encode_delivery, encode_wants
 
 BODY = 16 * 1024 * 1024
 JSON, FORM, CBOR = "application/json", "application/x-www-form-urlencoded", "application/cbor"

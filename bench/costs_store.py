@@ -13,27 +13,32 @@ from threading import Thread
 from typing import Any
 
 from bench.stores import Writer
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, SecretKey
+from inkgrove.core import Hash, IdentityId, SecretKey
 from inkgrove.federation.peers import PeerRequest, render_well_known, sign_request, well_known_of
 from inkgrove.federation.replication import catch_up
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    IdentityDocument,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity.identities import append_document, create_identity
-from inkgrove.node.identity.sessions import SESSION, hash_token
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import SESSION, append_document, create_identity, hash_token
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import read_registered, register_schema
-from inkgrove.store.node.identities import add_session
-from inkgrove.store.views.catalog import STREAM, write_progress
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import newest_offset, read_registered, register_schema
+from inkgrove.store.node import add_session
+from inkgrove.store.views import STREAM, write_progress
 
 HOST, PASSWORD = "jane.haiku.ink", "correct horse battery"
 STRANGER = "mallory.evil.ink"

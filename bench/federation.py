@@ -25,25 +25,25 @@ from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
 from inkgrove.api.http.serving import tune_garbage_collection
 from inkgrove.api.http.telemetry import configure_logs
-from inkgrove.core.entry import hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
+from inkgrove.core import Hash, SecretKey, has_lipmaa_link, hash_entry, lipmaa, sign_entry
 from inkgrove.federation.peers import Discovery, Transport, run_with_transport
 from inkgrove.federation.replication import Replicator, SyncResult, catch_up
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    encode_message,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.identity.sessions import SESSION, hash_token
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import add_peer
-from inkgrove.store.node.identities import add_session
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.store.federation import add_peer
+from inkgrove.store.node import add_session, put_relation_state
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_REPLICATED", "100000"))
 LOG = 1_000

@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 
 from bench.harness import Row, compare
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId, encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.migrate import Migration
-from inkgrove.schema.schema import fold_schema
+from inkgrove.schema import Migration, ViewDefinition, fold_schema
 
 MESSAGES = 100_000
 SCHEMA_ID = SchemaId(PublicKey(b"\1" * 32), 12)

@@ -18,24 +18,24 @@ from nacl.bindings import crypto_sign_open
 
 from bench.harness import Row, compare
 from examples.demo.ports import free_port
-from inkgrove.core.entry import Entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.verify import verify_signed
+from inkgrove.core import Entry, Hash, SecretKey, has_lipmaa_link, lipmaa, sign_entry, verify_signed
+from inkgrove.messages import (
+    Create,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    encode_message,
+    encode_salted,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message, encode_salted
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.identity.sessions import SESSION, hash_token
-from inkgrove.node.publishing.schemas import AddVersion, CreateSchema
-from inkgrove.node.publishing.writer import PublishJob, Writer
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.publishing import AddVersion, CreateSchema, PublishJob, Writer
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node.identities import add_session
+from inkgrove.store.node import add_session
 
 TOKEN = SESSION + "bench" * 12
 ROUNDS = 7

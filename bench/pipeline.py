@@ -33,10 +33,9 @@ from bench.stores import (
 )
 from bench.verification import slothmails
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.fold_task import take_snapshot
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.views.catalog import STREAM, write_progress
+from inkgrove.pipeline.views import Materialiser, take_snapshot
+from inkgrove.store.logs import newest_offset
+from inkgrove.store.views import STREAM, write_progress
 
 ENTRIES = int(os.environ.get("INKGROVE_BENCH_ENTRIES", "100000"))
 FEW = 10_000

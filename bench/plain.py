@@ -8,11 +8,9 @@ outcome, as in the pipeline's own tables.
 import sqlite3
 from pathlib import Path
 
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.migrate import Migration
-from inkgrove.store.views.tables import cell_encoder
+from inkgrove.messages import Create, decode_message
+from inkgrove.schema import Migration, ViewDefinition
+from inkgrove.store.views import cell_encoder
 
 PROVENANCE = (
     "instance BLOB PRIMARY KEY, author BLOB, log_id INTEGER, seq_num INTEGER, last_seq_num INTEGER, log INTEGER"

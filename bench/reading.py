@@ -25,21 +25,17 @@ from bench.harness import Row
 from bench.pipeline import ENTRIES
 from bench.stores import AUTHORS, SCHEMA, Writer, add_schema, kept
 from examples.demo.ports import free_port
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.federation.replication import catch_up
+from inkgrove.messages import Access, Create, SchemaVersion, Timestamp, encode_message
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.reading.query import ViewQuery, query_view, show_instance
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.reading import ViewQuery, query_view, show_instance
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.views.catalog import STREAM, write_progress
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import LogStore, newest_offset
+from inkgrove.store.views import STREAM, write_progress
 
 ROUNDS, WARM = 2_200, 200
 TURN = 50

@@ -5,17 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.verification import slothmails
-from inkgrove.core.entry import hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.core import Hash, SecretKey, has_lipmaa_link, hash_entry, lipmaa, sign_entry
+from inkgrove.messages import Create, SchemaId, SchemaVersion, encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import LogStore, open_store, read_entries, register_schema
 
 AUTHORS = 1_000
 SCHEMAS = 200

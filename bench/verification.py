@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from nacl.bindings import crypto_sign_open
 
 from bench.harness import Row, compare
-from inkgrove.core.entry import decode_entry, hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload, verify_signed
-from inkgrove.messages import cbor
+from inkgrove.core import (
+    Hash,
+    SecretKey,
+    VerifiedEntry,
+    decode_entry,
+    has_lipmaa_link,
+    hash_entry,
+    lipmaa,
+    sign_entry,
+    verify_entry,
+    verify_payload,
+    verify_signed,
+)
+from inkgrove.messages import Create, SchemaVersion, Timestamp, cbor, decode_message, encode_message, with_salt
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import decode_message, encode_message, with_salt
-from inkgrove.messages.timestamp import Timestamp
 
 ENTRIES = 2000
 BATCH = 500

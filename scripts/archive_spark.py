@@ -11,11 +11,11 @@ from pyspark import SparkContext
 
 from bench.stores import Writer, add_schema
 from bench.verification import slothmails
-from inkgrove.pipeline.archive.transfer import export_archive, import_archive
+from inkgrove.pipeline.archive import export_archive, import_archive
 from inkgrove.pipeline.runtime.progress import tell_nobody
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.log_store import open_store
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import open_store
 from tests.support.java import VARIABLE, archive, spark_home
 
 

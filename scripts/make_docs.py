@@ -20,9 +20,9 @@ from inkgrove.client import errors as _client_errors  # noqa: F401
 from inkgrove.core import errors
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation import errors as _federation_errors  # noqa: F401
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
+from inkgrove.messages import Outcome, OutcomeCode
 from inkgrove.node import errors as _node_errors  # noqa: F401
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings, sections
 from scripts import make_glossary

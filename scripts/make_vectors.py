@@ -10,11 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from inkgrove.core.entry import decode_entry, sign_entry
-from inkgrove.core.hashing import Flavour, hash_yamf, hash_yasmf
-from inkgrove.core.links import certificate_pool
-from inkgrove.messages import cbor
-from inkgrove.messages.message import encode_message
+from inkgrove.core import Flavour, certificate_pool, decode_entry, hash_yamf, hash_yasmf, sign_entry
+from inkgrove.messages import cbor, encode_message
 from inkgrove.messages.yaml_form import parse_messages
 from scripts.ed25519_cases import ed25519_cases
 from tests.support.logs import LogBuilder, key, resign

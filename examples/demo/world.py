@@ -21,7 +21,7 @@ from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.run import Rot, RotReport
 from inkgrove.pipeline.runtime.failures import explain
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 
 PASSWORD = "correct horse battery"  # noqa: S105 - a demo has no secrets
 READY_WITHIN = 60

@@ -14,8 +14,8 @@ from struct import pack, unpack
 from threading import Lock
 from typing import IO, Final
 
+from inkgrove.core import KEY_BYTES, SIGNATURE_BYTES, PublicKey, verify_signature
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, verify_signature
 
 FEW: Final = 100
 """Batches of fewer entries are checked on the spot."""

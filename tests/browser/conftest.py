@@ -12,7 +12,7 @@ from playwright._impl._driver import compute_driver_executable
 from playwright.sync_api import Browser, sync_playwright
 from pyspark.sql import SparkSession
 
-from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from tests.browser.elsewhere import POLICY
 from tests.browser.visitor import Visitor
 from tests.browser.world import SETTINGS, World

@@ -6,24 +6,25 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.core.links import certificate_pool
+from inkgrove.core import Hash, IdentityId, certificate_pool, identity_of, parse_hash
 from inkgrove.federation.errors import PeerTimeout
 from inkgrove.federation.sharing import receive_delivery
-from inkgrove.messages.delivery import Delivery, Parcel
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.node.publishing.local_delivery import DeliveryDecision
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, encode_message
+from inkgrove.node.publishing import DeliveryDecision
+from inkgrove.node.runtime import Node
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.federation.outbox import list_due_deliveries, record_delivery
-from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
-from inkgrove.store.node.identities import put_key
-from inkgrove.store.rot.copies import find_copy, note_copies
-from inkgrove.store.rot.runs import apply_moves, begin_rot_run, commit_plan, count_steps, finish_rot_run
-from inkgrove.store.views.stages import drop_stages, find_stage_url, open_merge_transaction, open_stage
+from inkgrove.store.federation import RemoteIdentity, list_due_deliveries, put_remote_identity, record_delivery
+from inkgrove.store.node import put_key
+from inkgrove.store.rot import (
+    apply_moves,
+    begin_rot_run,
+    commit_plan,
+    count_steps,
+    find_copy,
+    finish_rot_run,
+    note_copies,
+)
+from inkgrove.store.views import drop_stages, find_stage_url, open_merge_transaction, open_stage
 from tests.support.logs import LogBuilder, key
 
 DAY = 86_400_000_000

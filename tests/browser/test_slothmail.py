@@ -12,12 +12,11 @@ from playwright.sync_api import Browser, Page, expect
 from pyspark.sql import SparkSession
 
 from examples.slothmail.__main__ import make_server, publish
-from inkgrove.core.keys import IdentityId
-from inkgrove.node.identity.names import bind_administrators
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.core import IdentityId
+from inkgrove.node.identity import bind_administrators
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import read_entries, register_schema
+from inkgrove.store.node import put_relation_state
 from tests.browser.visitor import DESK, PHONE, Visitor, check_axe, check_width, take_picture
 from tests.support.federated import Federation, federation, until
 from tests.support.nodes import PASSWORD

@@ -5,12 +5,10 @@ from typing import Any
 
 import httpx
 
-from inkgrove.core.keys import PublicKey, identity_of, parse_public_key
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
+from inkgrove.core import PublicKey, identity_of, parse_public_key
+from inkgrove.messages import Create, SchemaVersion, encode_message
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from tests.browser.elsewhere import ALICE, BOB, Copies, get_to_know, settle_deliveries, write_as_stranger
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode

@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.node.blobs.uploads import Upload, find_blob
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.identities import change_identity, create_identity, show_identity
-from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.blobs import Upload, find_blob
+from inkgrove.node.identity import Caller, change_identity, create_identity, show_identity
+from inkgrove.node.runtime import Node, RestoredHome, check_backup, read_manifest, restore_backup, write_backup
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import NEWEST, open_store
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.snapshot import count_table_rows
-from inkgrove.store.node.identities import add_session
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.store.logs import NEWEST, count_table_rows, newest_offset, open_store, read_logs
+from inkgrove.store.node import add_session, put_relation_state
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.command import inkgrove
 from tests.support.errors import raises

@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.checks import nearest, parse_size
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import SchemaId, SchemaMeta, encode_message
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import open_store, register_schema
 from tests.support.command import inkgrove
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder

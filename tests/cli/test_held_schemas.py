@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.messages import (
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    encode_message,
+)
+from inkgrove.store.logs import open_store, register_schema
 from tests.support.logs import LogBuilder, key
 
 NOTES, PEOPLE, ELSEWHERE = (SchemaId(key(number).public, 10) for number in (50, 51, 52))

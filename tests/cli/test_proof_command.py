@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from inkgrove.messages.proof import encode_proof
+from inkgrove.messages import encode_proof
 from tests.support.command import inkgrove
 from tests.unit.messages.test_proof import make_proof
 

@@ -6,17 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity.identities import create_identity, register_identity
-from inkgrove.node.publishing.local_delivery import LocalShare, deliver_locally
-from inkgrove.node.runtime.node import Node
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
+from inkgrove.node.identity import create_identity, register_identity
+from inkgrove.node.publishing import LocalShare, deliver_locally
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
+from inkgrove.store.federation import RemoteIdentity, put_remote_identity
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 

@@ -8,14 +8,11 @@ import pytest
 from sqlalchemy import insert
 
 from inkgrove.cli.main import main
-from inkgrove.core.hashing import parse_hash
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.store.db.rot_tables import rot_victims
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.rot.copies import find_copy, note_copies
-from inkgrove.store.rot.runs import apply_moves, begin_rot_run, finish_rot_run, put_report
+from inkgrove.core import parse_hash
+from inkgrove.messages import Create, SchemaVersion, encode_message
+from inkgrove.store.db import rot_victims
+from inkgrove.store.logs import open_store
+from inkgrove.store.rot import apply_moves, begin_rot_run, find_copy, finish_rot_run, note_copies, put_report
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 1, 2)

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from inkgrove.cli.main import app, main
-from inkgrove.store.logs.log_store import open_store, require_store
+from inkgrove.store.logs import open_store, require_store
 from tests.support.logs import LogBuilder, key
 
 AUTHOR = key(1).public.hex()

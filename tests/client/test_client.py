@@ -34,11 +34,10 @@ from inkgrove.client.events import ChangeReader, LineSplitter
 from inkgrove.client.models import Tokens
 from inkgrove.client.operations import Operation, Operations
 from inkgrove.client.values import to_json, to_message
-from inkgrove.core.keys import SecretKey
-from inkgrove.messages.instance import Create
-from inkgrove.messages.timestamp import parse_timestamp
+from inkgrove.core import SecretKey
+from inkgrove.messages import Create, parse_timestamp
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.entries import read_logs
+from inkgrove.store.logs import read_logs
 from tests.client.conftest import Person
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.publishing import make_schema
@@ -197,9 +196,9 @@ def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningN
     one = jane.create(schema, {**fields, "answers": None})
     other = jane.create(schema, {**fields, "answers": one}, key=key)
     assert jane.download(blob) == b"a sloth"
-    from inkgrove.core.hashing import parse_hash
-    from inkgrove.messages.message import decode_message
-    from inkgrove.node.publishing.held_instance import find_held_instance
+    from inkgrove.core import parse_hash
+    from inkgrove.messages import decode_message
+    from inkgrove.node.publishing import find_held_instance
 
     found = []
     for name in (one, other):

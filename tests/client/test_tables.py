@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from inkgrove.client.client import Client
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import register_schema
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import make_schema, schema_id

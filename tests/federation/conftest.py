@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation

@@ -4,21 +4,16 @@ from functools import partial
 
 import pytest
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core import Hash, IdentityId, identity_of
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.peers import SenderQuotas
 from inkgrove.federation.sharing import STRANGER_ENTRIES, receive_delivery, receive_request
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import Delivery, Parcel, encode_delivery
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.publishing.local_delivery import DeliveryDecision
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.messages import Create, Delivery, Parcel, SchemaVersion, cbor, encode_delivery, encode_message
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.node import put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.core import SecretKey, identity_of
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.peers import WELL_KNOWN_PATH as WELL_KNOWN
 from inkgrove.federation.peers import Discovery, PeerRequest, PeerResponse
@@ -19,16 +19,26 @@ from inkgrove.federation.replication import (
     Replicator,
     SyncResult,
 )
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.replication import Entries, Heights, LogHeight, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import (
+    Access,
+    Create,
+    Entries,
+    FurtherKey,
+    Heights,
+    IdentityDocument,
+    KeyOf,
+    LogHeight,
+    SchemaVersion,
+    decode_wants,
+    encode_entries,
+    encode_heights,
+    encode_message,
+)
+from inkgrove.node.identity import create_identity
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import add_peer
-from inkgrove.store.node.identities import find_key_status
+from inkgrove.store.federation import add_peer
+from inkgrove.store.node import find_key_status
 from tests.support.errors import raises
 from tests.support.federated import federation
 from tests.support.logs import LogBuilder, key

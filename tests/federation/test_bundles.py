@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.federation.sharing import NOBODY, read_bundle, write_bundle
-from inkgrove.messages.delivery import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import Bundle, BundledInstance, decode_bundle, encode_bundle
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import find_held_instance, pack_parcel
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.node.relations import shares_of
+from inkgrove.store.logs import newest_offset, payloads_of_schema
+from inkgrove.store.node import shares_of
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, schema_id

@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, insert
 
-from inkgrove.core.entry import hash_entry, sign_entry
+from inkgrove.core import IdentityId, hash_entry, hash_yamf, sign_entry
 from inkgrove.core.errors import KeyRevoked
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import (
     BadAnswer,
     ForkedIdentity,
@@ -35,22 +33,23 @@ from inkgrove.federation.peers import (
     serves_authority,
     well_known_of,
 )
-from inkgrove.messages import cbor
-from inkgrove.messages.identity import FurtherKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import FurtherKey, SchemaId, cbor, encode_message
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity.identities import append_document, change_identity, create_identity
-from inkgrove.node.identity.identity_log import check_author, read_newest_document
-from inkgrove.node.runtime.node import Node, load_node_key, replace_node_key
+from inkgrove.node.identity import append_document, change_identity, check_author, create_identity, read_newest_document
+from inkgrove.node.runtime import Node, load_node_key, replace_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.db.node_tables import request_box
-from inkgrove.store.federation.outbox import queue_deliveries, queue_move
-from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity, forget_strangers
-from inkgrove.store.federation.wanted_schemas import want_schemas
-from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
-from inkgrove.store.node.identities import keys_of
-from inkgrove.store.node.relations import add_shares, put_relation_state
+from inkgrove.store.db import request_box
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_peer,
+    find_remote_identity,
+    forget_strangers,
+    queue_deliveries,
+    queue_move,
+    want_schemas,
+)
+from inkgrove.store.logs import find_fork_proof, find_log, read_entries
+from inkgrove.store.node import add_shares, keys_of, put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key

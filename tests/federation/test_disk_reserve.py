@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from inkgrove.node.errors import StorageError
-from inkgrove.node.runtime.home import DiskReserve
+from inkgrove.node.runtime import DiskReserve
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.publishing import create, make_schema
 

@@ -10,14 +10,11 @@ from httpx import Response
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.replication import FORK_PROOFS_PATH, take_fork_proof
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import Create, FieldChange, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference.views import fold_views
-from inkgrove.store.logs.entries import find_fork_proof, find_log
+from inkgrove.reference import fold_views
+from inkgrove.store.logs import find_fork_proof, find_log
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.replication import held

@@ -12,27 +12,29 @@ import httpx
 from sqlalchemy import inspect, text
 
 from examples.demo.ports import free_port
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import SecretKey, identity_of
+from inkgrove.core import Hash, SecretKey, identity_of, parse_hash
 from inkgrove.federation.peers import HttpTransport, PeerRequest, sign_request
 from inkgrove.federation.sharing import DELIVERIES_PATH
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, Parcel
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.caller import Caller, parse_scope
-from inkgrove.node.publishing.delivery_queue import read_deliveries
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    DELIVERY_MEDIA_TYPE,
+    Create,
+    IdentityDocument,
+    Parcel,
+    SchemaVersion,
+    Update,
+    cbor,
+    encode_message,
+)
+from inkgrove.node.identity import Caller, parse_scope
+from inkgrove.node.publishing import read_deliveries
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference.views import fold_views
-from inkgrove.store.db.node_tables import nonces
-from inkgrove.store.federation.outbox import count_waiting_deliveries
-from inkgrove.store.federation.peers import find_remote_identity
-from inkgrove.store.logs.entries import find_entry, read_entries
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.identities import keys_of
+from inkgrove.reference import fold_views
+from inkgrove.store.db import nonces
+from inkgrove.store.federation import count_waiting_deliveries, find_remote_identity
+from inkgrove.store.logs import find_entry, read_entries, register_schema
+from inkgrove.store.node import keys_of
 from tests.federation.conftest import World
 from tests.support.federated import federation, states, until, wait_for
 from tests.support.logs import LogBuilder, key

@@ -10,38 +10,38 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
+from inkgrove.core import Hash, IdentityId, certificate_pool, decode_entry, hash_entry, identity_of
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
-from inkgrove.core.links import certificate_pool
 from inkgrove.federation.errors import BadAnswer
 from inkgrove.federation.peers import HttpTransport, PeerRequest, PeerResponse, sign_request
 from inkgrove.federation.sharing import DELIVERIES_PATH, read_receipts, receive_parcel
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import (
+from inkgrove.messages import (
     DELIVERY_FORMAT,
     DELIVERY_MEDIA_TYPE,
     MAX_DELIVERY_ENTRIES,
     MAX_PARCEL_RECIPIENTS,
     MAX_PARCELS,
+    Create,
+    Delete,
     Delivery,
+    FieldChange,
+    Message,
     Parcel,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    cbor,
     decode_delivery,
     encode_delivery,
+    encode_message,
 )
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Delete
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.publishing.held_instance import find_held_instance
-from inkgrove.node.publishing.local_delivery import DeliveryDecision
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision, find_held_instance
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.reference.views import fold_views
-from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.reference import fold_views
+from inkgrove.store.logs import find_fork_proof, find_log, read_entries
+from inkgrove.store.node import put_relation_state
 from tests.support.errors import raises
 from tests.support.federated import federation, until, wait_for
 from tests.support.logs import LogBuilder, key, resign

@@ -10,25 +10,24 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.federation.peers import WELL_KNOWN_PATH, Discovery, HttpTransport
 from inkgrove.federation.replication import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     AskHeights,
     Entries,
     Heights,
     LogHeight,
+    SchemaId,
     Want,
     decode_ask_heights,
     decode_wants,
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import add_peer, list_peers
-from inkgrove.store.federation.wanted_schemas import is_any_schema_due, want_schemas
-from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import add_peer, is_any_schema_due, list_peers, want_schemas
+from inkgrove.store.logs import payloads_of_schema
 from tests.support.federated import federation, until
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import Elsewhere, answering, run, serving

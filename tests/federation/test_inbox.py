@@ -8,12 +8,17 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import Entry
+from inkgrove.core import (
+    Entry,
+    Hash,
+    IdentityId,
+    SignedEntry,
+    certificate_pool,
+    identity_of,
+    union_of_pools,
+    verify_signed,
+)
 from inkgrove.core.errors import LacksCreate, StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.core.links import certificate_pool, union_of_pools
-from inkgrove.core.verify import SignedEntry, verify_signed
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers import PeerResponse
 from inkgrove.federation.sharing import (
@@ -23,22 +28,36 @@ from inkgrove.federation.sharing import (
     receive_request,
     release_waiting,
 )
-from inkgrove.messages import delivery
-from inkgrove.messages.delivery import Delivery, Parcel, decode_delivery, encode_delivery
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.identities import create_identity
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Delivery,
+    Parcel,
+    SchemaVersion,
+    Update,
+    decode_delivery,
+    delivery,
+    encode_delivery,
+    encode_message,
+)
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import MAX_REQUESTS_OF_SENDER, DeliveryDecision, find_held_instance
 from inkgrove.node.publishing import local_delivery as requests
-from inkgrove.node.publishing.held_instance import find_held_instance
-from inkgrove.node.publishing.local_delivery import MAX_REQUESTS_OF_SENDER, DeliveryDecision
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.inbox import add_request, count_requests, find_request, lock_box, remove_requests
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
-from inkgrove.store.logs.entries import find_entry, find_fork_proof
-from inkgrove.store.node.identities import put_key
-from inkgrove.store.node.relations import put_relation_state, shares_of
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_request,
+    count_requests,
+    find_remote_identity,
+    find_request,
+    lock_box,
+    put_remote_identity,
+    remove_requests,
+)
+from inkgrove.store.logs import find_entry, find_fork_proof
+from inkgrove.store.node import put_key, put_relation_state, shares_of
 from tests.federation.conftest import Clock
 from tests.support.logs import LogBuilder, key
 from tests.support.races import Meanwhile, begin_before_commit

@@ -17,8 +17,7 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.client.client import Client
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of
+from inkgrove.core import IdentityId, SecretKey, identity_of, parse_hash
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.peers import (
     WELL_KNOWN_PATH,
@@ -30,19 +29,19 @@ from inkgrove.federation.peers import (
     well_known_of,
 )
 from inkgrove.federation.sharing import prepare_delivery
-from inkgrove.messages.identity import FurtherKey, IdentityDocument
-from inkgrove.node.identity.identities import (
+from inkgrove.messages import FurtherKey, IdentityDocument
+from inkgrove.node.identity import (
     SignedMessage,
     adopt_proved,
+    find_own_name_holder,
     read_adoption,
     register_identity,
     show_identity,
 )
-from inkgrove.node.identity.names import find_own_name_holder
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.outbox import queue_deliveries, states_of
-from inkgrove.store.node.identities import lives_here
+from inkgrove.store.federation import queue_deliveries, states_of
+from inkgrove.store.node import lives_here
 from tests.support.adopting import bring, prove, signed
 from tests.support.federated import until
 from tests.support.logs import LogBuilder, key

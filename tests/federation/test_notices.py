@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.store.federation.outbox import find_queued_moves
-from inkgrove.store.node.relations import find_relation_state
+from inkgrove.store.federation import find_queued_moves
+from inkgrove.store.node import find_relation_state
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema

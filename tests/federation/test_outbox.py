@@ -11,31 +11,27 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId, parse_hash
 from inkgrove.federation.errors import PeerUnreachable
 from inkgrove.federation.peers import PeerRequest, PeerResponse
 from inkgrove.federation.sharing import DELIVERIES_PATH, accept_waiting, discard_waiting, release_waiting
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import DELIVERY_FORMAT
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity.relations import move_relation
-from inkgrove.node.publishing.held_instance import find_held_instance
-from inkgrove.node.publishing.instances import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance
-from inkgrove.node.runtime.node import Node, load_node_key
-from inkgrove.store.federation.inbox import add_sender, list_requests
-from inkgrove.store.federation.outbox import (
+from inkgrove.messages import DELIVERY_FORMAT, FieldChange, SchemaMeta, SchemaMigration, cbor, encode_message
+from inkgrove.node.identity import move_relation
+from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, ShareInstance, find_held_instance
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.federation import (
     QueueBackoff,
+    add_sender,
     count_waiting_deliveries,
     list_move_recipients,
+    list_requests,
+    pending_of,
     put_backoff,
     read_backoffs,
     states_of,
 )
-from inkgrove.store.federation.pending import pending_of
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.node.relations import RelationState, find_relation_state, put_relation_state, shares_of
+from inkgrove.store.logs import find_log
+from inkgrove.store.node import RelationState, find_relation_state, put_relation_state, shares_of
 from tests.simulation.nodes import SETTINGS, VAULT, Person, SimulatedNode, copy_store
 from tests.simulation.virtual import Handler, Network, VirtualLoop
 from tests.simulation.world import SCHEMA

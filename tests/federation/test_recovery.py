@@ -13,14 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
+from inkgrove.core import PublicKey, SecretKey, lipmaa, parse_hash
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import PublicKey, SecretKey
-from inkgrove.core.links import lipmaa
 from inkgrove.federation.errors import BadRequestSignature
 from inkgrove.federation.peers import WELL_KNOWN_PATH, Discovery, HttpTransport, PeerRequest, sign_request
 from inkgrove.federation.replication import NO_NAME, OWN_HEIGHTS_PATH, Recovery, RecoveryLimits
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     REPLICATION_MEDIA_TYPE,
     AskHeights,
     Heights,
@@ -32,10 +30,9 @@ from inkgrove.messages.replication import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.node.publishing.held_instance import find_held_instance
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.entries import find_log, read_logs
-from inkgrove.store.logs.log_store import open_store
+from inkgrove.node.publishing import find_held_instance
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs import find_log, open_store, read_logs
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import key

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.core.hashing import hash_yamf, parse_hash
+from inkgrove.core import hash_yamf, parse_hash
 from inkgrove.federation.sharing import answer_refetch, restore_copy
-from inkgrove.messages.delivery import decode_delivery
-from inkgrove.store.federation.peers import find_remote_identity
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.rot.copies import find_copy
+from inkgrove.messages import decode_delivery
+from inkgrove.store.federation import find_remote_identity
+from inkgrove.store.logs import read_entries, register_schema
+from inkgrove.store.rot import find_copy
 from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person

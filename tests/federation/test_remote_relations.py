@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import identity_of
+from inkgrove.core import identity_of
 from inkgrove.federation.errors import BadAnswer, BadMove
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse
 from inkgrove.federation.sharing import (
@@ -20,13 +20,16 @@ from inkgrove.federation.sharing import (
     send_waiting_moves,
 )
 from inkgrove.messages import cbor
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.identity.relations import move_relation
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.outbox import count_waiting_deliveries, find_queued_moves, queue_move
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.federation.pending import first_backlog
-from inkgrove.store.node.relations import find_relation_state, put_relation_state, remove_relation
+from inkgrove.node.identity import create_identity, move_relation
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    count_waiting_deliveries,
+    find_queued_moves,
+    first_backlog,
+    queue_move,
+)
+from inkgrove.store.node import find_relation_state, put_relation_state, remove_relation
 from tests.federation.conftest import Clock
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for

@@ -7,21 +7,25 @@ from pathlib import Path
 import pytest
 from httpx import Response
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.links import certificate_pool
+from inkgrove.core import certificate_pool, parse_hash
 from inkgrove.federation.errors import FederationError, PeerUnreachable
 from inkgrove.federation.replication import answer_entries, answer_heights, catch_up, pick_next_schemas
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.replication import AskHeights, Want
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.runtime.node import load_node_key
-from inkgrove.store.federation.outbox import QueueBackoff, put_backoff, states_of
-from inkgrove.store.federation.peers import list_peers
-from inkgrove.store.logs.entries import find_entry, find_log, read_entries, read_logs
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.messages import (
+    Access,
+    AskHeights,
+    Create,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    Want,
+    encode_message,
+)
+from inkgrove.node.runtime import load_node_key
+from inkgrove.store.federation import QueueBackoff, list_peers, put_backoff, states_of
+from inkgrove.store.logs import find_entry, find_log, payloads_of_schema, read_entries, read_logs, register_schema
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.logs import LogBuilder, key

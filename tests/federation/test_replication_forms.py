@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer
 from inkgrove.federation.replication import check_response, fetch_entries, in_questions
-from inkgrove.messages import cbor
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     MAX_LOGS,
     MAX_RANGES,
     REPLICATION_FORMAT,
@@ -18,6 +17,7 @@ from inkgrove.messages.replication import (
     Heights,
     LogHeight,
     Want,
+    cbor,
     decode_ask_heights,
     decode_entries,
     decode_heights,
@@ -27,7 +27,7 @@ from inkgrove.messages.replication import (
     encode_heights,
     encode_wants,
 )
-from inkgrove.store.logs.preparation import LogKey
+from inkgrove.store.logs import LogKey
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 from tests.support.peers import run

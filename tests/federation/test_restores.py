@@ -23,14 +23,12 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.keys import PublicKey
-from inkgrove.node.identity.identities import IdentityRecord, create_identity
-from inkgrove.node.runtime.node import Node
+from inkgrove.core import PublicKey
+from inkgrove.node.identity import IdentityRecord, create_identity
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.entries import read_entries, read_logs
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.node.epoch import read_epoch
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.store.logs import LogStore, open_store, read_entries, read_logs
+from inkgrove.store.node import put_relation_state, read_epoch
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import until
 from tests.support.node_processes import Serving

@@ -5,10 +5,16 @@ from itertools import product
 
 import pytest
 
-from inkgrove.core.keys import identity_of
-from inkgrove.messages.instance import Access, AccessMode
-from inkgrove.node.publishing.delivery_queue import may_pass_on, may_receive
-from inkgrove.node.publishing.local_delivery import ArrivingParcel, DeliveryDecision, SenderRelation, decide_acceptance
+from inkgrove.core import identity_of
+from inkgrove.messages import Access, AccessMode
+from inkgrove.node.publishing import (
+    ArrivingParcel,
+    DeliveryDecision,
+    SenderRelation,
+    decide_acceptance,
+    may_pass_on,
+    may_receive,
+)
 from tests.support.logs import key
 
 JOHN, BOB = identity_of(key(2).public), identity_of(key(3).public)

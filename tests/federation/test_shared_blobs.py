@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse
 from inkgrove.federation.sharing import PART_BYTES, BlobFetcher
-from inkgrove.node.identity.caller import Caller
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
+from inkgrove.node.identity import Caller
+from inkgrove.store.logs import payloads_of_schema, register_schema, unregister_schema
 from tests.support.federated import Federation, federation, until, wait_for
 from tests.support.nodes import Person
 from tests.support.peers import run

@@ -5,15 +5,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core.hashing import parse_hash
+from inkgrove.core import parse_hash
 from inkgrove.federation.sharing import DELIVERIES_PATH
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.messages.identity import KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import encode_message, with_salt
-from inkgrove.store.federation.outbox import count_waiting_deliveries, read_backoffs
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.messages import (
+    DELIVERY_MEDIA_TYPE,
+    Access,
+    Create,
+    Delivery,
+    KeyOf,
+    Parcel,
+    SchemaVersion,
+    Update,
+    encode_delivery,
+    encode_message,
+    with_salt,
+)
+from inkgrove.store.federation import count_waiting_deliveries, read_backoffs
+from inkgrove.store.node import put_relation_state
 from tests.federation.conftest import World
 from tests.store.postgres import PostgresServer
 from tests.support.federated import federation, states, until, wait_for

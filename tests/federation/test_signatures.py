@@ -10,7 +10,7 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPMessageVerifier, MappingKeyResolver
 
-from inkgrove.core.keys import PublicKey, SecretKey
+from inkgrove.core import PublicKey, SecretKey
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -36,13 +36,12 @@ from inkgrove.federation.peers import (
     received_request,
     sign_request,
 )
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import create_identity
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
-from inkgrove.store.logs.entries import find_fork_proof, find_log
-from inkgrove.store.node.identities import find_identity
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.logs import find_fork_proof, find_log
+from inkgrove.store.node import find_identity, put_relation_state
 from tests.federation.conftest import Clock
 from tests.support.errors import raises
 from tests.support.logs import key

@@ -8,21 +8,25 @@ from random import Random
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.core.keys import identity_of
-from inkgrove.core.links import certificate_pool
+from inkgrove.core import Hash, certificate_pool, decode_entry, hash_yamf, identity_of
 from inkgrove.federation.sharing import receive_parcel
-from inkgrove.messages.delivery import Parcel
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message, encode_message, encode_salted
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
-from inkgrove.node.publishing.local_delivery import DeliveryDecision
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Message,
+    Parcel,
+    SchemaVersion,
+    Update,
+    decode_message,
+    encode_message,
+    encode_salted,
+)
+from inkgrove.node.identity import create_identity
+from inkgrove.node.publishing import DeliveryDecision, find_held_instance, pack_parcel
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs import read_entries
+from inkgrove.store.node import put_relation_state
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(7).public, 1, 2)

@@ -10,9 +10,8 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from inkgrove.node.identity.sessions import hash_cheaply
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.node.identity import hash_cheaply
+from inkgrove.store.logs import payloads_of_schema, register_schema
 from tests.support.federated import federation, until, wait_for
 from tests.support.node_processes import Serving
 from tests.support.plain_views import build_views

@@ -16,36 +16,34 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import IdentityId, SecretKey, decode_entry, identity_of, parse_public_key
 from inkgrove.core.errors import EntryError, InkgroveError
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of, parse_public_key
 from inkgrove.federation.peers import Discovery, HttpTransport, choose_sender_name, well_known_of
-from inkgrove.messages.identity import IdentityDocument, adoption_claim
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import IdentityDocument, adoption_claim, encode_message
 from inkgrove.node.errors import BadPassword, TooManyAttempts, UnknownIdentity
-from inkgrove.node.identity.identities import (
+from inkgrove.node.identity import (
     IdentityRecord,
     KeyProof,
     SignedMessage,
     adopt_proved,
+    apply_identity_log,
+    bind_administrators,
     change_identity,
     check_key_proof,
     create_identity,
+    find_own_name_holder,
     new_challenge,
     read_adoption,
     register_identity,
     show_identity,
+    sign_in,
 )
-from inkgrove.node.identity.identity_log import apply_identity_log
-from inkgrove.node.identity.names import bind_administrators, find_own_name_holder
-from inkgrove.node.identity.sessions import sign_in
-from inkgrove.node.publishing.json_values import find_recipients
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import find_recipients
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity, put_remote_identity
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.identities import check_name, find_bound
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity, put_remote_identity
+from inkgrove.store.logs import read_entries, register_schema
+from inkgrove.store.node import check_name, find_bound
 from tests.support.adopting import bring, prove, signed
 from tests.support.command import inkgrove
 from tests.support.errors import raises

@@ -7,11 +7,9 @@ import os
 import random
 from collections.abc import Callable
 
-from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core import Flavour, decode_entry, hash_entry, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Flavour
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages import decode_message, encode_message
 from inkgrove.messages.yaml_form import parse_messages
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount

@@ -13,10 +13,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
-from inkgrove.core.hashing import Flavour
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_signed
+from inkgrove.core import Entry, Flavour, HeldEntry, VerifiedEntry, decode_entry, hash_entry, verify_log, verify_signed
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder, key
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,20 +6,15 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blobs.collection import update_blob_references
-from inkgrove.node.blobs.uploads import instances_naming
-from inkgrove.node.identity.caller import ANYBODY, Caller
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.node_tables import shares
-from inkgrove.store.logs.revocations import set_key_ends
-from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
-from inkgrove.store.node.relations import put_relation_state
-from inkgrove.store.views.tables import gone
+from inkgrove.core import IdentityId, parse_hash
+from inkgrove.messages import Access, Create, Delete, Timestamp, Update, encode_message
+from inkgrove.node.blobs import instances_naming, update_blob_references
+from inkgrove.node.identity import ANYBODY, Caller
+from inkgrove.node.runtime import Node
+from inkgrove.store.db import shares
+from inkgrove.store.logs import register_schema, set_key_ends, unregister_schema
+from inkgrove.store.node import put_relation_state
+from inkgrove.store.views import gone
 from tests.support.albums import Album
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode

@@ -16,17 +16,14 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.blobs.collection import collect_blobs, update_blob_references
-from inkgrove.node.blobs.uploads import Upload, find_blob, require_uploader
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Access, Timestamp
+from inkgrove.node.blobs import Upload, collect_blobs, find_blob, require_uploader, update_blob_references
 from inkgrove.node.errors import OutOfScope, UnknownBlob
-from inkgrove.node.identity.caller import Caller, SchemaScope
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import register_schema
 from tests.support.albums import Album
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views

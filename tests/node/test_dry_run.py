@@ -7,10 +7,9 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.identity.quotas import change_limits
-from inkgrove.store.db.log_tables import entries, ingests, logs
-from inkgrove.store.db.node_tables import accesses, deliveries, idempotency, pending_recipients, shares
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.node.identity import change_limits
+from inkgrove.store.db import accesses, deliveries, entries, idempotency, ingests, logs, pending_recipients, shares
+from inkgrove.store.logs import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema, refusal, schema_id
 

@@ -8,22 +8,27 @@ import cbor2
 import httpx
 import pytest
 
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import IdentityId, SecretKey
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.node.identity.caller import Caller, SchemaScope
-from inkgrove.node.publishing.entries import PublishEntries, check_entries
-from inkgrove.node.publishing.transaction import Appender, PublishingCache
-from inkgrove.store.logs.entries import find_entry, find_fork_proof, find_log, read_entries
-from inkgrove.store.logs.preparation import IngestItem
-from inkgrove.store.node.identities import lock_keys
-from inkgrove.store.node.relations import shares_of
+from inkgrove.core import Flavour, IdentityId, SecretKey, decode_entry, hash_entry, parse_hash
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    FieldChange,
+    FurtherKey,
+    IdentityDocument,
+    KeyOf,
+    Message,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.publishing import Appender, PublishEntries, PublishingCache, check_entries
+from inkgrove.store.logs import IngestItem, find_entry, find_fork_proof, find_log, read_entries
+from inkgrove.store.node import lock_keys, shares_of
 from tests.support.logs import resign
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, count_entries, create, mail, make_schema, refusal, schema_id

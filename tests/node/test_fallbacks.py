@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.summary import MAX_ROWS, count_fallbacks
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.messages import Access, Create, SchemaVersion, encode_message
+from inkgrove.node.identity import Caller
+from inkgrove.node.reading import MAX_ROWS, count_fallbacks
+from inkgrove.store.logs import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views

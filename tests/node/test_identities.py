@@ -12,26 +12,42 @@ import pytest
 from httpx import Response
 from sqlalchemy import Connection
 
+from inkgrove.core import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.core.errors import KeyRevoked
-from inkgrove.core.keys import IdentityId, identity_of, parse_public_key, verify_signature
 from inkgrove.federation.peers import claim_of
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import decode_message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    FurtherKey,
+    IdentityDocument,
+    IdentityMessage,
+    KeyOf,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    decode_message,
+    encode_message,
+)
 from inkgrove.node.errors import BadPassword
-from inkgrove.node.identity.caller import ANYBODY
-from inkgrove.node.identity.identities import append_document, change_identity, create_identity, show_identity
-from inkgrove.node.identity.identity_log import apply_identity_log, check_author
-from inkgrove.node.identity.sessions import hash_password, sign_in
-from inkgrove.node.reading.history import prove_instance
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import (
+    ANYBODY,
+    append_document,
+    apply_identity_log,
+    change_identity,
+    check_author,
+    create_identity,
+    hash_password,
+    show_identity,
+    sign_in,
+)
+from inkgrove.node.reading import prove_instance
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.peers import add_node_key
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.identities import (
+from inkgrove.store.federation import add_node_key
+from inkgrove.store.logs import read_entries, register_schema
+from inkgrove.store.node import (
     HostedIdentity,
     add_identity,
     end_sessions,

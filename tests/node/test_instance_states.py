@@ -5,14 +5,12 @@ from random import Random
 import pytest
 from sqlalchemy import update
 
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Update
-from inkgrove.node.publishing.instance_states import COSTLY, InstanceState
-from inkgrove.node.publishing.transaction import Appender, PublishingCache
-from inkgrove.store.db.log_tables import entries
-from inkgrove.store.logs.entries import drop_payloads
-from inkgrove.store.node.identities import lock_keys
+from inkgrove.core import Hash, parse_hash
+from inkgrove.messages import SchemaVersion, Update
+from inkgrove.node.publishing import COSTLY, Appender, InstanceState, PublishingCache
+from inkgrove.store.db import entries
+from inkgrove.store.logs import drop_payloads
+from inkgrove.store.node import lock_keys
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, create, mail, make_schema, schema_id
 from tests.support.tiers import amount

@@ -25,7 +25,7 @@ from inkgrove.api.http.answers import MOST_OF_NETWORK, MOST_WAITING_OF_NETWORK, 
 from inkgrove.api.http.auth import get_caller
 from inkgrove.node.errors import RequestError
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import register_schema
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import Person, RunningNode

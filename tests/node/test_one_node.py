@@ -11,8 +11,8 @@ import pytest
 from examples.demo.ports import free_port
 from inkgrove.node.publishing import local_delivery as requests
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation.outbox import waiting_recipients
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.federation import waiting_recipients
+from inkgrove.store.logs import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id

@@ -13,9 +13,9 @@ import pytest
 
 from inkgrove.api.http.problems import MEDIA_TYPE, status_of
 from inkgrove.core.errors import CODES, InkgroveError
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import register_schema
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
 from tests.support.plain_views import build_views

@@ -25,11 +25,11 @@ from inkgrove.api.http.problems import problem_facts
 from inkgrove.cli.supervisor import Child, supervise
 from inkgrove.core.errors import CODES
 from inkgrove.node.errors import VaultLocked
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import load
-from inkgrove.store.db.locks import ExclusiveWork, is_work_running
-from inkgrove.store.views.catalog import open_views
+from inkgrove.store.db import ExclusiveWork, is_work_running
+from inkgrove.store.views import open_views
 from tests.support.errors import raises
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode

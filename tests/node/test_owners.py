@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create
-from inkgrove.messages.message import encode_message
-from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.identities import put_key
+from inkgrove.core import SecretKey, identity_of
+from inkgrove.messages import Access, Create, SchemaVersion, encode_message
+from inkgrove.store.federation import RemoteIdentity, put_remote_identity
+from inkgrove.store.logs import register_schema
+from inkgrove.store.node import put_key
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.node.runtime.schema_cache import SchemaCache
+from inkgrove.messages import SchemaId
+from inkgrove.node.runtime import SchemaCache
 from inkgrove.pages import instances
 from inkgrove.pages.schemas import ROWS
-from inkgrove.store.logs.schema_registry import read_registered, register_schema
+from inkgrove.store.logs import read_registered, register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, schema_id

@@ -11,11 +11,11 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from inkgrove.api.app import make_app
-from inkgrove.node.identity.sessions import SESSION, hash_token
+from inkgrove.node.identity import SESSION, hash_token
 from inkgrove.pages.site import ROUTERS, make_site
 from inkgrove.pages.visits import PageRoute, local_address
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.node.identities import add_session
+from inkgrove.store.logs import register_schema
+from inkgrove.store.node import add_session
 from tests.support.logs import key
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from inkgrove.node.identity.sessions import hash_cheaply, use_hasher
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import hash_cheaply, use_hasher
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.nodes import PASSWORD, RunningNode
 

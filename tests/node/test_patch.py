@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inkgrove.node.publishing.json_values import apply_patch, is_same, merge_patch
+from inkgrove.node.publishing import apply_patch, is_same, merge_patch
 from tests.support.components import require_component
 from tests.support.errors import raises
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import re2
 
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.runtime.schema_cache import SchemaCache
+from inkgrove.messages import FieldChange, Message, SchemaMeta, SchemaMigration, encode_message
+from inkgrove.node.runtime import SchemaCache
+from inkgrove.schema import Schema
 from inkgrove.schema import schema as folding
-from inkgrove.schema.schema import Schema
 from tests.support.logs import LogBuilder
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, make_schema, refusal, schema_id

@@ -5,10 +5,10 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
-from inkgrove.node.reading.query import MAX_TOKEN, parse_position, render_position
-from inkgrove.node.runtime.vault import Vault
-from inkgrove.store.logs.positions import Offset
-from inkgrove.store.views.change_feed import ChangeCursor, parse_change_cursor
+from inkgrove.node.reading import MAX_TOKEN, parse_position, render_position
+from inkgrove.node.runtime import Vault
+from inkgrove.store.logs import Offset
+from inkgrove.store.views import ChangeCursor, parse_change_cursor
 from tests.support.errors import raises
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import create, make_schema

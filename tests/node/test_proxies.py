@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inkgrove.api.http.connections import TrustedProxies
-from inkgrove.node.identity.sessions import network_of
+from inkgrove.node.identity import network_of
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode

@@ -8,15 +8,11 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId, parse_public_key
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.timestamp import parse_timestamp
-from inkgrove.messages.value_readers import UNSET
-from inkgrove.store.db.node_tables import idempotency
-from inkgrove.store.logs.entries import find_entry, find_log
-from inkgrove.store.node.relations import shares_of
+from inkgrove.core import IdentityId, parse_hash, parse_public_key
+from inkgrove.messages import UNSET, Access, Create, Delete, Update, decode_message, parse_timestamp
+from inkgrove.store.db import idempotency
+from inkgrove.store.logs import find_entry, find_log
+from inkgrove.store.node import shares_of
 from tests.support.built_views import add_row, build_view
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import FIELDS, count_entries, create, make_schema, refusal

@@ -10,12 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.instance import Update
-from inkgrove.messages.message import decode_message
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.entries import find_log, read_entries
+from inkgrove.core import PublicKey, parse_hash
+from inkgrove.messages import Update, decode_message
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs import find_log, read_entries
 from tests.node.publishers import NodeProcess
 from tests.support.nodes import Person, RunningNode
 from tests.support.publishing import Signer, as_json, create, mail, make_schema

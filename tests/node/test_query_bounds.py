@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.node.reading.query import ViewQuery, query_view
-from inkgrove.store.db.connection import Compiled
-from inkgrove.store.views.access import Reader
-from inkgrove.store.views.catalog import views_called
-from inkgrove.store.views.filters import MAX_CONDITIONS_OF_FIELD, MAX_VALUES, is_among, list_parameter
-from inkgrove.store.views.query import page_queries
-from inkgrove.store.views.rebuild import index_fields
-from inkgrove.store.views.tables import row_indexes
+from inkgrove.core import IdentityId, PublicKey
+from inkgrove.node.reading import ViewQuery, query_view
+from inkgrove.store.db import Compiled
+from inkgrove.store.views import (
+    MAX_CONDITIONS_OF_FIELD,
+    MAX_VALUES,
+    Reader,
+    index_fields,
+    is_among,
+    list_parameter,
+    page_queries,
+    row_indexes,
+    views_called,
+)
 from tests.node.test_reading_bounds import PUBLIC, show
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal

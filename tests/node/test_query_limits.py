@@ -11,13 +11,12 @@ import httpx
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import QueryTooExpensive, TooManyQueries
-from inkgrove.core.keys import IdentityId
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.db.connection import Database, parse_store_url
-from inkgrove.store.db.query_limit import NETWORK, LimitOf, QueryLimit
-from inkgrove.store.views.catalog import views_called
+from inkgrove.store.db import NETWORK, Database, LimitOf, QueryLimit, parse_store_url
+from inkgrove.store.views import views_called
 from tests.node.test_reading_bounds import PUBLIC, show
 from tests.support.nodes import RunningNode
 from tests.support.publishing import create, make_schema, refusal

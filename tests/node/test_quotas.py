@@ -9,14 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.blobs.collection import collect_blobs
-from inkgrove.node.identity.quotas import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota
-from inkgrove.node.runtime.home import SMALL_DELIVERY, DiskReserve
+from inkgrove.core import IdentityId, identity_of
+from inkgrove.messages import IdentityDocument
+from inkgrove.node.blobs import collect_blobs
+from inkgrove.node.identity import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota
+from inkgrove.node.runtime import SMALL_DELIVERY, DiskReserve
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node.identities import lock_keys
-from inkgrove.store.node.usage import StoredAmounts, add_usage
+from inkgrove.store.node import StoredAmounts, add_usage, lock_keys
 from tests.support.adopting import bring, signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key

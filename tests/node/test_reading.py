@@ -10,16 +10,23 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Access
+from inkgrove.core import Hash
+from inkgrove.messages import Access
 from inkgrove.node.errors import OutOfScope
-from inkgrove.node.identity.caller import Caller, SchemaScope
-from inkgrove.node.reading.change_feed import subscribe_to_view
-from inkgrove.node.reading.history import list_outcomes
-from inkgrove.node.reading.query import ViewQuery, list_views, query_view, render_cursor, render_position, show_instance
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.positions import Offset, newest_offset
-from inkgrove.store.views.tables import change_counts
+from inkgrove.node.identity import Caller, SchemaScope
+from inkgrove.node.reading import (
+    ViewQuery,
+    list_outcomes,
+    list_views,
+    query_view,
+    render_cursor,
+    render_position,
+    show_instance,
+    subscribe_to_view,
+)
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import Offset, newest_offset
+from inkgrove.store.views import change_counts
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.errors import raises
 from tests.support.reading import MAILS, PEOPLE, World, running_node

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from inkgrove.api.routes.changes import ViewWatch
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode

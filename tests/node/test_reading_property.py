@@ -12,15 +12,10 @@ import jsonpatch
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.proof import read_proof, verify_proof
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.pipeline.views.export import export_view
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference.results import ReferenceRow
+from inkgrove.core import Hash
+from inkgrove.messages import Access, SchemaId, Timestamp, read_proof, value_to_json, verify_proof
+from inkgrove.pipeline.views import Materialiser, export_view
+from inkgrove.reference import ReferenceRow
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
 from tests.support.reading import FIELDS, MAILS, MINUTE, PEOPLE, Chance, Person, World, running_node
 from tests.support.tiers import amount
@@ -302,8 +297,7 @@ def check_outcomes(world: World, reader: Person | None) -> None:
 
 
 def world_instance(payload: bytes, own: bytes) -> bytes:
-    from inkgrove.messages.instance import Create, Delete, Update
-    from inkgrove.messages.message import decode_message
+    from inkgrove.messages import Create, Delete, Update, decode_message
 
     message = decode_message(payload)
     assert isinstance(message, Create | Update | Delete)

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 import inkgrove.node.runtime.home as module
-from inkgrove.node.runtime.home import READERS, RECEIVERS, NameFile
+from inkgrove.node.runtime import READERS, RECEIVERS, NameFile
 
 
 @pytest.fixture

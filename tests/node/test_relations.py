@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from inkgrove.node.identity.relations import RelationMove, decide_relation
-from inkgrove.store.node.relations import RelationState
+from inkgrove.node.identity import RelationMove, decide_relation
+from inkgrove.store.node import RelationState
 from tests.support.errors import raises
 from tests.support.nodes import RunningNode
 

@@ -7,13 +7,12 @@ from secrets import token_hex
 
 import pytest
 
+from inkgrove.core import Flavour, Hash
 from inkgrove.core.errors import NoStore
-from inkgrove.core.hashing import Flavour, Hash
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.node.errors import Restored
-from inkgrove.node.identity.identities import change_identity, create_identity, show_identity
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.signing_guard import COPIED, FROM_BEFORE, NO_MARK, OLDER, SLOTS, all_marks, make_mark
+from inkgrove.node.identity import change_identity, create_identity, show_identity
+from inkgrove.node.runtime import COPIED, FROM_BEFORE, NO_MARK, OLDER, SLOTS, Node, all_marks, make_mark
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.store.postgres import PostgresServer

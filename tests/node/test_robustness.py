@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from inkgrove.api.http.bodies import BodyLimits
 from inkgrove.api.http.formats import FEW_VALUES, MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, parse_json
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
+from inkgrove.messages import DELIVERY_MEDIA_TYPE
 from inkgrove.node.settings import NodeSettings
 from tests.support.errors import raises
 from tests.support.node_processes import Serving

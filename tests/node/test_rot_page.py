@@ -9,8 +9,8 @@ import httpx
 from sqlalchemy import Connection
 
 from inkgrove.pages.rot import draw_freshness
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.rot.runs import RotRun, begin_rot_run, finish_rot_run
+from inkgrove.store.logs import register_schema
+from inkgrove.store.rot import RotRun, begin_rot_run, finish_rot_run
 from tests.support.command import inkgrove
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving
@@ -31,7 +31,7 @@ POLICY = {
 
 
 def test_administrator_sees_the_ladder_and_why_a_copy_went(running: RunningNode) -> None:
-    from inkgrove.messages.message import encode_message
+    from inkgrove.messages import encode_message
 
     with Person(running, "admin.haiku.ink") as admin, Person(running, "jane.haiku.ink") as jane:
         schema = make_schema(jane)

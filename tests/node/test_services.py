@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.node.identity.caller import record_access
+from inkgrove.messages import SchemaId
+from inkgrove.node.identity import record_access
 from inkgrove.node.settings import NodeSettings
 from tests.support.logs import key
 from tests.support.nodes import RunningNode
@@ -372,7 +372,7 @@ def test_reading_does_not_wait_for_a_write_and_closing_loses_nothing(place: Path
     with RunningNode(place, tmp_path, settings) as running:
         running.create("jane.haiku.ink")
         service = Service(running)
-        from inkgrove.node.identity.sessions import authenticate
+        from inkgrove.node.identity import authenticate
 
         caller = authenticate(running.node, service.connect("jane.haiku.ink", READ)["access_token"])
         with running.node.database.writing():  # on SQLite nobody else can write now

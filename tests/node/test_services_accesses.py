@@ -8,9 +8,9 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from inkgrove.node.identity.sessions import record_sign_in
-from inkgrove.store.db.node_tables import accesses
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.node.identity import record_sign_in
+from inkgrove.store.db import accesses
+from inkgrove.store.logs import register_schema
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import Signer, as_json, create, mail, make_schema, schema_id, signer_of

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMeta
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import SchemaMeta, encode_message
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.store.logs import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.services import VERIFIER, Browser, Service, challenge_of, query_of
@@ -107,13 +106,13 @@ def schema_log(number: int, fqdn: str | None = None) -> LogBuilder:
 
 
 def ingest_and_register(node: Node, log: LogBuilder) -> str:
-    from inkgrove.messages.ids import SchemaId
+    from inkgrove.messages import SchemaId
 
     node.store.ingest(zip(log.entries, log.payloads, strict=True))
     schema_id = SchemaId(log.secret.public, log.log_id)
     node.store.write(register_schema, schema_id)
     with node.views.database.writing() as connection:
-        from inkgrove.store.views.tables import views
+        from inkgrove.store.views import views
 
         connection.execute(
             views.insert(), {"author": schema_id.author, "log_id": schema_id.log_id, "name": "slothmail"}
@@ -171,7 +170,7 @@ def test_fqdn_of_a_schema_needs_both_to_point_at_each_other(place: Path | str, t
 
 def try_to_sign_in(running: RunningNode, fqdn: str, password: str, address: str) -> tuple[int, int]:
     from inkgrove.node.errors import BadPassword, TooManyAttempts
-    from inkgrove.node.identity.sessions import sign_in
+    from inkgrove.node.identity import sign_in
 
     try:
         sign_in(running.node, fqdn, password, address)

@@ -6,10 +6,9 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.store.db.log_tables import entries, logs, schemas
-from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC, copies, summaries
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.core import Hash, parse_hash
+from inkgrove.store.db import EVERYTHING, PUBLIC, copies, entries, logs, schemas, summaries
+from inkgrove.store.logs import register_schema
 from tests.support.nodes import Person, RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema, refusal, schema_id

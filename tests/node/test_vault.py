@@ -8,8 +8,8 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.node.errors import IdentityError
-from inkgrove.node.identity.identities import change_identity, create_identity
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import change_identity, create_identity
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.processes import PROGRAM

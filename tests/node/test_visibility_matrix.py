@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from inkgrove.store.federation.outbox import waiting_recipients
+from inkgrove.store.federation import waiting_recipients
 from tests.support.nodes import RunningNode
 from tests.support.plain_views import build_views
 from tests.support.publishing import create, make_schema

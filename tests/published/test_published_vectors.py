@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.entry import Entry, decode_entry, decode_varu64, encode_varu64, hash_entry, sign_entry
+from inkgrove.core import (
+    Entry,
+    Hash,
+    PublicKey,
+    SecretKey,
+    decode_entry,
+    decode_varu64,
+    encode_varu64,
+    has_lipmaa_link,
+    hash_entry,
+    lipmaa,
+    sign_entry,
+    verify_signature,
+)
 from inkgrove.core.errors import BadSignature, InkgroveError, VarU64Error
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.messages import cbor
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import cbor, decode_message
 from tests.support.command import inkgrove
 from tests.support.ed25519_by_hand import holds_strictly
 

@@ -6,22 +6,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, HeldEntry, IdentityId, SignedEntry, verify_signed
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import SignedEntry, verify_signed
-from inkgrove.messages.delivery import decode_delivery, open_parcel
-from inkgrove.reference.results import ReferenceRow
-from inkgrove.reference.views import fold_views
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.log_fold import fold_log
-from inkgrove.schema.schema import fold_schema
-from inkgrove.store.db.node_tables import deliveries, request_box, shares
-from inkgrove.store.federation.outbox import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.messages import decode_delivery, open_parcel
+from inkgrove.reference import ReferenceRow, fold_views
+from inkgrove.schema import ViewDefinition, fold_log, fold_schema
+from inkgrove.store.db import deliveries, request_box, shares
+from inkgrove.store.federation import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
+from inkgrove.store.logs import LogStore, payloads_of_schema, read_entries
 from tests.simulation.world import SCHEMA, World
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from sqlalchemy import event, select
 
 from inkgrove.api.http.problems import status_of
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import FederationError, PeerUnreachable
 from inkgrove.federation.peers import WELL_KNOWN_PATH as WELL_KNOWN
 from inkgrove.federation.peers import (
@@ -35,16 +35,14 @@ from inkgrove.federation.sharing import (
     send_waiting_moves,
 )
 from inkgrove.federation.sharing import RELATIONS_PATH as RELATIONS
-from inkgrove.messages.replication import decode_ask_heights, decode_wants, encode_entries, encode_heights
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.identity.sessions import SESSION, hash_token
-from inkgrove.node.publishing.writer import Publication, PublishJob, Reply, Writer
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.vault import Vault
+from inkgrove.messages import decode_ask_heights, decode_wants, encode_entries, encode_heights
+from inkgrove.node.identity import SESSION, create_identity, hash_token
+from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer
+from inkgrove.node.runtime import Node, Vault
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.db.node_tables import relations
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.node.identities import add_session
+from inkgrove.store.db import relations
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.node import add_session
 from tests.simulation.virtual import Network, VirtualLoop
 
 _Result = TypeVar("_Result")

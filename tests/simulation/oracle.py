@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Access
 
 Time = int
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from tests.simulation.checks import Check
 from tests.simulation.nodes import SETTINGS, VAULT
 from tests.simulation.virtual import VirtualLoop

@@ -11,9 +11,8 @@ from typing import Any
 
 from sqlalchemy import select
 
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers import PeerRequest
 from inkgrove.federation.sharing import (
@@ -24,25 +23,28 @@ from inkgrove.federation.sharing import (
     drop_sender,
     release_waiting,
 )
-from inkgrove.messages.delivery import decode_delivery
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.node.identity.relations import RelationMove, move_relation
-from inkgrove.node.publishing.instances import (
-    ChangeInstance,
-    CreateInstance,
-    DeleteInstance,
-    PassOnInstance,
-    ShareInstance,
+from inkgrove.messages import (
+    Access,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    decode_delivery,
+    encode_message,
 )
-from inkgrove.store.db.node_tables import shares
-from inkgrove.store.federation.inbox import list_requests
-from inkgrove.store.federation.outbox import count_waiting_deliveries, list_move_recipients
-from inkgrove.store.federation.peers import RemoteIdentity, add_peer, find_remote_identity
-from inkgrove.store.logs.entries import find_entry
-from inkgrove.store.node.relations import put_relation_state
+from inkgrove.node.identity import RelationMove, move_relation
+from inkgrove.node.publishing import ChangeInstance, CreateInstance, DeleteInstance, PassOnInstance, ShareInstance
+from inkgrove.store.db import shares
+from inkgrove.store.federation import (
+    RemoteIdentity,
+    add_peer,
+    count_waiting_deliveries,
+    find_remote_identity,
+    list_move_recipients,
+    list_requests,
+)
+from inkgrove.store.logs import find_entry
+from inkgrove.store.node import put_relation_state
 from tests.simulation.nodes import Person, SimulatedNode, copy_store
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual import FAIR, FOUL, Network, VirtualLoop

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from inkgrove.cli.main import main
 from inkgrove.pipeline.runtime.session import start_session
-from inkgrove.pipeline.views.materialiser import Materialiser
+from inkgrove.pipeline.views import Materialiser
 from tests.store.conftest import place, postgres
 from tests.support.templates import copy_empty_store
 

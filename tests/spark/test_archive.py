@@ -7,14 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.pipeline.archive.files import open_archive, read_slice
-from inkgrove.pipeline.archive.transfer import export_archive, import_archive, in_batches
+from inkgrove.pipeline.archive import export_archive, import_archive, in_batches, open_archive, read_slice
 from inkgrove.pipeline.runtime.progress import Progress
-from inkgrove.pipeline.views.export import export_view
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.pipeline.views import Materialiser, export_view
+from inkgrove.store.logs import LogStore, newest_offset, open_store, register_schema
 from tests.spark.test_views import SEEDS, Shop
 from tests.support.errors import raises
 from tests.support.generated import Generator

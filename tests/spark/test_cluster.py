@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.views.catalog import open_views
+from inkgrove.messages import SchemaId
+from inkgrove.store.logs import open_store
+from inkgrove.store.views import open_views
 from tests.spark.cluster import Cluster
 from tests.store.postgres import PostgresServer
 from tests.support.command import inkgrove

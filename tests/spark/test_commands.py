@@ -12,12 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import open_store
+from inkgrove.messages import (
+    Create,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    encode_message,
+)
+from inkgrove.store.logs import open_store, read_logs
 from tests.spark.test_archive import lines_in, write_archive
 from tests.support.logs import LogBuilder, key
 

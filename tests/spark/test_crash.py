@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from inkgrove.core.hashing import Hash
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.db.locks import ExclusiveWork
-from inkgrove.store.logs.positions import newest_offset, read_ingests
+from inkgrove.core import Hash
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.db import ExclusiveWork
+from inkgrove.store.logs import newest_offset, read_ingests
 from tests.spark.test_views import Shop
 from tests.support.generated import Generator
 from tests.support.processes import kill, running, wait_until

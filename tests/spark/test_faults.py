@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.views.catalog import open_views
+from inkgrove.messages import SchemaId
+from inkgrove.store.logs import newest_offset, open_store, register_schema
+from inkgrove.store.views import open_views
 from tests.spark.conftest import Ended
 from tests.spark.test_archive import write_archive
 from tests.store.postgres import PostgresServer

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
-from inkgrove.core.keys import IdentityId
-from inkgrove.node.runtime.node import Node
+from inkgrove.core import IdentityId
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference.views import fold_views
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.reference import fold_views
+from inkgrove.store.logs import register_schema
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD

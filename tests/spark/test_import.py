@@ -15,21 +15,35 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from inkgrove.core.entry import decode_entry, hash_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.pipeline.archive.files import open_archive, read_slice
-from inkgrove.pipeline.archive.load import CHUNK, ArchiveRow, Loader
-from inkgrove.pipeline.archive.transfer import ImportReport, import_archive, verify_archive
-from inkgrove.pipeline.archive.verify import check_batch, claims_of, judge_logs, keep_without_path, with_links
+from inkgrove.core import Hash, decode_entry, hash_entry
+from inkgrove.messages import Create, SchemaVersion, Update, encode_message
+from inkgrove.pipeline.archive import (
+    CHUNK,
+    ArchiveRow,
+    ImportReport,
+    Loader,
+    check_batch,
+    claims_of,
+    import_archive,
+    judge_logs,
+    keep_without_path,
+    open_archive,
+    read_slice,
+    verify_archive,
+    with_links,
+)
 from inkgrove.pipeline.tables import CHECKED, spark_schema
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import find_fork_proof, read_entries, read_logs
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.messages import find_create_seqs
-from inkgrove.store.logs.positions import newest_offset, read_ingests
+from inkgrove.store.logs import (
+    IngestStatus,
+    LogStore,
+    find_create_seqs,
+    find_fork_proof,
+    newest_offset,
+    open_store,
+    read_entries,
+    read_ingests,
+    read_logs,
+)
 from tests.spark.test_archive import write_archive
 from tests.store.test_verdicts import make_offers
 from tests.support.errors import raises

@@ -14,12 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import inspect
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.views.catalog import open_views, read_views
-from inkgrove.store.views.query import count_rows
-from inkgrove.store.views.rebuild import begin_build
+from inkgrove.messages import SchemaId
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.store.logs import newest_offset
+from inkgrove.store.views import begin_build, count_rows, open_views, read_views
 from tests.spark.test_views import Shop
 from tests.support.views import expected, materialised
 from tests.unit.schema.test_oracle import exact

@@ -11,16 +11,13 @@ from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 from sqlalchemy import insert
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.instance import Access, Update
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash
+from inkgrove.messages import Access, Timestamp, Update
 from inkgrove.pipeline.rot import run as rot_run
 from inkgrove.pipeline.rot.policy import Limits, Policy
-from inkgrove.store.db.node_tables import deliveries
-from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.rot.copies import find_copy, put_pin, revive
-from inkgrove.store.rot.runs import apply_moves
+from inkgrove.store.db import EVERYTHING, PUBLIC, deliveries
+from inkgrove.store.logs import read_entries
+from inkgrove.store.rot import apply_moves, find_copy, put_pin, revive
 from tests.support.logs import key
 from tests.support.rotting import DAY, NOTES, VERSION, Grove
 from tests.support.tiers import IS_THOROUGH, amount

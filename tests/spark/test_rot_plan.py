@@ -12,8 +12,8 @@ from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.pipeline.rot.plan import Moment, decide
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.tables import STORED_COPIES
-from inkgrove.store.db.rot_tables import LADDER, SHOWN
-from inkgrove.store.rot.copies import HARD_GUARDS, SOFT_GUARDS
+from inkgrove.store.db import LADDER, SHOWN
+from inkgrove.store.rot import HARD_GUARDS, SOFT_GUARDS
 from tests.support.tiers import amount
 
 NOW = 1_600_000_000_000_000

@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.main import main
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.schema_registry import register_schema
-from inkgrove.store.rot.runs import list_rot_runs
-from inkgrove.store.views.catalog import open_views
+from inkgrove.messages import Create, FieldChange, SchemaId, SchemaMeta, SchemaMigration, SchemaVersion, encode_message
+from inkgrove.store.logs import open_store, register_schema
+from inkgrove.store.rot import list_rot_runs
+from inkgrove.store.views import open_views
 from tests.support.logs import LogBuilder, key
 from tests.support.node_processes import Serving
 from tests.support.processes import wait_until

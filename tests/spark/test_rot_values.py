@@ -5,19 +5,23 @@ from pathlib import Path
 import pyarrow as pa
 from sqlalchemy import insert
 
-from inkgrove.core.keys import identity_of
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.core import identity_of
+from inkgrove.messages import (
+    Access,
+    Create,
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    encode_message,
+)
 from inkgrove.pipeline.rot.cooking import TO_COOK, readers_of, value_task
-from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.store.db.node_tables import shares
-from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.node.identities import HostedIdentity, add_identity
+from inkgrove.pipeline.views import Snapshot
+from inkgrove.store.db import EVERYTHING, PUBLIC, shares
+from inkgrove.store.logs import find_log, open_store, payloads_of_schema
+from inkgrove.store.node import HostedIdentity, add_identity
 from tests.support.logs import LogBuilder, key
 
 NOTES = SchemaId(key(90).public, 3)

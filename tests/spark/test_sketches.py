@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from inkgrove.store.rot.summaries import DISTINCT_ERROR, RANK_ERROR, count_distinct, quantiles
+from inkgrove.store.rot import DISTINCT_ERROR, RANK_ERROR, count_distinct, quantiles
 
 
 @pytest.mark.parametrize("count", [1, 2, 150, 30_000])

@@ -12,19 +12,22 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.core import HeldEntry
+from inkgrove.messages import Outcome, SchemaId
 from inkgrove.pipeline.tables import FOLDED, RELATIONS, spark_schema
-from inkgrove.pipeline.views.cascade import Relations, cascade, effective, falling
-from inkgrove.pipeline.views.fold_task import fold_task, take_snapshot
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.pipeline.views.plan import InkgroveSource
-from inkgrove.pipeline.views.relation_source import RelationSource
-from inkgrove.store.logs.entries import drop_payloads
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import read_registered, register_schema, unregister_schema
-from inkgrove.store.views.outcomes import read_visible_outcomes
+from inkgrove.pipeline.views import (
+    InkgroveSource,
+    Materialiser,
+    Relations,
+    RelationSource,
+    cascade,
+    effective,
+    falling,
+    fold_task,
+    take_snapshot,
+)
+from inkgrove.store.logs import drop_payloads, newest_offset, read_registered, register_schema, unregister_schema
+from inkgrove.store.views import read_visible_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs import LogStore, open_store
 from tests.store.postgres import HOW_TO_GET_IT, PostgresServer, find_programs
 from tests.support.components import require_component
 from tests.support.templates import copy_empty_store

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, bindparam
 from sqlalchemy.exc import DBAPIError
 
 import inkgrove
-from inkgrove.store.db.connection import Compiled, CompiledList
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.views.catalog import open_views
+from inkgrove.store.db import Compiled, CompiledList
+from inkgrove.store.logs import LogStore
+from inkgrove.store.views import open_views
 
 
 def kept() -> Iterator[tuple[str, Compiled | CompiledList]]:

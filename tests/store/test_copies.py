@@ -7,34 +7,39 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey, identity_of
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Hash, PublicKey, identity_of
+from inkgrove.messages import Create, Delete, Message, SchemaVersion, Timestamp, Update, encode_message
+from inkgrove.node.runtime import ReadCounter
 from inkgrove.node.runtime import write_buffers as read_counter
-from inkgrove.node.runtime.write_buffers import ReadCounter
-from inkgrove.store.db.node_tables import deliveries
-from inkgrove.store.db.rot_tables import copy_reads, rot_victims
-from inkgrove.store.federation.outbox import queue_deliveries
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import find_entry, read_entries
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.preparation import by_log, prepare_items
-from inkgrove.store.node.identities import HostedIdentity, add_identity
-from inkgrove.store.rot.copies import (
+from inkgrove.store.db import copy_reads, deliveries, rot_victims
+from inkgrove.store.federation import queue_deliveries
+from inkgrove.store.logs import (
+    IngestStatus,
+    LogStore,
+    by_log,
+    find_entry,
+    ingest_batch,
+    open_store,
+    prepare_items,
+    read_entries,
+)
+from inkgrove.store.node import HostedIdentity, add_identity
+from inkgrove.store.rot import (
     SOFT_GUARDS,
     add_reads,
+    apply_moves,
+    begin_rot_run,
+    commit_plan,
+    count_steps,
     find_copy,
+    finish_rot_run,
     lock_instance,
+    next_tick,
     note_copies,
     put_pin,
     read_copy,
     revive,
 )
-from inkgrove.store.rot.runs import apply_moves, begin_rot_run, commit_plan, count_steps, finish_rot_run, next_tick
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit
 

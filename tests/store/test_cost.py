@@ -10,29 +10,27 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.messages import cbor
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMeta
-from inkgrove.store.db.connection import Database, parse_store_url
-from inkgrove.store.federation.public_index import offered_logs, update_public_index
-from inkgrove.store.logs.entries import (
+from inkgrove.core import SecretKey
+from inkgrove.messages import SchemaMeta, cbor, encode_message
+from inkgrove.store.db import Database, parse_store_url
+from inkgrove.store.federation import offered_logs, update_public_index
+from inkgrove.store.logs import (
+    InstanceKey,
+    LogStore,
     drop_payloads,
     find_entry,
     find_fork_proof,
-    read_entries,
-    read_next_entry,
-    verified_among,
-)
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.messages import (
-    InstanceKey,
     find_schema_of_log,
     find_unresolved_references,
     messages_between,
     messages_of,
+    newest_offset,
+    open_store,
+    read_entries,
+    read_ingests,
+    read_next_entry,
+    verified_among,
 )
-from inkgrove.store.logs.positions import newest_offset, read_ingests
 from tests.support.logs import LogBuilder, key
 
 _FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")

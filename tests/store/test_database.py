@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from inkgrove.core.errors import InstanceError, StoreUnavailable
-from inkgrove.store.db.connection import Database, parse_store_url
+from inkgrove.store.db import Database, parse_store_url
 from tests.support.errors import raises
 
 

@@ -3,10 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.store.federation.outbox import QueueBackoff, put_backoff, queue_deliveries, read_backoffs, states_of
-from inkgrove.store.logs.log_store import LogStore
+from inkgrove.core import Hash, IdentityId
+from inkgrove.store.federation import QueueBackoff, put_backoff, queue_deliveries, read_backoffs, states_of
+from inkgrove.store.logs import LogStore
 from tests.support.races import begin_before_commit
 
 INSTANCE, JANE = Hash(b"\x00\x40" + bytes(64)), IdentityId(bytes(32))

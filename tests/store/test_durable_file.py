@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inkgrove.cli.files import write_new
-from inkgrove.node.runtime.vault import open_vault
+from inkgrove.node.runtime import open_vault
 from inkgrove.store.files import BlobFiles, replace_file, write_new_file
 from tests.support.errors import raises
 

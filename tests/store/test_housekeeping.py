@@ -1,9 +1,17 @@
 """What has run out is forgotten, and nothing that somebody begins to use."""
 
-from inkgrove.core.keys import identity_of
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.node.identities import HostedIdentity, add_identity
-from inkgrove.store.node.services import UNUSED_CLIENT, OAuthClient, add_client, add_grant, find_client, forget_expired
+from inkgrove.core import identity_of
+from inkgrove.store.logs import LogStore
+from inkgrove.store.node import (
+    UNUSED_CLIENT,
+    HostedIdentity,
+    OAuthClient,
+    add_client,
+    add_grant,
+    add_identity,
+    find_client,
+    forget_expired,
+)
 from tests.support.logs import key
 from tests.support.races import begin_before_commit
 

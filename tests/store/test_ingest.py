@@ -2,25 +2,24 @@
 
 from typing import Any
 
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import Entry, Flavour, NextEntry, certificate_pool, decode_entry, hash_entry, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Flavour
-from inkgrove.core.links import certificate_pool
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs.decision import IngestStatus, LogValidity
-from inkgrove.store.logs.entries import (
+from inkgrove.store.logs import (
+    IngestKind,
+    IngestReceipt,
+    IngestStatus,
+    LogStore,
+    LogValidity,
     drop_payloads,
     find_fork_proof,
     find_log,
+    messages_between,
+    newest_offset,
     read_entries,
+    read_ingests,
     read_logs,
     read_next_entry,
 )
-from inkgrove.store.logs.ingestion import IngestReceipt
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import messages_between
-from inkgrove.store.logs.positions import IngestKind, newest_offset, read_ingests
 from tests.support.logs import LogBuilder, key, resign, sparse_log
 
 

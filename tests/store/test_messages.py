@@ -5,30 +5,34 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages import cbor
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.log_fold import LogMessage
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import count_absent, drop_payloads, find_log, read_entries, read_logs, verified_among
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import (
+from inkgrove.core import HeldEntry, SecretKey, verify_log, verify_signed
+from inkgrove.messages import Create, Delete, SchemaId, Update, cbor, decode_message
+from inkgrove.schema import LogMessage
+from inkgrove.store.logs import (
+    START,
+    IngestStatus,
     InstanceKey,
+    LogStore,
     UnresolvedReference,
+    count_absent,
     create_seqs_from,
+    drop_payloads,
+    find_log,
     find_schema_of_log,
     find_unresolved_references,
     logs_of_schema,
     messages_between,
     messages_of,
+    newest_offset,
     payloads_of_schema,
+    read_entries,
+    read_ingests,
+    read_logs,
+    read_registered,
+    register_schema,
+    unregister_schema,
+    verified_among,
 )
-from inkgrove.store.logs.positions import START, newest_offset, read_ingests
-from inkgrove.store.logs.schema_registry import read_registered, register_schema, unregister_schema
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
 

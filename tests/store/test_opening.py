@@ -20,21 +20,19 @@ from sqlalchemy import column, inspect, table, update
 
 from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
-from inkgrove.store.db.connection import Database, parse_store_url
-from inkgrove.store.db.node_tables import deliveries, identities
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.log_store import (
+from inkgrove.store.db import Database, deliveries, identities, parse_store_url
+from inkgrove.store.logs import (
     MIGRATIONS,
     NEWEST,
     OLDEST,
     LogStore,
     bring_up_to_date,
     open_store,
+    read_entries,
     read_revision,
     require_store,
 )
-from inkgrove.store.views.catalog import open_views
-from inkgrove.store.views.stages import open_stage
+from inkgrove.store.views import open_stage, open_views
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
 from tests.support.errors import raises

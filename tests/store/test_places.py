@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inkgrove.store.db.query_limit import FairSemaphore
+from inkgrove.store.db import FairSemaphore
 
 LONG = 30.0
 

@@ -5,13 +5,20 @@ from threading import Event
 
 from sqlalchemy import update
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.store.db.connection import Database, parse_store_url
-from inkgrove.store.db.log_tables import ingests
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.positions import START, Ingest, Offset, newest_offset, read_ingests
-from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.core import SecretKey
+from inkgrove.store.db import Database, ingests, parse_store_url
+from inkgrove.store.logs import (
+    START,
+    Ingest,
+    LogStore,
+    Offset,
+    by_log,
+    ingest_batch,
+    newest_offset,
+    open_store,
+    prepare_items,
+    read_ingests,
+)
 from tests.store.postgres import PostgresServer
 from tests.support.logs import LogBuilder, key
 

@@ -9,12 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs.decision import LogValidity
-from inkgrove.store.logs.entries import find_log, read_entries, read_logs
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.positions import read_ingests
+from inkgrove.core import HeldEntry, verify_log, verify_signed
+from inkgrove.store.logs import LogStore, LogValidity, find_log, open_store, read_entries, read_ingests, read_logs
 from tests.store import writers
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount

@@ -6,27 +6,32 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.entry import decode_entry
-from inkgrove.core.keys import IdentityId
-from inkgrove.core.log import verify_fork_proof
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.store.db.node_tables import public_instances
-from inkgrove.store.federation.outbox import queue_deliveries
-from inkgrove.store.federation.public_index import (
+from inkgrove.core import IdentityId, decode_entry, verify_fork_proof, verify_signed
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
+from inkgrove.store.db import public_instances
+from inkgrove.store.federation import (
     find_missing_ranges,
     is_index_behind,
+    list_due_schemas,
     offered_logs,
+    queue_deliveries,
     read_offered,
     update_public_index,
 )
-from inkgrove.store.federation.wanted_schemas import list_due_schemas
-from inkgrove.store.logs.entries import drop_payloads
-from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs import LogStore, drop_payloads, open_store
 from tests.support.logs import LogBuilder, key
 
 SCHEMA = SchemaVersion(key(9).public, 3, 2)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from inkgrove.store.views.catalog import (
+from inkgrove.store.views import (
     STREAM,
     PipelineFailure,
     StreamStatus,

@@ -3,22 +3,25 @@
 import pytest
 from sqlalchemy import Connection, select
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.identity_log import apply_identity_log
-from inkgrove.store.db.node_tables import public_instances
-from inkgrove.store.federation.public_index import update_public_index
-from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine, append_verified
-from inkgrove.store.logs.decision import LogValidity
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import messages_between
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.core import PublicKey, verify_signed
+from inkgrove.messages import Access, Create, Delete, SchemaVersion, encode_message
+from inkgrove.node.identity import apply_identity_log
+from inkgrove.store.db import public_instances
+from inkgrove.store.federation import update_public_index
+from inkgrove.store.logs import (
+    LogAtVerification,
+    LogBatch,
+    LogStore,
+    LogValidity,
+    VerifiedLine,
+    append_verified,
+    by_log,
+    find_log,
+    ingest_batch,
+    messages_between,
+    newest_offset,
+    prepare_items,
+)
 from tests.store.test_ingest import happened, items, said, standing
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from inkgrove.core.errors import AlreadyRunning
-from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, is_work_running, start_pipeline_run
-from inkgrove.store.views.catalog import ViewStore, open_views
-from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_stage
+from inkgrove.store.db import ExclusiveWork, hold_work_lock, is_work_running, start_pipeline_run
+from inkgrove.store.views import ViewStore, drop_leftovers, drop_stages, find_stage_url, open_stage, open_views
 from tests.store import writers
 from tests.store.postgres import PostgresServer
 from tests.support.processes import wait_until

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import lipmaa
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import verify_signed
-from inkgrove.store.logs.decision import IngestStatus, LogValidity
-from inkgrove.store.logs.entries import find_fork_proof, find_log, read_entries
-from inkgrove.store.logs.ingestion import linking_to
-from inkgrove.store.logs.log_store import LogStore
+from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, lipmaa, verify_log, verify_signed
+from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, find_fork_proof, find_log, linking_to, read_entries
 from tests.support.logs import LogBuilder, resign
 from tests.support.tiers import amount
 

@@ -10,25 +10,35 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, inspect, select
 
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.messages.ids import SchemaId
-from inkgrove.store.db.locks import hold_merge_lock
-from inkgrove.store.views.catalog import View, ViewStore, drop_view, open_views
-from inkgrove.store.views.merge import has_undone_cascade, merge_stages, open_stages
-from inkgrove.store.views.outcomes import count_visible_outcomes, read_visible_outcomes
-from inkgrove.store.views.query import count_rows, read_all_rows
-from inkgrove.store.views.rebuild import (
+from inkgrove.core import hash_yamf
+from inkgrove.messages import SchemaId
+from inkgrove.store.db import hold_merge_lock
+from inkgrove.store.views import (
     KEEP_SECONDS,
+    View,
     ViewState,
+    ViewStore,
     begin_build,
+    builds,
     correct_build,
+    count_rows,
+    count_visible_outcomes,
     drop_left_builds,
+    drop_stages,
+    drop_view,
+    find_stage_url,
+    has_undone_cascade,
     index_build,
     load_build,
+    merge_stages,
+    open_merge_transaction,
+    open_stage,
+    open_stages,
+    open_views,
+    read_all_rows,
+    read_visible_outcomes,
     swap_view,
 )
-from inkgrove.store.views.stages import drop_stages, find_stage_url, open_merge_transaction, open_stage
-from inkgrove.store.views.tables import builds
 from tests.support.logs import key
 from tests.support.races import begin_before_commit
 

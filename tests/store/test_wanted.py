@@ -2,10 +2,10 @@
 
 import pytest
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId
-from inkgrove.store.federation.wanted_schemas import WantedSchema, list_due_schemas, postpone_schema, want_schemas
-from inkgrove.store.logs.log_store import LogStore
+from inkgrove.core import IdentityId
+from inkgrove.messages import SchemaId
+from inkgrove.store.federation import WantedSchema, list_due_schemas, postpone_schema, want_schemas
+from inkgrove.store.logs import LogStore
 from tests.store.test_ingest import items
 from tests.support.logs import LogBuilder, key
 from tests.support.races import begin_before_commit

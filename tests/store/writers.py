@@ -7,14 +7,10 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from inkgrove.core.entry import Entry, sign_entry
-from inkgrove.core.keys import SecretKey
-from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import read_next_entry
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.views.catalog import open_views
-from inkgrove.store.views.stages import find_stage_url, open_stage
+from inkgrove.core import Entry, SecretKey, sign_entry
+from inkgrove.store.db import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs import IngestStatus, open_store, read_next_entry
+from inkgrove.store.views import find_stage_url, open_stage, open_views
 from tests.support.logs import LogBuilder, key
 
 Place = Path | str

@@ -5,9 +5,8 @@ from typing import Any
 
 import httpx
 
-from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.messages.identity import IdentityDocument, IdentityMessage, adoption_claim
-from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.core import SecretKey, identity_of
+from inkgrove.messages import IdentityDocument, IdentityMessage, adoption_claim, decode_message, encode_message
 from tests.support.logs import LogBuilder
 from tests.support.nodes import PASSWORD
 

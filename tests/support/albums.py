@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey, SecretKey, parse_public_key
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import encode_message
+from inkgrove.core import Hash, PublicKey, SecretKey, parse_public_key
+from inkgrove.messages import Access, Create, Delete, InstanceMessage, SchemaId, SchemaVersion, Update, encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.node.blobs.uploads import note_references
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.schema_registry import register_schema
+from inkgrove.node.blobs import note_references
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs import register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.plain_views import build_views
 

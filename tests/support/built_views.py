@@ -5,16 +5,12 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.instance import Access
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.schema_cache import SchemaCache
-from inkgrove.schema.schema import Field
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.schema_registry import read_registered, register_schema
-from inkgrove.store.views.catalog import View, read_views
-from inkgrove.store.views.tables import views
+from inkgrove.core import PublicKey, parse_hash
+from inkgrove.messages import Access
+from inkgrove.node.runtime import Node, SchemaCache
+from inkgrove.schema import Field
+from inkgrove.store.logs import find_log, read_registered, register_schema
+from inkgrove.store.views import View, read_views, views
 from tests.support.publishing import schema_id
 
 

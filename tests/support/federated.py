@@ -10,17 +10,15 @@ from typing import Any
 from sqlalchemy import Connection
 
 from examples.demo.ports import free_port
-from inkgrove.core.hashing import parse_hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId, parse_hash
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerResponse, make_signed_request
 from inkgrove.federation.sharing import DELIVERIES_PATH, read_receipts
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
-from inkgrove.node.identity.identity_log import IDENTITY_LOG
-from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
+from inkgrove.messages import DELIVERY_MEDIA_TYPE, Delivery, Parcel, encode_delivery
+from inkgrove.node.identity import IDENTITY_LOG
+from inkgrove.node.publishing import find_held_instance, pack_parcel
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.messages import schemas_of_logs
-from inkgrove.store.node.relations import put_relation_state, shares_of
+from inkgrove.store.logs import read_logs, schemas_of_logs
+from inkgrove.store.node import put_relation_state, shares_of
 from tests.support.nodes import Person, RunningNode
 from tests.support.peers import run
 

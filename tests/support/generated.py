@@ -7,14 +7,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from inkgrove.core.entry import Entry, decode_entry
-from inkgrove.core.hashing import Flavour, Hash, hash_yamf
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages import cbor
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.core import Entry, Flavour, Hash, HeldEntry, SecretKey, decode_entry, hash_yamf, verify_signed
+from inkgrove.messages import SchemaId, Timestamp, cbor
 from tests.support.logs import LogBuilder, resign
 
 NAMES = ["a", "b", "c", "D", "e"]

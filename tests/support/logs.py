@@ -1,11 +1,19 @@
 """Builds signed logs for tests, with deterministic keys."""
 
-from inkgrove.core.entry import Entry, hash_entry, sign_entry
-from inkgrove.core.hashing import Flavour, Hash, hash_yamf
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import SignedEntry, verify_signed
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    HeldEntry,
+    SecretKey,
+    SignedEntry,
+    has_lipmaa_link,
+    hash_entry,
+    hash_yamf,
+    lipmaa,
+    sign_entry,
+    verify_signed,
+)
 
 
 def key(number: int) -> SecretKey:

@@ -15,14 +15,13 @@ from sqlalchemy import Connection, select
 
 from inkgrove.api.http.serving import make_config
 from inkgrove.api.http.telemetry import configure_logs
-from inkgrove.core.keys import IdentityId
-from inkgrove.node.identity.identities import create_identity
-from inkgrove.node.identity.sessions import SESSION, hash_cheaply, hash_token
+from inkgrove.core import IdentityId
+from inkgrove.node.identity import SESSION, create_identity, hash_cheaply, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
-from inkgrove.store.db.node_tables import identities
-from inkgrove.store.federation.inbox import add_sender
-from inkgrove.store.node.identities import add_session
+from inkgrove.store.db import identities
+from inkgrove.store.federation import add_sender
+from inkgrove.store.node import add_session
 from tests.support.templates import open_node
 
 PASSWORD = "correct horse battery"

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of
-from inkgrove.core.links import certificate_pool
+from inkgrove.core import IdentityId, SecretKey, certificate_pool, identity_of
 from inkgrove.federation.errors import AnswerTooLarge, FederationError
 from inkgrove.federation.peers import (
     WELL_KNOWN_PATH,
@@ -31,8 +30,7 @@ from inkgrove.federation.peers import (
     parse_url,
     render_well_known,
 )
-from inkgrove.messages.identity import IdentityDocument, KeyOf
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import IdentityDocument, KeyOf, encode_message
 from tests.support.logs import LogBuilder, key
 
 _Result = TypeVar("_Result")

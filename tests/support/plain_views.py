@@ -5,18 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.schema_cache import SchemaCache
-from inkgrove.reference.results import ReferenceRow
-from inkgrove.reference.views import fold_views
-from inkgrove.store.logs.entries import read_entries, read_logs
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.views.catalog import STREAM, View, read_views, write_progress
-from inkgrove.store.views.tables import cell_encoder, outcomes_of, rows_of, views
+from inkgrove.core import HeldEntry, PublicKey, verify_signed
+from inkgrove.node.runtime import Node, SchemaCache
+from inkgrove.reference import ReferenceRow, fold_views
+from inkgrove.store.logs import newest_offset, read_entries, read_logs, read_registered
+from inkgrove.store.views import STREAM, View, cell_encoder, outcomes_of, read_views, rows_of, views, write_progress
 
 
 def build_views(node: Node) -> None:

@@ -6,13 +6,9 @@ from typing import Any
 
 import httpx
 
-from inkgrove.core.entry import Entry, sign_entry
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import SecretKey, parse_public_key
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create
-from inkgrove.messages.message import Message, encode_message, with_salt
-from inkgrove.store.logs.entries import read_logs
+from inkgrove.core import Entry, Flavour, SecretKey, parse_hash, parse_public_key, sign_entry
+from inkgrove.messages import Create, Message, SchemaId, SchemaVersion, encode_message, with_salt
+from inkgrove.store.logs import read_logs
 from tests.support.nodes import RunningNode
 
 FIELDS = [

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from inkgrove.store.db.connection import Database
+from inkgrove.store.db import Database
 
 _Result = TypeVar("_Result")
 _SECONDS = 0.5

@@ -8,20 +8,28 @@ from typing import Any
 import httpx
 from sqlalchemy import delete, insert, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, parse_public_key
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, AccessMode, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import UNSET
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_public_key
+from inkgrove.messages import (
+    UNSET,
+    Access,
+    AccessMode,
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Timestamp,
+    Update,
+    encode_message,
+)
 from inkgrove.node.settings import NodeSettings
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference.results import ReferenceRow, ReferenceView
-from inkgrove.reference.views import fold_views
-from inkgrove.store.db.node_tables import relations, shares
-from inkgrove.store.logs.schema_registry import read_registered, register_schema
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
+from inkgrove.store.db import relations, shares
+from inkgrove.store.logs import read_registered, register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.views import held_by

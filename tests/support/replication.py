@@ -4,10 +4,10 @@ from inkgrove.cli.import_process import SparkImporter
 from inkgrove.federation.errors import PeerUnreachable
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse, Transport
 from inkgrove.federation.replication import BULK, ENTRIES_PATH, ArchiveImporter, Replicator, SyncResult
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.settings import SparkSettings
-from inkgrove.store.federation.peers import add_peer
-from inkgrove.store.logs.entries import read_entries, read_logs
+from inkgrove.store.federation import add_peer
+from inkgrove.store.logs import read_entries, read_logs
 from tests.support.nodes import RunningNode
 from tests.support.peers import run
 

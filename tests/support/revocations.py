@@ -1,11 +1,9 @@
 """An identity that revokes a further key of its own."""
 
-from inkgrove.core.keys import identity_of
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.message import encode_message
-from inkgrove.node.identity.identity_log import apply_identity_logs_since
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import START
+from inkgrove.core import identity_of
+from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, encode_message
+from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.store.logs import START, LogStore
 from tests.support.logs import LogBuilder, key
 
 

@@ -2,11 +2,10 @@
 
 from sqlalchemy import Connection, insert
 
-from inkgrove.core.hashing import parse_hash
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.db.rot_tables import Step, rot_victims
-from inkgrove.store.rot.copies import find_copy, note_copies
-from inkgrove.store.rot.runs import apply_moves, begin_rot_run, finish_rot_run, remove_blobs
+from inkgrove.core import parse_hash
+from inkgrove.node.runtime import Node
+from inkgrove.store.db import Step, rot_victims
+from inkgrove.store.rot import apply_moves, begin_rot_run, find_copy, finish_rot_run, note_copies, remove_blobs
 
 
 def note(node: Node) -> None:

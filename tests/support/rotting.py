@@ -7,28 +7,39 @@ from typing import Any
 from pyspark.sql import SparkSession
 from sqlalchemy import insert, select
 
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.core.keys import identity_of
-from inkgrove.core.links import union_of_pools
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.proof import Proof, verify_proof
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration
+from inkgrove.core import Hash, hash_yamf, identity_of, union_of_pools
+from inkgrove.messages import (
+    Create,
+    Delete,
+    FieldChange,
+    Message,
+    Proof,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaVersion,
+    Update,
+    encode_message,
+    verify_proof,
+)
 from inkgrove.pipeline.rot.policy import Policy
 from inkgrove.pipeline.rot.run import Rot
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference.views import fold_views
-from inkgrove.store.db.node_tables import shares
-from inkgrove.store.db.rot_tables import copies, summaries
-from inkgrove.store.logs.blob_references import AuthoredMessage, put_references
-from inkgrove.store.logs.entries import find_log, read_entries
-from inkgrove.store.logs.messages import InstanceKey, messages_of
-from inkgrove.store.logs.schema_registry import read_registered, register_schema
-from inkgrove.store.node.identities import HostedIdentity, add_identity
-from inkgrove.store.rot.copies import add_reads, find_copy
-from inkgrove.store.views.blob_index import put_blob
-from inkgrove.store.views.query import read_all_rows
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.reference import fold_views
+from inkgrove.store.db import copies, shares, summaries
+from inkgrove.store.logs import (
+    AuthoredMessage,
+    InstanceKey,
+    find_log,
+    messages_of,
+    put_references,
+    read_entries,
+    read_registered,
+    register_schema,
+)
+from inkgrove.store.node import HostedIdentity, add_identity
+from inkgrove.store.rot import add_reads, find_copy
+from inkgrove.store.views import put_blob, read_all_rows
 from tests.support.logs import LogBuilder, key
 from tests.support.views import held_by
 

@@ -11,11 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.vault import Vault
+from inkgrove.node.runtime import Node, Vault
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.views.catalog import open_views
+from inkgrove.store.logs import open_store
+from inkgrove.store.views import open_views
 
 _DIFFERENT = 8
 """How many passphrases there are: more than any test has nodes."""

@@ -3,18 +3,12 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.pipeline.views.materialiser import Materialiser
-from inkgrove.reference.views import fold_views
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.views.catalog import ViewStore
-from inkgrove.store.views.outcomes import read_visible_outcomes
-from inkgrove.store.views.query import read_all_rows
+from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.messages import Outcome, SchemaId
+from inkgrove.pipeline.views import Materialiser
+from inkgrove.reference import fold_views
+from inkgrove.store.logs import LogStore, read_entries, read_registered
+from inkgrove.store.views import ViewStore, read_all_rows, read_visible_outcomes
 from tests.support.whole_fold import Comparable, comparable
 
 

@@ -4,16 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from inkgrove.core.entry import check_storable
+from inkgrove.core import Hash, HeldEntry, LogReport, check_storable, verify_log, verify_payload
 from inkgrove.core.errors import Forked, IntegerTooLarge, InvalidSince, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.log import HeldEntry, LogReport, verify_log
-from inkgrove.core.verify import verify_payload
-from inkgrove.messages.ids import SchemaId
-from inkgrove.reference.results import ReferenceView
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.log_fold import LogFold, LogMessage, fold_log
-from inkgrove.schema.schema import fold_schema
+from inkgrove.messages import SchemaId
+from inkgrove.reference import ReferenceView
+from inkgrove.schema import LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
 
 Comparable = dict[SchemaId | None, dict[str, Any]]
 

@@ -44,13 +44,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inkgrove.core.entry import Entry, decode_entry, encode_varu64, hash_entry, sign_entry
-from inkgrove.core.hashing import Flavour, Hash, hash_yamf
-from inkgrove.core.keys import SecretKey, identity_of
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.messages import cbor
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.timestamp import Timestamp, render_timestamp
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    SecretKey,
+    decode_entry,
+    encode_varu64,
+    has_lipmaa_link,
+    hash_entry,
+    hash_yamf,
+    identity_of,
+    lipmaa,
+    sign_entry,
+)
+from inkgrove.messages import SchemaId, Timestamp, cbor, render_timestamp
 from inkgrove.messages.yaml_form import parse_values
 
 AUTHORS = ("dev", "jane", "john", "alice", "bob", "carol")

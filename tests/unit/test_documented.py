@@ -15,7 +15,7 @@ from inkgrove.client import errors as client_errors
 from inkgrove.core.errors import CODES
 from inkgrove.federation import errors as federation_errors
 from inkgrove.node import errors as node_errors
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings
 

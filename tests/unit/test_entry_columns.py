@@ -4,11 +4,9 @@ import random
 
 import pyarrow as pa
 
-from inkgrove.core.entry import Entry, check_storable, decode_entry
+from inkgrove.core import Entry, Flavour, check_storable, decode_entry, lipmaa
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Flavour
-from inkgrove.core.links import lipmaa
-from inkgrove.pipeline.archive.verify import decode_columns
+from inkgrove.pipeline.archive import decode_columns
 from tests.support.logs import LogBuilder, key
 
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import HeldEntry, VerifiedEntry, decode_entry, verify_log, verify_signed
 from inkgrove.core.errors import CODES, InkgroveError
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_signed
-from inkgrove.messages import cbor
-from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.messages import cbor, decode_message, encode_message
 from inkgrove.messages.yaml_form import parse_messages
 
 ROOT = Path(__file__).resolve().parents[2]

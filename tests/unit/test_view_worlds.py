@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from inkgrove.core import HeldEntry, verify_signed
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.reference.views import fold_views
+from inkgrove.messages import OutcomeCode
+from inkgrove.reference import fold_views
 from tests.support.whole_fold import comparable, fold_world
 from tests.support.world import World, differences, load_expected, load_world
 

@@ -29,11 +29,11 @@ from inkgrove.api.routes.changes import ViewWatch
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.replication import ArchiveImporter
-from inkgrove.node.blobs.collection import CollectedBlobs, collect_if_alone, update_blob_references
+from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_references
+from inkgrove.node.identity import bind_administrators
 from inkgrove.node.identity import sessions as passwords
-from inkgrove.node.identity.names import bind_administrators
-from inkgrove.node.publishing.writer import Writer
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import Writer
+from inkgrove.node.runtime import Node
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
 log = structlog.get_logger("inkgrove.node")

@@ -62,7 +62,7 @@ def export(options: CommandOptions, path: PathArgument) -> None:
     options.existing_store()
     start = perf_counter()
     with spark_session(options) as (spark, bar):
-        from inkgrove.pipeline.archive.transfer import export_archive
+        from inkgrove.pipeline.archive import export_archive
 
         options.open_logs().close()
         count = export_archive(spark, options.store_location, path.resolve(), following(bar))
@@ -83,7 +83,7 @@ def export_view(
         view = find_built_view(schema, views)
     start = perf_counter()
     with spark_session(options) as (spark, bar):
-        from inkgrove.pipeline.views.export import export_view as write
+        from inkgrove.pipeline.views import export_view as write
 
         count = write(spark, options.store_location, view, path.resolve(), form, following(bar))  # type: ignore[arg-type]
     text = f"{count:,} rows in {path}; {_rate(count, perf_counter() - start)}"

@@ -9,7 +9,7 @@ import typer
 from inkgrove.cli.options import CommandGroup, CommandOptions, current
 from inkgrove.cli.output import note, print_json, printable
 from inkgrove.cli.progress import progress
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 
 
 def add_to(app: CommandGroup) -> None:
@@ -32,7 +32,7 @@ def backup(
 ) -> None:
     """Write all of a node to a directory while it runs, and check what was written."""
     # Imported here and below: every other command starts faster without.
-    from inkgrove.node.runtime.backup import write_backup
+    from inkgrove.node.runtime import write_backup
 
     with options.open_logs() as logs, progress("backing up", quiet=options.as_json) as bar:
         manifest = write_backup(
@@ -74,7 +74,7 @@ def restore(
     ] = False,
 ) -> None:
     """Check a backup and put it in place; the node then asks others for what it lacks before it signs again."""
-    from inkgrove.node.runtime.backup import restore_backup
+    from inkgrove.node.runtime import restore_backup
 
     with progress("restoring", quiet=options.as_json) as bar:
         done = restore_backup(

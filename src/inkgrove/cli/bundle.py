@@ -8,10 +8,8 @@ import typer
 from inkgrove.cli.files import read_bytes, write_new
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, JsonOption, note, print_facts, print_json
-from inkgrove.core.hashing import parse_hash
-from inkgrove.messages.delivery import decode_bundle, encode_bundle
-from inkgrove.messages.message import message_to_value
-from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
+from inkgrove.core import parse_hash
+from inkgrove.messages import ProvedInstance, decode_bundle, encode_bundle, message_to_value, read_proof, verify_proof
 
 app = CommandGroup(
     "Instances as a file, with everything that proves them.", "bundle write 00407ac3... --out greetings.bundle"
@@ -49,7 +47,7 @@ def read(
 ) -> None:
     """Verify a bundle like a delivery from another node, and take it in."""
     from inkgrove.federation.sharing import read_bundle
-    from inkgrove.node.identity.identities import parse_identity_name, show_identity
+    from inkgrove.node.identity import parse_identity_name, show_identity
 
     bundle = decode_bundle(read_bytes(file))
     with options.open_node(create=True) as node:

@@ -16,17 +16,22 @@ import httpx
 
 from inkgrove.core.errors import AlreadyRunning, InkgroveError
 from inkgrove.federation.peers import find_target, parse_resolve
-from inkgrove.node.runtime.signing_guard import find_reason
-from inkgrove.node.runtime.vault import open_vault
+from inkgrove.node.runtime import find_reason, open_vault
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import Settings
-from inkgrove.store.db.locks import ExclusiveWork, start_pipeline_run
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import NEWEST, OLDEST, LogStore, open_store, read_revision
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.node.identities import list_identities, some_sealed_keys
-from inkgrove.store.views.catalog import open_views
+from inkgrove.store.db import ExclusiveWork, start_pipeline_run
+from inkgrove.store.logs import (
+    NEWEST,
+    OLDEST,
+    LogStore,
+    newest_offset,
+    open_store,
+    read_logs,
+    read_registered,
+    read_revision,
+)
+from inkgrove.store.node import list_identities, some_sealed_keys
+from inkgrove.store.views import open_views
 
 _GIB: Final = 1024**3
 _LEAST_DISK: Final = _GIB

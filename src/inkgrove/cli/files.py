@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import (
+    Entry,
+    HeldEntry,
+    SecretKey,
+    VerifiedEntry,
+    decode_entry,
+    parse_secret_key,
+    verify_log,
+    verify_signed,
+)
 from inkgrove.core.errors import BadLine, InputError
-from inkgrove.core.keys import SecretKey, parse_secret_key
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_signed
 from inkgrove.store.files import write_new_file
 
 

@@ -10,7 +10,7 @@ from inkgrove.cli.output import console, note, print_facts, print_json
 from inkgrove.core.errors import InputError
 
 if TYPE_CHECKING:
-    from inkgrove.node.identity.identities import IdentityRecord
+    from inkgrove.node.identity import IdentityRecord
 
 app = CommandGroup("Identities that the node hosts.", "identity create jane.haiku.ink")
 
@@ -58,7 +58,7 @@ def create(
     ] = True,
 ) -> None:
     """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
-    from inkgrove.node.identity.identities import create_identity
+    from inkgrove.node.identity import create_identity
 
     password = _read_password() if has_password else None
     set_flag("node.endpoint", endpoint)
@@ -70,8 +70,7 @@ def create(
 @app.command(epilog="Example: inkgrove identity show jane.haiku.ink")
 def show(options: CommandOptions, fqdn: NameArgument) -> None:
     """Show an identity by name or id."""
-    from inkgrove.node.identity.identities import parse_identity_name, show_identity
-    from inkgrove.node.identity.quotas import show_quota
+    from inkgrove.node.identity import parse_identity_name, show_identity, show_quota
 
     with options.open_node() as node:
         identity = show_identity(node, parse_identity_name(fqdn))
@@ -95,8 +94,7 @@ def quota(
     default: Annotated[bool, typer.Option("--default", help="Go back to what the settings say for the rest.")] = False,
 ) -> None:
     """Show what an identity has stored and may store; with options, give it a quota of its own, at once."""
-    from inkgrove.node.identity.identities import parse_identity_name, show_identity
-    from inkgrove.node.identity.quotas import change_limits
+    from inkgrove.node.identity import change_limits, parse_identity_name, show_identity
 
     given = {"entries": entries, "payload_bytes": payload_bytes, "blob_bytes": blob_bytes}
     limits = {name: limit for name, limit in given.items() if default or limit is not None}
@@ -113,9 +111,7 @@ def list_all(options: CommandOptions) -> None:
 
     Administrators are marked, names outside of node.domains, and who has moved to another node.
     """
-    from inkgrove.node.identity.identities import list_hosted_identities
-    from inkgrove.node.identity.names import list_administrators, rules_of
-    from inkgrove.node.identity.quotas import show_quotas
+    from inkgrove.node.identity import list_administrators, list_hosted_identities, rules_of, show_quotas
 
     with options.open_node() as node:
         hosted = list_hosted_identities(node)
@@ -151,8 +147,7 @@ def list_all(options: CommandOptions) -> None:
 @app.command(epilog="Example: inkgrove identity password jane.haiku.ink")
 def password(options: CommandOptions, fqdn: NameArgument) -> None:
     """Set a new password, from a prompt or standard input; every sign-in ends."""
-    from inkgrove.node.identity.identities import parse_identity_name, show_identity
-    from inkgrove.node.identity.sessions import change_password
+    from inkgrove.node.identity import change_password, parse_identity_name, show_identity
 
     options.existing_store()  # nobody types a password for a store that is not there
     new = _read_password()

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.replication import ImportedArchive
-from inkgrove.node.identity.identity_log import apply_identity_logs_since
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.node.runtime import Node
 from inkgrove.settings import SparkSettings
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.positions import newest_offset
+from inkgrove.store.logs import newest_offset, open_store
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.archive.transfer import ImportReport
+    from inkgrove.pipeline.archive import ImportReport
     from inkgrove.pipeline.runtime.progress import OnProgress
 
 _MOST_REASON: Final = 2_000
@@ -95,7 +94,7 @@ def import_into_store(
     spark: Any, store: str, archive: Path, rejects: Path, on_progress: "OnProgress"
 ) -> "ImportReport":
     """Import an archive into the store at a directory or URL, and let what it says of keys count; return the report."""
-    from inkgrove.pipeline.archive.transfer import import_archive
+    from inkgrove.pipeline.archive import import_archive
 
     with open_store(store) as logs:
         before = logs.read(newest_offset)

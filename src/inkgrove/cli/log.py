@@ -19,14 +19,27 @@ from inkgrove.cli.files import (
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import NOT_VALID, JsonOption, facts_of, note, print_facts, print_json
 from inkgrove.cli.progress import progress
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    Entry,
+    Flavour,
+    HeldEntry,
+    NextEntry,
+    SecretKey,
+    Verdict,
+    VerifiedEntry,
+    certificate_pool,
+    decode_entry,
+    find_next_entry,
+    hash_entry,
+    identity_of,
+    parse_hash,
+    shortest_path,
+    sign_next,
+    verify_log,
+    verify_signed,
+)
 from inkgrove.core.errors import BadSignature, InkgroveError, KeysError
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import KEY_BYTES, SecretKey, identity_of
-from inkgrove.core.links import certificate_pool, shortest_path
-from inkgrove.core.log import HeldEntry, Verdict, verify_log
-from inkgrove.core.next_entry import NextEntry, find_next_entry, sign_next
-from inkgrove.core.verify import VerifiedEntry, verify_signed
 
 app = CommandGroup("Verify logs and show what proves an entry.", "log verify feed.jsonl")
 
@@ -79,8 +92,8 @@ def ingest(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Log files as for verify; - is stdin.")],
 ) -> None:
     """Take entries into the store, verified; those it has already change nothing."""
-    from inkgrove.node.identity.identity_log import apply_identity_logs_since
-    from inkgrove.store.logs.positions import newest_offset
+    from inkgrove.node.identity import apply_identity_logs_since
+    from inkgrove.store.logs import newest_offset
 
     logs = options.open_logs(create=True)
     before = logs.read(newest_offset)

@@ -17,11 +17,11 @@ from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id, require_s
 from inkgrove.cli.spark import following, spark_session
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
 from inkgrove.core.errors import InkgroveError, NoStore, StoreUnavailable
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 
 if TYPE_CHECKING:
-    from inkgrove.pipeline.views.materialiser import Materialiser, Report
-    from inkgrove.store.db.locks import ExclusiveWork
+    from inkgrove.pipeline.views import Materialiser, Report
+    from inkgrove.store.db import ExclusiveWork
 
 LogArgument = Annotated[int, typer.Argument(metavar="LOG", min=1, help="Log id of the schema.")]
 AuthorArgument = Annotated[str, typer.Argument(metavar="AUTHOR", help="Public key of the schema's author, in hex.")]
@@ -48,7 +48,7 @@ def unindex(options: CommandOptions, author: AuthorArgument, log_id: LogArgument
 
 
 def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: bool) -> None:
-    from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
+    from inkgrove.store.logs import register_schema, unregister_schema
 
     schema_id = require_schema_id(f"{author}/{log_id}")
     with options.open_logs() as logs:
@@ -62,10 +62,8 @@ def _register(options: CommandOptions, author: str, log_id: int, *, is_wanted: b
 
 def views(options: CommandOptions) -> None:
     """List the registered schemas with their views: version, rows, outcomes, and what they wait for."""
-    from inkgrove.store.logs.positions import newest_offset
-    from inkgrove.store.logs.schema_registry import read_registered
-    from inkgrove.store.views.outcomes import count_visible_outcomes
-    from inkgrove.store.views.query import count_rows
+    from inkgrove.store.logs import newest_offset, read_registered
+    from inkgrove.store.views import count_rows, count_visible_outcomes
 
     logs, built = options.open_logs(), options.open_views()
     known = built.views()
@@ -121,7 +119,7 @@ def materialise(
     ] = None,
 ) -> None:
     """Bring the views up to date with Spark: once, or following the store."""
-    from inkgrove.store.db.locks import ExclusiveWork
+    from inkgrove.store.db import ExclusiveWork
 
     if once == follow:
         raise typer.BadParameter("say --once or --follow")
@@ -146,7 +144,7 @@ def materialise(
 
 def rebuild(options: CommandOptions, schema: SchemaArgument) -> None:
     """Fold a view from scratch beside the one that is there, then swap it in."""
-    from inkgrove.store.db.locks import ExclusiveWork
+    from inkgrove.store.db import ExclusiveWork
 
     start = perf_counter()
     # A name that nobody has is told before anybody waits for Spark.
@@ -165,7 +163,7 @@ def outcomes(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> None:
     """Show what became of the messages of a schema, and why."""
-    from inkgrove.store.views.outcomes import VisibleOutcome, read_visible_outcomes
+    from inkgrove.store.views import VisibleOutcome, read_visible_outcomes
 
     with options.open_views() as built:
         view = None if schema == "-" else built.views().get(find_schema_id(schema, built))
@@ -188,7 +186,7 @@ def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple[
     _check_store(options, work)
     try:
         with spark_session(options) as (spark, bar):
-            from inkgrove.pipeline.views.materialiser import Materialiser
+            from inkgrove.pipeline.views import Materialiser
 
             wanted = current().pipeline.partitions
             materialiser = Materialiser(spark, options.store_location, parts=wanted, on_progress=following(bar))
@@ -200,7 +198,7 @@ def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple[
                 with suppress(StoreUnavailable):  # it has been told, or does not matter any more
                     materialiser.close()
     except InkgroveError as error:
-        from inkgrove.store.db.locks import ExclusiveWork
+        from inkgrove.store.db import ExclusiveWork
 
         if work is ExclusiveWork.STREAM:
             _note_trouble(options, error)
@@ -209,7 +207,7 @@ def _pipeline(options: CommandOptions, work: "ExclusiveWork") -> Iterator[tuple[
 
 def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
     """Keep the error in the store, so that the node can show why the views are not updated."""
-    from inkgrove.store.views.catalog import STREAM, PipelineFailure, record_pipeline_failure
+    from inkgrove.store.views import STREAM, PipelineFailure, record_pipeline_failure
 
     trouble = PipelineFailure(time_ns() // 1000, error.code, error.public_message)
     with suppress(NoStore, StoreUnavailable), options.open_views() as built:
@@ -218,7 +216,7 @@ def _note_trouble(options: CommandOptions, error: InkgroveError) -> None:
 
 def _check_store(options: CommandOptions, work: "ExclusiveWork") -> None:
     """Raise what is wrong with the store, or that another process does this work, before anybody waits for Spark."""
-    from inkgrove.store.db.locks import start_pipeline_run
+    from inkgrove.store.db import start_pipeline_run
 
     options.open_logs().close()
     with options.open_views() as built:
@@ -231,7 +229,7 @@ def _check_store(options: CommandOptions, work: "ExclusiveWork") -> None:
 
 def _show_batches(materialiser: "Materialiser", bar: Bar, *, once: bool) -> None:
     """Show the position of the views on the bar after each batch, against the newest position if it runs `once`."""
-    from inkgrove.store.logs.positions import newest_offset
+    from inkgrove.store.logs import newest_offset
 
     begun = materialiser.views.progress()[1].position
     total = materialiser.store.read(newest_offset).position - begun if once else None

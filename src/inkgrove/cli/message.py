@@ -9,9 +9,8 @@ import typer
 from inkgrove.cli.files import parse_hex, read_text
 from inkgrove.cli.options import CommandGroup
 from inkgrove.cli.output import JsonOption, print_json
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import decode_message, encode_message, message_to_value, with_salt
+from inkgrove.core import hash_yamf
+from inkgrove.messages import Create, Delete, Update, decode_message, encode_message, message_to_value, with_salt
 
 app = CommandGroup("Turn messages from YAML into CBOR and back.", "message encode mail.yaml --salt")
 

@@ -21,9 +21,9 @@ from inkgrove.cli.output import JsonOption, console, print_json, printable
 from inkgrove.settings import DEFAULT_HOME, Loaded, Settings, effective, load, parse_change
 
 if TYPE_CHECKING:
-    from inkgrove.node.runtime.node import Node
-    from inkgrove.store.logs.log_store import LogStore
-    from inkgrove.store.views.catalog import ViewStore
+    from inkgrove.node.runtime import Node
+    from inkgrove.store.logs import LogStore
+    from inkgrove.store.views import ViewStore
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class CommandOptions:
 
     def existing_store(self) -> str:
         """Return the location of a store that must be there; raises `NoStore` if there is none, and writes nothing."""
-        from inkgrove.store.logs.log_store import require_store
+        from inkgrove.store.logs import require_store
 
         require_store(self.store_location)
         return self.store_location
@@ -128,20 +128,20 @@ class CommandOptions:
 
     def open_logs(self, *, create: bool = False) -> "LogStore":
         """Open the logs of the store; raises `NoStore` if there is none and `create` is not set."""
-        from inkgrove.store.logs.log_store import open_store
+        from inkgrove.store.logs import open_store
 
         return open_store(self.store_location if create else self.existing_store())
 
     def open_views(self, *, with_node: bool = False) -> "ViewStore":
         """Open the views of the store, `with_node` beside the tables of the node; raises `NoStore` if there is none."""
-        from inkgrove.store.views.catalog import open_views
+        from inkgrove.store.views import open_views
 
         return open_views(self.existing_store(), with_node=with_node)
 
     @contextmanager
     def open_node(self, *, create: bool = False) -> Iterator["Node"]:
         """Open the node and close it at the end; raises `NoStore` if there is none and `create` is not set."""
-        from inkgrove.node.runtime.node import Node
+        from inkgrove.node.runtime import Node
 
         node = Node(self.store_location if create else self.existing_store(), current().node, home=self.home.resolve())
         try:

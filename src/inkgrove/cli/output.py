@@ -18,7 +18,7 @@ from inkgrove.core.errors import (
     SettingsError,
     UnexpectedLink,
 )
-from inkgrove.messages.json_values import value_to_json
+from inkgrove.messages import value_to_json
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

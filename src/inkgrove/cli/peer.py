@@ -8,11 +8,11 @@ from inkgrove.cli.options import CommandGroup, CommandOptions, current
 from inkgrove.cli.output import NOT_VALID, facts_of, note, print_json, print_table
 from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 
 if TYPE_CHECKING:
     from inkgrove.federation.replication import SyncResult
-    from inkgrove.store.federation.peers import Peer
+    from inkgrove.store.federation import Peer
 
 app = CommandGroup("Nodes that this one replicates from.", "peer add john.haiku.ink")
 
@@ -22,8 +22,8 @@ NameArgument = Annotated[str, typer.Argument(help="The name of an identity there
 @app.command(epilog="Example: inkgrove peer add john.haiku.ink")
 def add(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from the node of an identity, from the next round of a running node on."""
-    from inkgrove.node.identity.identities import parse_fqdn
-    from inkgrove.store.federation.peers import add_peer
+    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.store.federation import add_peer
 
     name = parse_fqdn(fqdn)
     with options.open_node() as node:
@@ -36,8 +36,8 @@ def add(options: CommandOptions, fqdn: NameArgument) -> None:
 def remove(options: CommandOptions, fqdn: NameArgument) -> None:
     """Replicate from there no more; what has come stays."""
     from inkgrove.federation.errors import FederationError
-    from inkgrove.node.identity.identities import parse_fqdn
-    from inkgrove.store.federation.peers import remove_peer
+    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.store.federation import remove_peer
 
     name = parse_fqdn(fqdn)
     with options.open_node() as node:
@@ -51,7 +51,7 @@ def remove(options: CommandOptions, fqdn: NameArgument) -> None:
 @app.command("list", epilog="Example: inkgrove peer list")
 def list_all(options: CommandOptions) -> None:
     """List the peers, when each was last synced with, and what went wrong since."""
-    from inkgrove.store.federation.peers import list_peers
+    from inkgrove.store.federation import list_peers
 
     with options.open_node() as node:
         peers = node.database.read(list_peers)
@@ -78,8 +78,8 @@ def sync(
     from inkgrove.api.http.serving import tune_garbage_collection
     from inkgrove.cli.import_process import find_importer
     from inkgrove.federation.replication import sync_with
-    from inkgrove.node.identity.identities import parse_fqdn
-    from inkgrove.store.federation.peers import list_peers
+    from inkgrove.node.identity import parse_fqdn
+    from inkgrove.store.federation import list_peers
 
     tune_garbage_collection()
     importer = find_importer(current().spark)

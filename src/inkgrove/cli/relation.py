@@ -7,16 +7,14 @@ import typer
 
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import facts_of, note, print_json, print_table
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import UNSET
+from inkgrove.core import Hash, IdentityId, parse_hash
+from inkgrove.messages import UNSET, Timestamp
 
 if TYPE_CHECKING:
-    from inkgrove.node.identity.relations import RelationMove
-    from inkgrove.node.runtime.node import Node
+    from inkgrove.node.identity import RelationMove
+    from inkgrove.node.runtime import Node
     from inkgrove.store.db import Connection
-    from inkgrove.store.federation.inbox import AcceptedSender
+    from inkgrove.store.federation import AcceptedSender
 
 app = CommandGroup("Who follows whom.", "relation request jane.haiku.ink john.haiku.ink")
 request_app = CommandGroup("What strangers sent, and whose deliveries are taken in.", "request list john.haiku.ink")
@@ -53,7 +51,7 @@ def _move(options: CommandOptions, me: str, other: str, move: "RelationMove", gr
     """Change the relation of two identities, tell the other node, and print the new state."""
     # Imported here and below: every other command starts faster without.
     from inkgrove.federation.sharing import move_and_tell
-    from inkgrove.node.identity.identities import parse_identity_name
+    from inkgrove.node.identity import parse_identity_name
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -84,7 +82,7 @@ for _name, (_example, _about) in _MOVES.items():
 
 
 def _me(node: "Node", name: str) -> IdentityId:
-    from inkgrove.node.identity.identities import parse_identity_name, show_identity
+    from inkgrove.node.identity import parse_identity_name, show_identity
 
     return show_identity(node, parse_identity_name(name)).id
 
@@ -92,7 +90,7 @@ def _me(node: "Node", name: str) -> IdentityId:
 @app.command("list", epilog="Example: inkgrove relation list jane.haiku.ink")
 def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
     """List whom an identity follows and who follows it, with groups."""
-    from inkgrove.node.identity.relations import list_relations
+    from inkgrove.node.identity import list_relations
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -110,9 +108,8 @@ def list_relations_of(options: CommandOptions, me: MeArgument) -> None:
 
 def _sender(node: "Node", name: str) -> IdentityId:
     from inkgrove.node.errors import UnknownIdentity
-    from inkgrove.node.identity.identities import parse_identity_name
-    from inkgrove.node.identity.names import find_own_name_holder
-    from inkgrove.store.federation.peers import find_remote_identity
+    from inkgrove.node.identity import find_own_name_holder, parse_identity_name
+    from inkgrove.store.federation import find_remote_identity
 
     wanted = parse_identity_name(name)
     if isinstance(wanted, IdentityId):
@@ -127,7 +124,7 @@ def _sender(node: "Node", name: str) -> IdentityId:
 @request_app.command("list", epilog="Example: inkgrove request list john.haiku.ink")
 def list_requests(options: CommandOptions, me: MeArgument) -> None:
     """List what waits for an identity: from whom, of which schema, since when and how large."""
-    from inkgrove.node.publishing.local_delivery import list_waiting_requests
+    from inkgrove.node.publishing import list_waiting_requests
 
     with options.open_node() as node:
         found = list_waiting_requests(node, _me(node, me))
@@ -151,9 +148,9 @@ def list_requests(options: CommandOptions, me: MeArgument) -> None:
 @request_app.command(epilog="Example: inkgrove request show john.haiku.ink jane.haiku.ink 0040…")
 def show(options: CommandOptions, me: MeArgument, sender: SenderArgument, instance: InstanceArgument) -> None:
     """Show the content of something that waits; this accepts nothing."""
-    from inkgrove.messages.message import message_to_value
+    from inkgrove.messages import message_to_value
     from inkgrove.messages.yaml_form import render_messages
-    from inkgrove.node.publishing.local_delivery import read_waiting_request
+    from inkgrove.node.publishing import read_waiting_request
 
     with options.open_node() as node:
         _, messages = read_waiting_request(node, _me(node, me), _sender(node, sender), parse_hash(instance))
@@ -201,7 +198,7 @@ def refuse(options: CommandOptions, me: MeArgument, sender: SenderArgument, inst
 @request_app.command(epilog="Example: inkgrove request senders john.haiku.ink")
 def senders(options: CommandOptions, me: MeArgument) -> None:
     """List those whose deliveries an identity takes in from now on."""
-    from inkgrove.node.identity.names import name_of_identity
+    from inkgrove.node.identity import name_of_identity
 
     with options.open_node() as node:
         mine = _me(node, me)
@@ -215,7 +212,7 @@ def senders(options: CommandOptions, me: MeArgument) -> None:
 
 
 def _all_senders(connection: "Connection", me: IdentityId) -> "list[AcceptedSender]":
-    from inkgrove.store.federation.inbox import list_senders
+    from inkgrove.store.federation import list_senders
 
     found = page = list_senders(connection, me, limit=_PAGE)
     while len(page) == _PAGE:

@@ -14,16 +14,15 @@ from inkgrove.cli.output import console, facts_of, note, print_facts, print_json
 from inkgrove.cli.schema_lookup import SchemaArgument, find_schema_id
 from inkgrove.cli.spark import spark_session, watching_tasks
 from inkgrove.cli.supervisor import stop_on_signals, tell_ready
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InputError, NoSuchCopy
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 
 if TYPE_CHECKING:
     from inkgrove.pipeline.rot.policy import Policy
     from inkgrove.pipeline.rot.run import RotReport
     from inkgrove.store.db import Connection
-    from inkgrove.store.rot.runs import RotRun
+    from inkgrove.store.rot import RotRun
 
 app = CommandGroup("Forgetting on purpose: copies of other people's data.", "rot plan")
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance's id in hex.")]
@@ -149,8 +148,7 @@ def _print_outcome(outcome: "RotReport", *, as_json: bool, would: bool) -> None:
 @app.command(epilog="Example: inkgrove rot explain 0040a1b2...")
 def explain(options: CommandOptions, instance: InstanceArgument) -> None:
     """Say how a copy stands: its step and why, what a planned run is to do to it, freshness, reads, guard."""
-    from inkgrove.store.rot.copies import find_copy, read_copy
-    from inkgrove.store.rot.runs import find_victim
+    from inkgrove.store.rot import find_copy, find_victim, read_copy
 
     policy, name = policy_in_effect(), parse_hash(instance)
 
@@ -192,7 +190,7 @@ def keep(
     off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
 ) -> None:
     """Keep a copy whatever the budget, on behalf of the node."""
-    from inkgrove.store.rot.copies import drop_pin, put_pin
+    from inkgrove.store.rot import drop_pin, put_pin
 
     name: Hash = parse_hash(instance)
     with options.open_logs() as logs:
@@ -213,8 +211,8 @@ def report(
 ) -> None:
     """Show what is on each step of the ladder, what the runs freed, and how much was wanted back."""
     from inkgrove.pipeline.rot.picture import draw_freshness, render_svg
-    from inkgrove.store.db.rot_tables import LADDER
-    from inkgrove.store.rot.runs import count_steps, list_rot_runs
+    from inkgrove.store.db import LADDER
+    from inkgrove.store.rot import count_steps, list_rot_runs
 
     with options.open_logs() as logs:
         steps, runs = logs.database.read(lambda connection: (count_steps(connection), list_rot_runs(connection)))
@@ -261,8 +259,8 @@ def _run_facts(item: "RotRun") -> dict[str, Any]:
 
 def summary(options: CommandOptions, schema: SchemaArgument) -> None:
     """Show a view in numbers: exact over the rows that are here, cooked over those that have rotted."""
-    from inkgrove.store.db.rot_tables import EVERYTHING
-    from inkgrove.store.rot.summaries import add_summaries, cooked_summary, exact_summary, summary_document
+    from inkgrove.store.db import EVERYTHING
+    from inkgrove.store.rot import add_summaries, cooked_summary, exact_summary, summary_document
 
     with options.open_logs() as logs, options.open_views(with_node=True) as built:
         known = built.views()

@@ -12,12 +12,8 @@ from inkgrove.cli.output import console, facts_of, note, print_facts, print_json
 from inkgrove.cli.schema_files import create_schema, find_schema, publish_schema_messages
 from inkgrove.cli.schema_lookup import RelationTarget, open_lookup
 from inkgrove.core.errors import BadValue, InkgroveError, InputError
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import read_name
-from inkgrove.schema.lint import LintReport, differences, lint_migration, relations_of
-from inkgrove.schema.schema import Field, Schema
+from inkgrove.messages import Create, SchemaMeta, SchemaMigration, SchemaRevert, Update, decode_message, read_name
+from inkgrove.schema import Field, LintReport, Schema, differences, lint_migration, relations_of
 
 app = CommandGroup("Publish schemas and migrations; try them out before.", "schema init slothmail")
 

@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inkgrove.cli.files import read_secret_key, read_text, read_valid_log, render_entry_line, write_new
-from inkgrove.core.entry import sign_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    PublicKey,
+    SecretKey,
+    VerifiedEntry,
+    find_next_entry,
+    lipmaa,
+    sign_entry,
+    sign_next,
+    verify_entry,
+)
 from inkgrove.core.errors import InputError, KeysError
-from inkgrove.core.keys import KEY_BYTES, PublicKey, SecretKey
-from inkgrove.core.links import lipmaa
-from inkgrove.core.next_entry import find_next_entry, sign_next
-from inkgrove.core.verify import VerifiedEntry, verify_entry
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.schema import SchemaMessage
-from inkgrove.schema.schema import Schema, append_version, fold_schema
+from inkgrove.messages import SchemaId, SchemaMessage, encode_message
+from inkgrove.schema import Schema, append_version, fold_schema
 from inkgrove.store.files import make_directory, replace_file
 from inkgrove.store.locks import FileLock
 
 if TYPE_CHECKING:
-    from inkgrove.store.logs.log_store import LogStore
+    from inkgrove.store.logs import LogStore
 
 _STORE_FILE = "node.db"
 """As `store/db/connection.py` has it, which takes long to import."""
@@ -131,7 +135,7 @@ def _with_newer(home: Path, store: str | None, file: SchemaFile) -> SchemaFile:
     with _open_current(home, store) as opened:
         if opened is None:
             return file
-        from inkgrove.store.logs.entries import read_entries
+        from inkgrove.store.logs import read_entries
 
         newer = opened.read(read_entries, *file.schema.id, len(file.verified) + 1)
     lines = [render_entry_line(item.entry, item.payload) for item in newer if item.refusal is None]
@@ -146,7 +150,7 @@ def _stored_logs(home: Path, store: str | None, author: PublicKey) -> list[int]:
     with _open_current(home, store) as opened:
         if opened is None:
             return []
-        from inkgrove.store.logs.entries import read_logs
+        from inkgrove.store.logs import read_logs
 
         states = opened.read(read_logs).values()
         return [state.log_id for state in states if state.author == author]
@@ -159,8 +163,8 @@ def _open_current(home: Path, store: str | None) -> Iterator["LogStore | None"]:
         yield None
         return
     from inkgrove.core.errors import NoStore
-    from inkgrove.node.runtime.signing_guard import require_not_behind
-    from inkgrove.store.logs.log_store import open_store
+    from inkgrove.node.runtime import require_not_behind
+    from inkgrove.store.logs import open_store
 
     try:
         opened = open_store(store or home, create=False)

@@ -10,14 +10,12 @@ import typer
 from inkgrove.cli.options import CommandOptions
 from inkgrove.cli.schema_files import find_schema, read_schema_file, schema_paths
 from inkgrove.core.errors import InkgroveError, InputError, NoStore
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.messages import Create, SchemaId, Update, decode_message, parse_schema_id
+from inkgrove.schema import Schema, fold_schema
 
 if TYPE_CHECKING:
-    from inkgrove.store.logs.log_store import LogStore
-    from inkgrove.store.views.catalog import View, ViewStore
+    from inkgrove.store.logs import LogStore
+    from inkgrove.store.views import View, ViewStore
 
 
 SchemaArgument = Annotated[str, typer.Argument(metavar="SCHEMA", help="AUTHOR/LOG, or the name if only one has it.")]
@@ -47,7 +45,7 @@ class SchemaLookup:
 
         None is the only file there is. Raises `input.unknown-schema` if there is none, or several.
         """
-        from inkgrove.store.logs.schema_registry import read_registered
+        from inkgrove.store.logs import read_registered
 
         files = [path.stem for path in schema_paths(self._home)]
         if self._store is None or name in files or (name is None and files):
@@ -69,7 +67,7 @@ class SchemaLookup:
 
     def read(self, schema_id: SchemaId) -> Schema:
         """Return a schema with the versions that are known here, which may be none."""
-        from inkgrove.store.logs.messages import payloads_of_schema
+        from inkgrove.store.logs import payloads_of_schema
 
         in_files = [read_schema_file(path).schema for path in schema_paths(self._home)]
         found = [schema for schema in in_files if schema.id == schema_id]
@@ -80,7 +78,7 @@ class SchemaLookup:
 
     def relation(self, field: str, schema_id: SchemaId) -> RelationTarget:
         """Return the target of the relation `field`."""
-        from inkgrove.store.logs.schema_registry import read_registered
+        from inkgrove.store.logs import read_registered
 
         found = self.read(schema_id)
         is_registered = None if self._store is None else schema_id in self._store.read(read_registered)
@@ -92,7 +90,7 @@ class SchemaLookup:
 
         Raises `NoStore` if there is no store.
         """
-        from inkgrove.store.logs.messages import logs_of_schema, messages_between
+        from inkgrove.store.logs import logs_of_schema, messages_between
 
         if self._store is None:
             raise NoStore("there is no store to count in: give a log file with --messages instead")
@@ -115,7 +113,7 @@ def open_lookup(options: CommandOptions) -> Iterator[SchemaLookup]:
     Raises `NoStore` if a store was named with `--store` and is not there.
     """
     # Imported here: every command that needs no store starts faster without.
-    from inkgrove.store.logs.log_store import open_store
+    from inkgrove.store.logs import open_store
 
     try:
         opened = open_store(options.store_location, create=False)

@@ -85,7 +85,7 @@ def up(
 
 def _make_store(location: str) -> None:
     """Make the store if there is none: the pipeline, which starts beside the node, makes none."""
-    from inkgrove.store.logs.log_store import open_store, require_store
+    from inkgrove.store.logs import open_store, require_store
 
     # What else is wrong with a store the node says when it starts, and it is started again until that is mended.
     with suppress(StoreUnavailable):
@@ -111,7 +111,7 @@ def gc(
     ] = None,
 ) -> None:
     """Remove blobs that no instance has referred to for the grace period; safe while the node runs."""
-    from inkgrove.node.blobs.collection import collect_blobs
+    from inkgrove.node.blobs import collect_blobs
 
     with options.open_node() as node:
         collected = collect_blobs(node, grace)

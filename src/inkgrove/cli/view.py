@@ -10,17 +10,13 @@ from inkgrove.cli.files import read_entry_lines
 from inkgrove.cli.options import CommandGroup, CommandOptions
 from inkgrove.cli.output import JsonOption, console, facts_of, note, print_json, printable
 from inkgrove.cli.schema_lookup import SchemaArgument, find_built_view, require_schema_id
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import HeldEntry, decode_entry, verify_signed
 from inkgrove.core.errors import InkgroveError, InputError
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.instance import Access
-from inkgrove.messages.json_values import access_to_json, value_to_json
+from inkgrove.messages import Access, access_to_json, value_to_json
 
 if TYPE_CHECKING:
-    from inkgrove.reference.results import ReferenceRow, ReferenceView
-    from inkgrove.store.views.filters import Filter
-    from inkgrove.store.views.query import ViewRow
+    from inkgrove.reference import ReferenceRow, ReferenceView
+    from inkgrove.store.views import Filter, ViewRow
 
 app = CommandGroup("Tables from logs.", "view show slothmail")
 
@@ -41,7 +37,7 @@ def reference(
     The tool to try a migration before publishing it: no Spark, no database, every rule to the letter. Without
     --schema, all schemas count as registered, those that relations point to included.
     """
-    from inkgrove.reference.views import fold_views
+    from inkgrove.reference import fold_views
 
     held = []
     for file in files:
@@ -80,7 +76,7 @@ def show(
     provenance: Annotated[bool, typer.Option("--provenance", help="With the entry behind each value.")] = False,
 ) -> None:
     """Show rows of a materialised view."""
-    from inkgrove.store.views.query import read_page
+    from inkgrove.store.views import read_page
 
     with options.open_views() as views:
         view = find_built_view(schema, views)
@@ -108,7 +104,7 @@ def show(
 
 
 def _parse_filter(text: str, types: dict[str, str]) -> "Filter":
-    from inkgrove.store.views.filters import OPERATORS, make_filter
+    from inkgrove.store.views import OPERATORS, make_filter
 
     name, found, rest = text.partition("=")
     if not found:

@@ -16,7 +16,7 @@ from inkgrove.client.errors import (
     Unreachable,
 )
 from inkgrove.client.models import Blob, Change, Identity, Instance, Page, Published, Row, Schema, Tokens
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
 
 __all__ = [
     "AsyncClient",

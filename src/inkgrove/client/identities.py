@@ -7,11 +7,8 @@ from dataclasses import replace
 from inkgrove.client.connection import Flow, ask
 from inkgrove.client.models import Identity, read_identity
 from inkgrove.client.signing import read_next_entry
-from inkgrove.core.entry import sign_entry
-from inkgrove.core.keys import IdentityId, SecretKey, identity_of
-from inkgrove.core.next_entry import sign_next
-from inkgrove.messages.identity import IdentityDocument, KeyOf, adoption_claim
-from inkgrove.messages.message import decode_message, encode_message
+from inkgrove.core import IdentityId, SecretKey, identity_of, sign_entry, sign_next
+from inkgrove.messages import IdentityDocument, KeyOf, adoption_claim, decode_message, encode_message
 
 
 def create_identity(

@@ -16,7 +16,7 @@ from inkgrove.client.models import (
     read_schema,
 )
 from inkgrove.client.values import to_json
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
 
 Mode = Literal["self", "closed", "listed", "relations", "public"]
 Fields = Mapping[str, object]

@@ -18,7 +18,7 @@ from inkgrove.client.models import (
 )
 from inkgrove.client.values import to_json
 from inkgrove.core.errors import ProofError
-from inkgrove.messages.proof import ProvedInstance, read_proof, verify_proof
+from inkgrove.messages import ProvedInstance, read_proof, verify_proof
 
 OutcomeName = Literal["applied", "pending", "quarantined", "obsolete"]
 Condition = str | tuple[str, str, object]

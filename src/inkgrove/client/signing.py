@@ -10,14 +10,19 @@ from inkgrove.client.connection import Flow, ask
 from inkgrove.client.errors import Conflict, NotFound
 from inkgrove.client.models import Instance, Published, PublishReceipt, Schema, read_instance, read_schema
 from inkgrove.client.values import to_json, to_message
-from inkgrove.core.entry import Entry
-from inkgrove.core.hashing import Flavour, parse_hash
-from inkgrove.core.keys import SecretKey, parse_public_key
-from inkgrove.core.next_entry import NextEntry, sign_next
-from inkgrove.messages.ids import SchemaVersion, parse_schema_id
-from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import encode_salted
-from inkgrove.messages.timestamp import parse_timestamp
+from inkgrove.core import Entry, Flavour, NextEntry, SecretKey, parse_hash, parse_public_key, sign_next
+from inkgrove.messages import (
+    Access,
+    AccessMode,
+    Create,
+    Delete,
+    InstanceMessage,
+    SchemaVersion,
+    Update,
+    encode_salted,
+    parse_schema_id,
+    parse_timestamp,
+)
 
 _ATTEMPTS: Final = 10
 """How often an entry is signed anew because another writer has appended to the log first."""

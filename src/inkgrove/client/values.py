@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inkgrove.client.models import Blob, Published, Row, SchemaField
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.messages import Timestamp, parse_timestamp
 
 _OWN = {"_instance": "text", "_author": "text", "_log_id": "integer", "_seq_num": "integer", "_last_seq_num": "integer"}
 

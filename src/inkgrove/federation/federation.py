@@ -14,7 +14,7 @@ from inkgrove.federation.replication.recovery import Recovery
 from inkgrove.federation.replication.sync import Replicator
 from inkgrove.federation.sharing.fetching import BlobFetcher
 from inkgrove.federation.sharing.outbox import Outbox
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.store.locks import try_file_lock
 
 _RETRY_SECONDS: Final = 5.0

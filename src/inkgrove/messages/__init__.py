@@ -26,11 +26,12 @@ from inkgrove.messages.delivery import (
     read_end,
 )
 from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, adoption_claim
-from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion
+from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion, parse_schema_id
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.json_values import access_from_json, access_to_json, value_to_json
 from inkgrove.messages.message import (
     Message,
+    decode_if_valid,
     decode_message,
     encode_message,
     encode_salted,
@@ -136,6 +137,7 @@ __all__ = [
     "decode_delivery",
     "decode_entries",
     "decode_heights",
+    "decode_if_valid",
     "decode_message",
     "decode_wants",
     "encode_ask_heights",
@@ -151,6 +153,7 @@ __all__ = [
     "message_from_value",
     "message_to_value",
     "open_parcel",
+    "parse_schema_id",
     "parse_timestamp",
     "read_bytes_or_hex",
     "read_end",

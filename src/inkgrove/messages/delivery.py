@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from inkgrove.core.entry import Entry, decode_entry, hash_entry
+from inkgrove.core import (
+    Entry,
+    Hash,
+    IdentityId,
+    PublicKey,
+    SignedEntry,
+    decode_entry,
+    hash_entry,
+    trust_signed,
+    union_of_pools,
+    verify_payload,
+    verify_signed,
+)
 from inkgrove.core.errors import InkgroveError, LacksCreate, MessageError, ParcelError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES
-from inkgrove.core.links import union_of_pools
-from inkgrove.core.verify import SignedEntry, trust_signed, verify_payload, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.ids import InstanceRef
 from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.core.errors import MessageError
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import read_identity_id, read_public_key

@@ -3,9 +3,8 @@
 from functools import lru_cache
 from typing import NamedTuple
 
+from inkgrove.core import KEY_BYTES, Hash, IdentityId, PublicKey, parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, parse_public_key
 from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES, MAX_STORED_INTEGER
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.value_readers import make_bad_value, read_bytes_or_hex, read_integer

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import MessageError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_RECIPIENTS, MAX_SALT_BYTES
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.ids import (

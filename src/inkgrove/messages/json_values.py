@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.messages.instance import Access
 from inkgrove.messages.timestamp import Timestamp
 

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import (
+    Hash,
+    HeldEntry,
+    PublicKey,
+    VerifiedEntry,
+    decode_entry,
+    union_of_pools,
+    verify_log,
+    verify_signed,
+)
 from inkgrove.core.errors import ProofError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.links import union_of_pools
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_signed
 from inkgrove.messages import cbor
 from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
 from inkgrove.messages.message import decode_message

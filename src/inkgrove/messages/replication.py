@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from inkgrove.core import KEY_BYTES, PublicKey
 from inkgrove.core.errors import InkgroveError, ParcelError
-from inkgrove.core.keys import KEY_BYTES, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
 from inkgrove.messages.value_readers import EntryPair, read_entry_pair, write_entry_pairs

@@ -3,9 +3,8 @@
 from fastapi import APIRouter, Response
 
 from inkgrove.api.http.answers import make_large
-from inkgrove.node.identity.identities import list_hosted_identities
-from inkgrove.node.reading.query import list_views
-from inkgrove.node.reading.status import read_pipeline_state, read_state
+from inkgrove.node.identity import list_hosted_identities
+from inkgrove.node.reading import list_views, read_pipeline_state, read_state
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -10,22 +10,25 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from inkgrove.api.http.answers import make_large
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import Entry, Hash, decode_entry, shortest_path
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.links import shortest_path
-from inkgrove.messages.instance import Delete
-from inkgrove.messages.proof import Proof, ProvedInstance, verify_proof
+from inkgrove.messages import Delete, Proof, ProvedInstance, verify_proof
 from inkgrove.node.errors import PastTooLong, ViewError
-from inkgrove.node.reading.history import HistoryMessage, prove_instance, read_history, show_instance_at, written_fields
-from inkgrove.node.reading.query import parse_instance, relation_schema, show_instance
+from inkgrove.node.reading import (
+    HistoryMessage,
+    parse_instance,
+    prove_instance,
+    read_history,
+    relation_schema,
+    show_instance,
+    show_instance_at,
+    written_fields,
+)
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import cell, plural, render_value, short
-from inkgrove.schema.types import RELATION_TYPES
-from inkgrove.store.views.access import Owner
-from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import ViewRow
+from inkgrove.schema import RELATION_TYPES
+from inkgrove.store.views import Owner, View, ViewRow
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _SHOWN: Final = 300

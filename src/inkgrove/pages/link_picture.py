@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from inkgrove.core.links import has_lipmaa_link, lipmaa, shortest_path
+from inkgrove.core import has_lipmaa_link, lipmaa, shortest_path
 
 _STEP: Final = 22
 _LEFT: Final = 24

@@ -4,17 +4,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
-from inkgrove.core.entry import hash_entry
+from inkgrove.core import hash_entry, list_claims, parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import parse_public_key
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.log import list_claims
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import decode_message
 from inkgrove.node.errors import ViewError
-from inkgrove.node.reading.logs import LogPage, list_logs, show_log
+from inkgrove.node.reading import LogPage, list_logs, show_log
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
-from inkgrove.store.logs.entries import LogState, StoredEntry, find_log
+from inkgrove.store.logs import LogState, StoredEntry, find_log
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ENTRIES: Final = 40

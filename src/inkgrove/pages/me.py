@@ -10,20 +10,24 @@ from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.routes import relations as relation_routes
 from inkgrove.api.routes.relations import FollowerBody, FollowingBody
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.sharing import accept_sender, accept_waiting, discard_waiting, drop_sender
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.caller import list_accesses
-from inkgrove.node.identity.identities import change_identity, show_identity
-from inkgrove.node.identity.names import name_of_identity
-from inkgrove.node.identity.quotas import show_quota
-from inkgrove.node.identity.relations import hide_block, list_relations
-from inkgrove.node.publishing.delivery_queue import newest_deliveries
+from inkgrove.node.identity import (
+    change_identity,
+    hide_block,
+    list_accesses,
+    list_relations,
+    name_of_identity,
+    show_identity,
+    show_quota,
+)
+from inkgrove.node.publishing import newest_deliveries
 from inkgrove.node.services import grants as services
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import DID, describe_grant, schema_name
-from inkgrove.store.federation.inbox import list_senders
+from inkgrove.store.federation import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STATES: Final = {

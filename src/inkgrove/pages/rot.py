@@ -7,13 +7,12 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from inkgrove.core.errors import InkgroveError, NoSuchCopy
-from inkgrove.node.identity.names import name_of_author
-from inkgrove.node.reading.query import parse_instance
-from inkgrove.node.reading.status import explain_copy, read_rot_state
+from inkgrove.node.identity import name_of_author
+from inkgrove.node.reading import explain_copy, parse_instance, read_rot_state
 from inkgrove.pages.visits import PageRoute, VisitDependency
 from inkgrove.pages.wording import plural
-from inkgrove.store.db.rot_tables import LADDER
-from inkgrove.store.rot.runs import RotRun
+from inkgrove.store.db import LADDER
+from inkgrove.store.rot import RotRun
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _STEPS: Final = {

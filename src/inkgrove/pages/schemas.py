@@ -6,16 +6,14 @@ from fastapi import APIRouter, Query, Response
 
 from inkgrove.api.http.answers import make_large
 from inkgrove.core.errors import QueryTooExpensive
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages import Outcome, SchemaId, parse_schema_id
 from inkgrove.node.errors import PublishError
-from inkgrove.node.identity.names import name_of_author, names_of_authors
-from inkgrove.node.reading.history import list_outcomes
-from inkgrove.node.reading.summary import count_fallbacks
+from inkgrove.node.identity import name_of_author, names_of_authors
+from inkgrove.node.reading import count_fallbacks, list_outcomes
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
 from inkgrove.pages.wording import steps_of, title_of_version
-from inkgrove.schema.schema import Schema
-from inkgrove.store.views.catalog import View
+from inkgrove.schema import Schema
+from inkgrove.store.views import View
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TROUBLED = (Outcome.QUARANTINED, Outcome.PENDING, Outcome.OBSOLETE)

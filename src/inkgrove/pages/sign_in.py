@@ -8,9 +8,8 @@ from inkgrove.api.http.auth import AddressDependency, HostDependency, NodeDepend
 from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.node import errors
-from inkgrove.node.identity import sessions
-from inkgrove.node.identity.identities import show_identity
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import sessions, show_identity
+from inkgrove.node.runtime import Node
 from inkgrove.pages.rendering import render
 from inkgrove.pages.visits import SIGN_IN, PageRoute, VisitDependency, drop_cookie, local_address, set_cookie
 

@@ -13,7 +13,7 @@ from inkgrove.api.app import make_app
 from inkgrove.api.http.problems import RequestProblem, on_http_error
 from inkgrove.federation.replication import ArchiveImporter
 from inkgrove.node.errors import RequestError
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.pages import home, instances, logs, me, rot, schemas, sign_in, views
 from inkgrove.pages.visits import PageRoute, refuse
 

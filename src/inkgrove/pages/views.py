@@ -10,10 +10,10 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.problems import status_of
 from inkgrove.core.errors import BadFilter, QueryTooExpensive
 from inkgrove.node.errors import BadCursor
-from inkgrove.node.identity.names import names_of_authors
-from inkgrove.node.reading.query import ViewPage, ViewQuery, query_view
+from inkgrove.node.identity import names_of_authors
+from inkgrove.node.reading import ViewPage, ViewQuery, query_view
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.schema.types import is_array
+from inkgrove.schema import is_array
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 ROWS: Final = 25

@@ -16,14 +16,11 @@ from starlette.exceptions import HTTPException
 
 from inkgrove.api.http.auth import check_origin, cookie_name, cookie_of, get_node, is_https
 from inkgrove.api.http.problems import note_internal, status_of
+from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import parse_public_key
 from inkgrove.node import errors
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.identities import show_identity
-from inkgrove.node.identity.names import names_of_authors
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import Caller, authenticate, names_of_authors, show_identity
+from inkgrove.node.runtime import Node
 from inkgrove.pages.rendering import render
 
 SIGN_IN = "/pages/sign-in"

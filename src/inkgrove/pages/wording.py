@@ -4,14 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import Unset
-from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.services.scopes import find_schema_meta
-from inkgrove.schema.schema import Field, FieldUpdate, Version
+from inkgrove.messages import SchemaMeta, SchemaMigration, SchemaRevert, Timestamp, Unset, value_to_json
+from inkgrove.node.identity import ACTIONS, RELATIONS_READ, SchemaScope, parse_scope
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import find_schema_meta
+from inkgrove.schema import Field, FieldUpdate, Version
 
 FOR_TEMPLATES: Final = ("ago", "moment", "count", "plural", "short", "cell", "access_words", "rate_words", "sentence")
 _STEPS: Final = ((86_400 * 2, 86_400, "day"), (3_600 * 2, 3_600, "hour"), (60 * 2, 60, "minute"), (0, 1, "second"))

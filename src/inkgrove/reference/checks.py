@@ -6,14 +6,22 @@ that of the outcomes in section 6.
 
 from collections.abc import Mapping
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import Forked, InkgroveError, InvalidSince
-from inkgrove.core.hashing import Hash
+from inkgrove.messages import (
+    Create,
+    Delete,
+    IdentityDocument,
+    KeyOf,
+    Outcome,
+    OutcomeCode,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Unset,
+    Update,
+)
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.identity import IdentityDocument, KeyOf
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
 from inkgrove.reference.live_path import (
     LiveSchema,
     Values,

@@ -7,11 +7,8 @@ field; after a delete nothing is applied.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.value_readers import Unset
+from inkgrove.core import Hash
+from inkgrove.messages import Create, Delete, OutcomeCode, SchemaId, Unset, Update
 from inkgrove.reference.checks import (
     find_create,
     has_outcome,

@@ -7,9 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
+from inkgrove.messages import OutcomeCode, SchemaId, SchemaVersion
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.outcomes import OutcomeCode
 from inkgrove.reference.results import Verdict, make_verdict, quote_schema
 from inkgrove.reference.schemas import FieldId, KnownSchema, ReferenceField, ReferenceVersion
 from inkgrove.reference.values import ReferenceAllowance, Unfit, convert, matches

@@ -7,17 +7,29 @@ keys have signed after the last entry that counts is left out.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from inkgrove.core.entry import check_storable
+from inkgrove.core import (
+    Hash,
+    HeldEntry,
+    PublicKey,
+    SignedEntry,
+    check_storable,
+    identity_of,
+    verify_log,
+    verify_payload,
+)
 from inkgrove.core.errors import InkgroveError, IntegerTooLarge, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey, identity_of
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import SignedEntry, verify_payload
-from inkgrove.messages.identity import IdentityDocument, KeyOf
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import (
+    Create,
+    Delete,
+    IdentityDocument,
+    InstanceRef,
+    KeyOf,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    Update,
+    decode_message,
+)
 
 LogKey = tuple[PublicKey, int]
 

@@ -2,13 +2,9 @@
 
 from dataclasses import dataclass
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import Access, InstanceRef, Outcome, OutcomeCode, SchemaId, Timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.timestamp import Timestamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_UNICODE_CLASSES
+from inkgrove.messages import FieldChange, Message, SchemaId, SchemaMeta, SchemaMigration, SchemaRevert, Unset
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import Message
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
 from inkgrove.reference.logs import Log
 from inkgrove.reference.values import (
     FIELD_TYPES,

@@ -11,8 +11,8 @@ from typing import Final
 
 import re2
 
+from inkgrove.core import Hash, is_hash
 from inkgrove.core.errors import BadTimestamp, BadValue
-from inkgrove.core.hashing import Hash, is_hash
 from inkgrove.core.limits import (
     LARGE_PATTERN_WEIGHT,
     MAX_ARRAY_ELEMENTS,
@@ -25,9 +25,8 @@ from inkgrove.core.limits import (
     SMALL_PATTERN_MEMORY_BYTES,
     SMALL_PATTERN_WEIGHT,
 )
+from inkgrove.messages import Timestamp, parse_timestamp, read_bytes_or_hex, render_timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp
-from inkgrove.messages.value_readers import read_bytes_or_hex
 
 _SCALARS: Final = ("varchar", "text", "integer", "float", "boolean", "timestamp", "relation", "blob")
 FIELD_TYPES: Final = frozenset(_SCALARS) | {f"{scalar}[]" for scalar in _SCALARS}

@@ -7,11 +7,9 @@ docs/protocol.md section 6. The other modules have parts of the rules; here they
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.log import HeldEntry
+from inkgrove.core import Hash, HeldEntry
+from inkgrove.messages import SchemaId, SchemaMigration
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.schema import SchemaMigration
 from inkgrove.reference.instances import ReferenceInstance, judge_log
 from inkgrove.reference.live_path import LiveSchema, live_schema
 from inkgrove.reference.logs import (

@@ -6,8 +6,7 @@ For every version that a message may name it has the migration to the view's ver
 from collections.abc import Container
 from functools import cached_property
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import OutcomeCode
+from inkgrove.messages import OutcomeCode, SchemaId
 from inkgrove.schema.migrate import Migration, compile_migration
 from inkgrove.schema.schema import Field, Schema, Version
 

@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InstanceError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Access, Create, Delete, Outcome, OutcomeCode, SchemaId, Timestamp, Unset, Update
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
 

@@ -9,11 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from inkgrove.core.errors import InstanceError
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.schema import SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Create, OutcomeCode, SchemaId, SchemaMigration, SchemaRevert, Unset, Update
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.schema import Field, FieldUpdate, Schema, append_version, carry_value
 from inkgrove.schema.types import MISFIT

@@ -8,13 +8,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import InstanceRef, SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import Outcome, OutcomeCode
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages import (
+    Create,
+    Delete,
+    InstanceMessage,
+    InstanceRef,
+    Message,
+    Outcome,
+    OutcomeCode,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Update,
+    decode_message,
+)
 from inkgrove.schema.fold import (
     Definitions,
     InstanceChange,

@@ -9,10 +9,16 @@ from typing import Any, NamedTuple
 
 from inkgrove.core.errors import InkgroveError, InstanceError, SchemaError
 from inkgrove.core.limits import MAX_FIELDS
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import (
+    FieldChange,
+    SchemaId,
+    SchemaMessage,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Unset,
+    decode_message,
+)
 from inkgrove.schema.types import CHECKS, MISFIT, RELATION_TYPES, VALIDATED_TYPES, find_conversion
 from inkgrove.schema.validation import Allowance, check_patterns, make_validator
 

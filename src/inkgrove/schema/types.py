@@ -11,10 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
+from inkgrove.core import Hash, is_hash
 from inkgrove.core.errors import BadTimestamp
-from inkgrove.core.hashing import Hash, is_hash
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS, MAX_INSTANCE_ID_BYTES, MAX_STORED_INTEGER, MAX_VARCHAR_CHARACTERS
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp
+from inkgrove.messages import Timestamp, parse_timestamp, render_timestamp
 
 
 class Misfit(Enum):

@@ -13,8 +13,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+from inkgrove.core import Flavour, Hash, is_hash
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.core.hashing import Flavour, Hash, is_hash
 
 
 def write_new_file(path: Path, data: bytes, mode: int = 0o644) -> None:

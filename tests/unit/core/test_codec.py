@@ -7,20 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inkgrove.core.entry import (
+from inkgrove.core import (
     Entry,
+    Flavour,
+    Hash,
+    SecretKey,
+    certificate_pool,
     check_storable,
     decode_entry,
     decode_varu64,
     encode_varu64,
+    has_lipmaa_link,
+    hash_bytes,
     hash_entry,
+    hash_yamf,
+    hash_yasmf,
+    identity_of,
+    least_repunit_at_or_above,
+    lipmaa,
+    parse_hash,
+    parse_public_key,
+    parse_secret_key,
     sign_entry,
+    verify_signature,
+    verify_signed,
 )
 from inkgrove.core.errors import BadHashText, BadSignature, InkgroveError, IntegerTooLarge, MissingLink, UnexpectedLink
-from inkgrove.core.hashing import Flavour, Hash, hash_bytes, hash_yamf, hash_yasmf, parse_hash
-from inkgrove.core.keys import SecretKey, identity_of, parse_public_key, parse_secret_key, verify_signature
-from inkgrove.core.links import certificate_pool, has_lipmaa_link, least_repunit_at_or_above, lipmaa
-from inkgrove.core.verify import verify_signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 

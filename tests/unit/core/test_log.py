@@ -7,13 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import (
+    HeldEntry,
+    LogReport,
+    VerifiedEntry,
+    certificate_pool,
+    decode_entry,
+    find_fork,
+    find_next_entry,
+    hash_yamf,
+    lipmaa,
+    list_claims,
+    shortest_path,
+    union_of_pools,
+    verify_entry,
+    verify_fork_proof,
+    verify_log,
+    verify_payload,
+    verify_signed,
+)
 from inkgrove.core.errors import AfterEndOfLog, InkgroveError, MissingLink, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import hash_yamf
-from inkgrove.core.links import certificate_pool, lipmaa, shortest_path, union_of_pools
-from inkgrove.core.log import HeldEntry, LogReport, find_fork, list_claims, verify_fork_proof, verify_log
-from inkgrove.core.next_entry import find_next_entry
-from inkgrove.core.verify import VerifiedEntry, verify_entry, verify_payload, verify_signed
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key, resign
 

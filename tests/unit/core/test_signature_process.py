@@ -13,9 +13,8 @@ from time import sleep
 
 import pytest
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import SignedEntry, decode_entry, verify_all_signed, verify_signed
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.verify import SignedEntry, verify_all_signed, verify_signed
 from inkgrove.signature_process import FEW, SignatureProcess, are_signed, serve_signature_checks
 from tests.support.logs import LogBuilder, key
 

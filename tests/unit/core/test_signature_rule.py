@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from inkgrove.core import RULE_CASES, PublicKey, RuleCase, require_strict_rule, verify_signature
 from inkgrove.core.errors import BadSignature
-from inkgrove.core.keys import RULE_CASES, PublicKey, RuleCase, require_strict_rule, verify_signature
 from tests.support.ed25519_by_hand import holds_strictly, holds_with_the_cofactor
 from tests.support.errors import raises
 

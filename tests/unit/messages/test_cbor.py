@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages import cbor
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.messages import Timestamp, cbor, parse_timestamp
 from tests.support.errors import raises
 from tests.support.tiers import amount
 

@@ -4,16 +4,25 @@ from collections.abc import Sequence
 
 import pytest
 
+from inkgrove.core import Hash, IdentityId, identity_of, union_of_pools
 from inkgrove.core.errors import InkgroveError, LacksCreate, PayloadHashMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, identity_of
-from inkgrove.core.links import union_of_pools
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import DELIVERY_FORMAT, Delivery, Parcel, decode_delivery, encode_delivery, open_parcel
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import Message, encode_message
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    Access,
+    Create,
+    Delete,
+    Delivery,
+    IdentityDocument,
+    Message,
+    Parcel,
+    SchemaVersion,
+    Update,
+    cbor,
+    decode_delivery,
+    encode_delivery,
+    encode_message,
+    open_parcel,
+)
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 

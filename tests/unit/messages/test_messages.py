@@ -4,17 +4,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages import cbor
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import Message, decode_message, encode_message, encode_salted, with_salt
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.timestamp import parse_timestamp
-from inkgrove.messages.value_readers import UNSET
+from inkgrove.messages import (
+    UNSET,
+    Access,
+    Create,
+    Delete,
+    FieldChange,
+    FurtherKey,
+    IdentityDocument,
+    InstanceMessage,
+    KeyOf,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    SchemaVersion,
+    Update,
+    cbor,
+    decode_message,
+    encode_message,
+    encode_salted,
+    parse_timestamp,
+    with_salt,
+)
 from inkgrove.messages.yaml_form import parse_messages, parse_values, render_messages
 from tests.support.errors import raises
 from tests.support.tiers import amount

@@ -4,13 +4,22 @@ import random
 
 import pytest
 
+from inkgrove.core import Flavour, Hash, union_of_pools
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Flavour, Hash
-from inkgrove.core.links import union_of_pools
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.proof import Proof, ProvedMessage, encode_proof, read_proof, render_proof, verify_proof
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Proof,
+    ProvedMessage,
+    SchemaVersion,
+    Update,
+    encode_message,
+    encode_proof,
+    read_proof,
+    render_proof,
+    verify_proof,
+)
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inkgrove.core.errors import BadTimestamp
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp, timestamp_from_seconds
+from inkgrove.messages import Timestamp, parse_timestamp, render_timestamp, timestamp_from_seconds
 
 
 @pytest.mark.parametrize(

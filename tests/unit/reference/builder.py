@@ -1,16 +1,20 @@
 """Writes small logs of messages for the tests of the oracle, with keys made from fixed seeds."""
 
-from inkgrove.core.entry import Entry, decode_entry, hash_entry, sign_entry
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import SecretKey
-from inkgrove.core.links import has_lipmaa_link, lipmaa
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages import cbor
+from inkgrove.core import (
+    Entry,
+    Hash,
+    HeldEntry,
+    SecretKey,
+    decode_entry,
+    has_lipmaa_link,
+    hash_entry,
+    lipmaa,
+    sign_entry,
+    verify_signed,
+)
+from inkgrove.messages import SchemaId, cbor
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.reference.results import ReferenceRow, ReferenceView
-from inkgrove.reference.views import fold_views
+from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
 
 Map = dict[str, Value]
 

@@ -1,6 +1,6 @@
 """Cascade: deletions that take other rows and elements with them (docs/protocol.md section 6 rule 4)."""
 
-from inkgrove.reference.views import fold_views
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     REMOVE,
     Writer,

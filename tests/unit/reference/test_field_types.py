@@ -2,11 +2,11 @@
 
 import pytest
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
+from inkgrove.messages import Timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.reference.values import UNFIT, Unfit, convert, fit
-from inkgrove.schema.types import CHECKS, MISFIT
+from inkgrove.reference import UNFIT, Unfit, convert, fit
+from inkgrove.schema import CHECKS, MISFIT
 
 HASH = b"\x00\x20" + b"\x01" * 32
 EPOCH = Timestamp(0)

@@ -1,9 +1,8 @@
 """Forks and lies about sizes: what they take back and what not (docs/protocol.md section 2)."""
 
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.reference.views import fold_views
+from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.messages import Outcome
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     Writer,
     codes,

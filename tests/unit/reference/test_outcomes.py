@@ -2,13 +2,10 @@
 
 import pytest
 
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
+from inkgrove.messages import Access, Outcome, SchemaId, parse_timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.messages.timestamp import parse_timestamp
-from inkgrove.reference.views import fold_views
+from inkgrove.reference import fold_views
 from tests.unit.reference.builder import (
     REMOVE,
     Map,

@@ -2,10 +2,9 @@
 
 import pytest
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
+from inkgrove.messages import Outcome, parse_timestamp
 from inkgrove.messages.cbor import Value
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.messages.timestamp import parse_timestamp
 from tests.unit.reference.builder import (
     REMOVE,
     Map,

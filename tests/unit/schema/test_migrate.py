@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inkgrove.core.errors import InstanceError
-from inkgrove.messages.ids import SchemaVersion
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.schema import SchemaMigration
+from inkgrove.messages import Create, OutcomeCode, SchemaMigration, SchemaVersion, Update
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.lint import differences, lint_migration
-from inkgrove.schema.migrate import Migration, compile_migration
-from inkgrove.schema.schema import Schema, fold_schema
+from inkgrove.schema import (
+    Migration,
+    Schema,
+    ViewDefinition,
+    compile_migration,
+    differences,
+    fold_schema,
+    lint_migration,
+)
 from tests.support.errors import raises
 from tests.support.generated import Generator
 from tests.support.tiers import amount

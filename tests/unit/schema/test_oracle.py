@@ -6,10 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core.keys import SecretKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.reference.views import fold_views
+from inkgrove.core import SecretKey
+from inkgrove.messages import OutcomeCode, SchemaId
+from inkgrove.reference import fold_views
 from tests.support.generated import Generator, World
 from tests.support.logs import LogBuilder
 from tests.support.tiers import amount

@@ -10,10 +10,8 @@ from pyspark import cloudpickle
 
 from inkgrove.core.errors import BadPattern, TooManyPatterns
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_UNICODE_CLASSES
-from inkgrove.reference.values import is_large_pattern
-from inkgrove.schema import validation
-from inkgrove.schema.schema import patterns_of
-from inkgrove.schema.validation import BoundedCache, check_patterns, make_quick_validator, make_validator
+from inkgrove.reference import is_large_pattern
+from inkgrove.schema import BoundedCache, check_patterns, make_quick_validator, make_validator, patterns_of, validation
 from tests.unit.schema.test_schema import META, migration, schema_of
 
 SMALL = [f"word[0-9]{{2}}-{number}" for number in range(2 * MAX_FIELDS)]

@@ -6,14 +6,12 @@ from time import perf_counter
 
 import pytest
 
+from inkgrove.core import PublicKey
 from inkgrove.core.errors import BadPattern, InkgroveError
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
+from inkgrove.messages import SchemaId, encode_message
 from inkgrove.messages.yaml_form import parse_messages
-from inkgrove.reference.values import is_pattern
-from inkgrove.schema.schema import FieldId, Schema, fold_schema
-from inkgrove.schema.validation import check_patterns, make_validator
+from inkgrove.reference import is_pattern
+from inkgrove.schema import FieldId, Schema, check_patterns, fold_schema, make_validator
 
 SCHEMA_ID = SchemaId(PublicKey(b"\1" * 32), 12)
 META = "kind: schema-meta\nname: slothmail\nspec: 1\n"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from inkgrove.core import Hash, hash_yamf
 from inkgrove.core.errors import BadFilter
-from inkgrove.core.hashing import Hash, hash_yamf
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
-from inkgrove.reference.values import Unfit, fit
-from inkgrove.schema.types import CHECKS, CONVERSIONS, MISFIT, find_conversion
-from inkgrove.store.views.filters import cells_of, make_filter
+from inkgrove.messages import Timestamp, parse_timestamp
+from inkgrove.reference import Unfit, fit
+from inkgrove.schema import CHECKS, CONVERSIONS, MISFIT, find_conversion
+from inkgrove.store.views import cells_of, make_filter
 
 MOMENT = parse_timestamp("2020-05-22T11:58:50Z")
 PICTURE = {"hash": hash_yamf(b"picture"), "size": 7, "type": "image/png"}

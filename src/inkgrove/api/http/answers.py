@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from inkgrove.api.http.limits import FairThreadPool, MemoryBudget, PoolLimits
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.sessions import network_of
+from inkgrove.node.identity import network_of
 
 _MIB: Final = 1024 * 1024
 MOST_BYTES: Final = 128 * _MIB

@@ -13,9 +13,8 @@ from starlette.types import Scope
 
 from inkgrove.api.http.formats import first_headers
 from inkgrove.node.errors import BadToken, ForeignOrigin, SignInRequired
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.sessions import SESSION, authenticate
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import SESSION, Caller, authenticate
+from inkgrove.node.runtime import Node
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 

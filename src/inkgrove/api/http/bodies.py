@@ -19,7 +19,7 @@ from inkgrove.federation.replication import ENTRIES_PATH, OWN_ENTRIES_PATH
 from inkgrove.federation.replication import FORK_PROOFS_PATH as FORKS
 from inkgrove.federation.sharing import DELIVERIES_PATH as DELIVERIES
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.sessions import network_of
+from inkgrove.node.identity import network_of
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"

@@ -19,7 +19,7 @@ from inkgrove.api.http.limits import TransferTimeout
 from inkgrove.api.http.telemetry import Metrics
 from inkgrove.core.errors import SettingsError
 from inkgrove.federation.peers import Address
-from inkgrove.node.identity.sessions import network_of
+from inkgrove.node.identity import network_of
 from inkgrove.node.settings import NodeSettings
 
 _MOST_FILES: Final = 65_536

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.errors import Busy, RequestError
-from inkgrove.node.identity.sessions import network_of
-from inkgrove.store.db.connection import POOL_SIZE
+from inkgrove.node.identity import network_of
+from inkgrove.store.db import POOL_SIZE
 
 _Result = TypeVar("_Result")
 

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inkgrove.api.http.formats import first_headers
 from inkgrove.api.http.problems import allowed_methods
-from inkgrove.node.runtime.write_buffers import AccessLog
+from inkgrove.node.runtime import AccessLog
 
 
 class HeadAndOptions:

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
+from inkgrove.core import NextEntry
 from inkgrove.core.errors import CODES, InkgroveError, make_error
-from inkgrove.core.next_entry import NextEntry
 from inkgrove.node import errors as node
-from inkgrove.node.publishing.entries import render_next_entry
+from inkgrove.node.publishing import render_next_entry
 
 MEDIA_TYPE: Final = "application/problem+json"
 log = structlog.get_logger("inkgrove.http")

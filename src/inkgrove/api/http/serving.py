@@ -23,7 +23,7 @@ from inkgrove.api.http.problems import problem
 from inkgrove.api.http.telemetry import DIRECTORY_VARIABLE, configure_logs
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.errors import RequestError, ServeError
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 
 

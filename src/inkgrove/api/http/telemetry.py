@@ -24,11 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inkgrove.api.http.formats import first_headers
 from inkgrove.api.http.problems import problem
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.sessions import ACCESS, CODE, REFRESH, SESSION, network_of
-from inkgrove.node.reading.status import read_state
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import ACCESS, CODE, REFRESH, SESSION, network_of
+from inkgrove.node.reading import read_state
+from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.db.query_limit import NETWORK
+from inkgrove.store.db import NETWORK
 
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -30,15 +30,12 @@ from inkgrove.api.http.problems import note_internal, responses, status_of
 from inkgrove.api.oauth import consent_page
 from inkgrove.api.oauth.server import OAuthRequest, OAuthServer, check_parameters
 from inkgrove.api.oauth.services import issuer_of
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.node import errors
-from inkgrove.node.identity import sessions
-from inkgrove.node.identity.caller import RELATIONS_READ
-from inkgrove.node.identity.identities import show_identity
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.services.scopes import group_scopes, resolve_scopes
+from inkgrove.node.identity import RELATIONS_READ, authenticate, sessions, show_identity
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import group_scopes, resolve_scopes
 
 router = APIRouter(tags=["services"])
 _FORM_COOKIE = "inkgrove-form"

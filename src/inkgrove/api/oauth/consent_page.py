@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from fastapi.responses import HTMLResponse
 
-from inkgrove.node.identity.caller import Action
-from inkgrove.node.services.scopes import ScopeRequest
+from inkgrove.node.identity import Action
+from inkgrove.node.services import ScopeRequest
 
 STYLE: Final = "/pages/static/style.css"
 """The style sheet of all pages of the node (`inkgrove.pages`)."""

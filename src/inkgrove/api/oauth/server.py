@@ -24,12 +24,11 @@ from authlib.oauth2.rfc7636 import CodeChallenge
 from inkgrove.api.http.formats import Form
 from inkgrove.core.errors import CODES, InkgroveError, make_error
 from inkgrove.node import errors
-from inkgrove.node.identity.sessions import parse_scopes
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import parse_scopes
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import Consent, IssuedTokens, render_scopes, resolve_scopes
 from inkgrove.node.services import grants as services
-from inkgrove.node.services.grants import Consent, IssuedTokens
-from inkgrove.node.services.scopes import render_scopes, resolve_scopes
-from inkgrove.store.node.services import OAuthClient, StoredCode, StoredToken
+from inkgrove.store.node import OAuthClient, StoredCode, StoredToken
 
 # It would write whole tokens into the log.
 logging.getLogger("authlib").setLevel(logging.INFO)

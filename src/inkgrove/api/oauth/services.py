@@ -10,12 +10,12 @@ from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDepe
 from inkgrove.api.http.formats import FormDependency, form_body
 from inkgrove.api.http.problems import responses
 from inkgrove.api.oauth.server import Answer, OAuthRequest, OAuthServer, check_parameters, error_named
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.identity import caller as accesses
-from inkgrove.node.identity.sessions import count_registration
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import count_registration
+from inkgrove.node.runtime import Node
 from inkgrove.node.services import grants as services
-from inkgrove.store.node.identities import find_identity
+from inkgrove.store.node import find_identity
 
 router = APIRouter(tags=["services"])
 _ID = "^[0-9a-f]{32}$"

@@ -15,7 +15,7 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.formats import media_type_of
 from inkgrove.api.http.problems import problem, responses
 from inkgrove.api.routes.federation import federation_of
-from inkgrove.node.blobs.uploads import Upload, find_blob, require_uploader
+from inkgrove.node.blobs import Upload, find_blob, require_uploader
 from inkgrove.node.errors import BadRange, RequestError, UnknownBlob
 
 router = APIRouter(tags=["blobs"])

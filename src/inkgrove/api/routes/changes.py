@@ -21,19 +21,18 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import READING, SchemaPath, view_routes
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node.errors import ViewError
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.reading.change_feed import (
+from inkgrove.node.identity import Caller, authenticate
+from inkgrove.node.reading import (
     ChangeEvent,
     NewestChanges,
     ViewSubscription,
     event_id,
+    parse_position,
     read_changes,
     read_newest,
     subscribe_to_view,
 )
-from inkgrove.node.reading.query import parse_position
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 
 Wanted = Callable[[NewestChanges], bool]
 log = structlog.get_logger("inkgrove.node")

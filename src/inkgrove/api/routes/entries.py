@@ -14,26 +14,26 @@ from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
-from inkgrove.core.keys import parse_public_key
-from inkgrove.core.verify import AreSigned
+from inkgrove.core import AreSigned, parse_public_key
 from inkgrove.messages import cbor
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.publishing.entries import (
+from inkgrove.node.identity import authenticate
+from inkgrove.node.publishing import (
     MAX_BATCH,
     CheckedEntries,
     FindNext,
     PublishEntries,
+    PublishJob,
     PublishReceipt,
+    Reply,
     check_entries,
     compile_patterns,
     patterns_in,
     require_few_changes,
 )
-from inkgrove.node.publishing.writer import PublishJob, Reply
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.signature_process import are_signed
-from inkgrove.store.logs.preparation import IngestItem
+from inkgrove.store.logs import IngestItem
 
 router = APIRouter(tags=["publishing"])
 

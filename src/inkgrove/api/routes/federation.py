@@ -16,7 +16,7 @@ from inkgrove.api.http.answers import make_large
 from inkgrove.api.http.auth import AddressDependency, NodeDependency, get_address, get_node
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel, from_base64
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.peers import LogOwner, received_request
@@ -34,19 +34,18 @@ from inkgrove.federation.replication import (
 from inkgrove.federation.replication import server as fork_proofs
 from inkgrove.federation.sharing import fetching as blobs
 from inkgrove.federation.sharing import outbox, receive_request, relations
-from inkgrove.messages import delivery
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     REPLICATION_MEDIA_TYPE,
     decode_ask_heights,
     decode_wants,
+    delivery,
     encode_entries,
     encode_heights,
 )
-from inkgrove.node.blobs.uploads import find_blob
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.sessions import count_fork_proof
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.node.blobs import find_blob
+from inkgrove.node.identity import Caller, count_fork_proof
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import RemoteIdentity
 
 router = APIRouter(tags=["federation"])
 

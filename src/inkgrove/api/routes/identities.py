@@ -15,7 +15,7 @@ from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
-from inkgrove.core.keys import IdentityId, identity_of, parse_public_key
+from inkgrove.core import IdentityId, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
 from inkgrove.federation.peers import (
     WELL_KNOWN_FORMAT,
@@ -25,19 +25,13 @@ from inkgrove.federation.peers import (
     render_well_known,
     well_known_of,
 )
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.message import encode_message
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import UNSET
+from inkgrove.messages import UNSET, SchemaId, Timestamp, encode_message
 from inkgrove.node import errors
-from inkgrove.node.identity import identities, sessions
+from inkgrove.node.identity import count_identity, identities, must_lead_here, sessions, show_quota
 from inkgrove.node.identity import identities as adoption
-from inkgrove.node.identity.names import must_lead_here
-from inkgrove.node.identity.quotas import show_quota
-from inkgrove.node.identity.sessions import count_identity
-from inkgrove.node.publishing.entries import render_next_entry
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.services.scopes import find_schema_by_fqdn
+from inkgrove.node.publishing import render_next_entry
+from inkgrove.node.runtime import Node
+from inkgrove.node.services import find_schema_by_fqdn
 
 router = APIRouter(tags=["identities"])
 

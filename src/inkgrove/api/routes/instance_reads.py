@@ -12,19 +12,22 @@ from inkgrove.api.http.limits import read_in_thread
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.changes import catch_up
 from inkgrove.api.routes.models import AtLeast, HistoryDocument, InstanceDocument
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.instance import Delete
-from inkgrove.messages.json_values import access_to_json, value_to_json
-from inkgrove.messages.proof import PROOF_MEDIA_TYPE, encode_proof, render_proof
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.reading.history import HistoryMessage, prove_instance, read_history, show_instance_at, written_fields
-from inkgrove.node.reading.query import parse_instance, row_document, show_instance
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.views.access import Owner
-from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import ViewRow
+from inkgrove.messages import PROOF_MEDIA_TYPE, Delete, access_to_json, encode_proof, render_proof, value_to_json
+from inkgrove.node.identity import Caller, authenticate
+from inkgrove.node.reading import (
+    HistoryMessage,
+    parse_instance,
+    prove_instance,
+    read_history,
+    row_document,
+    show_instance,
+    show_instance_at,
+    written_fields,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.views import Owner, View, ViewRow
 
 router = APIRouter(tags=["instances"])
 

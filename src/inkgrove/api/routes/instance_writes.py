@@ -25,23 +25,25 @@ from inkgrove.api.routes.publishing import (
     read_body,
     without,
 )
+from inkgrove.core import Hash, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.publishing.delivery_queue import read_deliveries
-from inkgrove.node.publishing.instances import (
+from inkgrove.node.identity import Caller
+from inkgrove.node.publishing import (
     ChangeInstance,
     CopyInstance,
     CreateInstance,
     DeleteInstance,
     PassOnInstance,
     ShareInstance,
+    apply_patch,
+    check_operations,
+    merge_patch,
+    read_deliveries,
 )
-from inkgrove.node.publishing.json_values import apply_patch, check_operations, merge_patch
-from inkgrove.node.reading.query import parse_instance
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.reading import parse_instance
+from inkgrove.node.runtime import Node
 
 router = APIRouter(tags=["publishing"])
 

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from inkgrove.api.http.problems import responses
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity.identities import SignedMessage
-from inkgrove.node.reading.query import MAX_TOKEN
+from inkgrove.node.identity import SignedMessage
+from inkgrove.node.reading import MAX_TOKEN
 
 _HASH = "0040" + "7ac3" * 32
 _KEY = "88e1cb88a66f02f8db635ce26441cc5dac1b08420ceaac230839b755845a9ffb"

@@ -11,8 +11,8 @@ from inkgrove.api.http.connections import FORWARDING
 from inkgrove.api.http.problems import responses
 from inkgrove.api.http.telemetry import CONTENT_TYPE, Metrics
 from inkgrove.node.errors import AuthError
-from inkgrove.node.reading.status import read_lag
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.reading import read_lag
+from inkgrove.node.runtime import Node
 
 router = APIRouter(tags=["operation"])
 

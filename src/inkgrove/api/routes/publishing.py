@@ -19,10 +19,9 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_RECIPIENTS
 from inkgrove.federation.sharing import UNANSWERED
 from inkgrove.node.errors import PublishError, RequestError, SignInRequired, UnknownIdentity
-from inkgrove.node.identity.names import find_own_name_holder, rules_of
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.publishing.writer import Publication, PublishJob, Reply, Writer, preview_publication
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import authenticate, find_own_name_holder, rules_of
+from inkgrove.node.publishing import Publication, PublishJob, Reply, Writer, preview_publication
+from inkgrove.node.runtime import Node
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _MOST_MISTAKES = 2000

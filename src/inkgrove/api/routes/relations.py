@@ -12,20 +12,23 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import StrictModel
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.federation import Federation
 from inkgrove.federation.sharing import is_final_refusal, make_unknown_identity, release_related, send_waiting_moves
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import UNSET, Unset
+from inkgrove.messages import UNSET, Timestamp, Unset
 from inkgrove.node import errors
-from inkgrove.node.identity import relations
-from inkgrove.node.identity.caller import RELATIONS_READ, Caller, record_access
-from inkgrove.node.identity.identities import parse_identity_name
-from inkgrove.node.identity.names import require_living_here
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
-from inkgrove.store.node.relations import RelationState, Side, find_relation_state
+from inkgrove.node.identity import (
+    RELATIONS_READ,
+    Caller,
+    parse_identity_name,
+    record_access,
+    relations,
+    require_living_here,
+)
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import RelationState, Side, find_relation_state
 
 router = APIRouter(tags=["relations"])
 

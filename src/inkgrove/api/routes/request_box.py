@@ -11,24 +11,20 @@ from inkgrove.api.http.auth import CallerDependency, NodeDependency
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.relations import find_other
+from inkgrove.core import Hash, IdentityId, parse_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.sharing import DeliveryReceipt, accept_sender, accept_waiting, discard_waiting, drop_sender
-from inkgrove.messages.instance import Create, Delete, InstanceMessage
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Create, Delete, InstanceMessage, Timestamp, Unset, value_to_json
 from inkgrove.node import errors
-from inkgrove.node.identity.names import name_of_identity
-from inkgrove.node.publishing.json_values import render_access
-from inkgrove.node.publishing.local_delivery import (
+from inkgrove.node.identity import name_of_identity
+from inkgrove.node.publishing import (
     BoxedRequest,
     DeliveryDecision,
     list_waiting_requests,
     read_waiting_request,
+    render_access,
 )
-from inkgrove.store.federation.inbox import list_senders
+from inkgrove.store.federation import list_senders
 
 router = APIRouter(tags=["sharing"])
 

@@ -13,17 +13,15 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import BINARY, SIGNED, admit, federation_of, make_within_quota
 from inkgrove.api.routes.instance_reads import InstancePath
 from inkgrove.api.routes.models import EXPENSIVE, READING, SchemaPath, view_routes
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.federation.sharing import COPIES_PATH, RefetchContext, answer_refetch, refetch_copy
-from inkgrove.messages.delivery import DELIVERY_MEDIA_TYPE
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.query import parse_instance, render_position
-from inkgrove.node.reading.status import pin_instance, unpin_instance
-from inkgrove.node.reading.summary import summarise
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.rot.summaries import add_summaries, summary_document
+from inkgrove.messages import DELIVERY_MEDIA_TYPE
+from inkgrove.node.identity import Caller
+from inkgrove.node.reading import parse_instance, pin_instance, render_position, summarise, unpin_instance
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.logs import newest_offset
+from inkgrove.store.rot import add_summaries, summary_document
 
 router = APIRouter(tags=["rot"])
 

@@ -12,16 +12,15 @@ from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import TRIED, TryingPublisherDependency, body_of, read_body, require_token
 from inkgrove.core import errors as core
+from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import parse_public_key
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import SchemaId, SchemaMeta
 from inkgrove.node.errors import PublishError
-from inkgrove.node.identity.sessions import authenticate
-from inkgrove.node.publishing.schemas import AddVersion, CreateSchema, parse_schema_message, render_schema
-from inkgrove.node.runtime.node import Node
-from inkgrove.schema.schema import append_version
-from inkgrove.store.node.identities import keys_of
+from inkgrove.node.identity import authenticate
+from inkgrove.node.publishing import AddVersion, CreateSchema, parse_schema_message, render_schema
+from inkgrove.node.runtime import Node
+from inkgrove.schema import append_version
+from inkgrove.store.node import keys_of
 
 router = APIRouter(tags=["schemas"])
 

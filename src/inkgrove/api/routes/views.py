@@ -23,25 +23,23 @@ from inkgrove.api.routes.models import (
     ViewsDocument,
     view_routes,
 )
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.outcomes import Outcome
+from inkgrove.messages import Outcome, SchemaId, parse_schema_id
 from inkgrove.node.errors import UnknownView
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.reading.history import list_outcomes
-from inkgrove.node.reading.query import (
+from inkgrove.node.identity import Caller
+from inkgrove.node.reading import (
     MAX_PAGE,
     Related,
     ViewPage,
     ViewQuery,
+    list_outcomes,
     list_views,
     query_view,
     render_position,
     row_document,
 )
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.logs.schema_registry import register_schema, unregister_schema
-from inkgrove.store.views.query import ViewRow
+from inkgrove.node.runtime import Node
+from inkgrove.store.logs import newest_offset, register_schema, unregister_schema
+from inkgrove.store.views import ViewRow
 
 router = APIRouter(tags=["views"])
 

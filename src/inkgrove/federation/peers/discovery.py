@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from inkgrove.core import HeldEntry, IdentityId, NextEntry, PublicKey, find_next_entry, identity_of
 from inkgrove.core.errors import InkgroveError, make_error
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
-from inkgrove.core.log import HeldEntry
-from inkgrove.core.next_entry import NextEntry, find_next_entry
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -40,29 +38,28 @@ from inkgrove.federation.peers.well_known import (
     prove_identity,
     read_identity_log,
 )
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.node.identity.identities import parse_fqdn
-from inkgrove.node.identity.identity_log import (
+from inkgrove.messages import IdentityDocument
+from inkgrove.node.identity import (
     IDENTITY_LOG,
     apply_identity_log,
+    confirm_name,
     find_newest_document,
+    find_own_name_holder,
+    find_unconfirmed_holder,
+    parse_fqdn,
     read_newest_document,
 )
-from inkgrove.node.identity.names import confirm_name, find_own_name_holder, find_unconfirmed_holder
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import (
+from inkgrove.store.federation import (
     RemoteIdentity,
     find_remote_identity,
     forget_remote_identity,
     newest_node_key,
     put_remote_identity,
 )
-from inkgrove.store.logs.entries import find_log, read_next_entry
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.preparation import by_log, prepare_items
-from inkgrove.store.node.identities import HostedIdentity, find_identity, leave_name
-from inkgrove.store.node.relations import has_accepted_relation
+from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_next_entry
+from inkgrove.store.node import HostedIdentity, find_identity, has_accepted_relation, leave_name
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30

@@ -16,7 +16,7 @@ import structlog
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.errors import QuotaUsedUp
 from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
-from inkgrove.node.identity.sessions import network_of
+from inkgrove.node.identity import network_of
 
 _MINUTE: Final = 60_000_000
 _MOST_KEPT: Final = 10_000

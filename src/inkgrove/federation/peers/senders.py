@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
+from inkgrove.core import IdentityId, PublicKey, identity_of
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -25,11 +25,10 @@ from inkgrove.federation.peers.limits import LookupQuota, SenderQuotas
 from inkgrove.federation.peers.signed_requests import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.federation.peers.transport import Headers, PeerRequest, parse_url
 from inkgrove.federation.peers.well_known import serves_authority
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.own_logs import is_any_held
-from inkgrove.store.federation.peers import RemoteIdentity, use_nonce
-from inkgrove.store.node.identities import is_left, keys_of, list_identities
+from inkgrove.store.federation import RemoteIdentity, is_any_held, use_nonce
+from inkgrove.store.node import is_left, keys_of, list_identities
 
 
 @dataclass(frozen=True, slots=True)

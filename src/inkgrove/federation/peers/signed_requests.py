@@ -20,13 +20,13 @@ from http_message_signatures import (
 )
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
+from inkgrove.core import PublicKey, SecretKey, verify_signature
 from inkgrove.core.errors import BadSignature, InkgroveError
-from inkgrove.core.keys import PublicKey, SecretKey, verify_signature
 from inkgrove.federation.errors import BadRequestSignature, FederationError
 from inkgrove.federation.peers.transport import PeerRequest
-from inkgrove.messages.value_readers import read_host
-from inkgrove.node.runtime.node import Node, load_node_key
-from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.messages import read_host
+from inkgrove.node.runtime import Node, load_node_key
+from inkgrove.store.federation import RemoteIdentity
 
 TAG: Final = "inkgrove-1"
 LABEL: Final = "inkgrove"

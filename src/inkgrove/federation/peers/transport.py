@@ -33,7 +33,7 @@ from inkgrove.federation.errors import (
     PeerUnreachable,
     Redirected,
 )
-from inkgrove.messages.value_readers import read_host
+from inkgrove.messages import read_host
 from inkgrove.node.settings import NodeSettings
 
 # Addresses

@@ -13,25 +13,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inkgrove.core.entry import check_storable, decode_entry
+from inkgrove.core import (
+    SIGNATURE_BYTES,
+    HeldEntry,
+    IdentityId,
+    PublicKey,
+    VerifiedEntry,
+    certificate_pool,
+    check_storable,
+    decode_entry,
+    identity_of,
+    parse_public_key,
+    verify_log,
+    verify_payload,
+    verify_signature,
+    verify_signed,
+)
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import SIGNATURE_BYTES, IdentityId, PublicKey, identity_of, parse_public_key, verify_signature
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
-from inkgrove.core.links import certificate_pool
-from inkgrove.core.log import HeldEntry, verify_log
-from inkgrove.core.verify import VerifiedEntry, verify_payload, verify_signed
 from inkgrove.federation.errors import BadAnswer, FederationError, ForkedIdentity, WrongIdentity, WrongName
 from inkgrove.federation.peers.transport import parse_url
-from inkgrove.messages.identity import IdentityDocument, KeyOf
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.value_readers import read_endpoint, read_host
+from inkgrove.messages import IdentityDocument, KeyOf, Message, decode_message, read_endpoint, read_host
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity.identities import IdentityRecord, parse_fqdn, show_identity
-from inkgrove.node.identity.identity_log import IDENTITY_LOG
-from inkgrove.node.runtime.node import Node, load_node_key
+from inkgrove.node.identity import IDENTITY_LOG, IdentityRecord, parse_fqdn, show_identity
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.entries import find_log, read_entries, read_entry_bytes
-from inkgrove.store.node.identities import find_identity, keys_of
+from inkgrove.store.logs import find_log, read_entries, read_entry_bytes
+from inkgrove.store.node import find_identity, keys_of
 
 WELL_KNOWN_PATH: Final = "/.well-known/inkgrove"
 WELL_KNOWN_NODE_PATH: Final = "/.well-known/inkgrove-node"

@@ -11,16 +11,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeVar
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import Entry, decode_entry, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.verify import verify_signed
 from inkgrove.federation.errors import BadAnswer, EndlessAnswer, PeerTimeout
 from inkgrove.federation.peers.discovery import RunBlocking, in_thread
 from inkgrove.federation.peers.senders import choose_sender_name
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerRequest, Transport
 from inkgrove.federation.replication.server import ENTRIES_PATH, HEIGHTS_PATH
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     MAX_LOGS,
     MAX_RANGES,
     REPLICATION_MEDIA_TYPE,
@@ -34,9 +33,9 @@ from inkgrove.messages.replication import (
     encode_ask_heights,
     encode_wants,
 )
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.logs.preparation import LogKey
+from inkgrove.node.runtime import Node
+from inkgrove.store.federation import RemoteIdentity
+from inkgrove.store.logs import LogKey
 
 MOST_THIN: Final = 100
 """How many answers of one node may say that there is more although they hold little."""

@@ -16,21 +16,18 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final, Protocol
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import AreSigned, decode_entry
 from inkgrove.core.errors import InkgroveError, KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.verify import AreSigned
 from inkgrove.federation.errors import BadAnswer
-from inkgrove.messages.replication import MAX_REPLICATION_BYTES, Entries, LogHeight, ReplicatedEntry, Want
-from inkgrove.node.identity.identity_log import IDENTITY_LOG, apply_identity_log, check_author
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import MAX_REPLICATION_BYTES, Entries, LogHeight, ReplicatedEntry, Want
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, check_author
+from inkgrove.node.runtime import Node
 from inkgrove.signature_process import are_signed
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.public_index import count_seq_nums, find_missing_ranges
+from inkgrove.store.federation import count_seq_nums, find_missing_ranges
 from inkgrove.store.locks import FileLock, try_file_lock
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch
-from inkgrove.store.logs.preparation import Batch, LogKey, by_log, prepare_items
+from inkgrove.store.logs import Batch, IngestReceipt, IngestStatus, LogKey, by_log, ingest_batch, prepare_items
 
 _VERIFIERS: Final = 2
 """How many batches are checked at the same time: one is read while the signatures of another are with their process."""

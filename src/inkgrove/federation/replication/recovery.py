@@ -16,9 +16,8 @@ from typing import Final
 
 import structlog
 
+from inkgrove.core import Hash, IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, SecretKey, identity_of, parse_secret_key
 from inkgrove.federation.errors import NoIdentityThere, PeerTimeout, WrongIdentity, WrongName
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.peers.limits import domain_of
@@ -33,20 +32,14 @@ from inkgrove.federation.replication.intake import (
     last_counted,
 )
 from inkgrove.federation.replication.server import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.replication import REPLICATION_MEDIA_TYPE, Entries, LogHeight
-from inkgrove.node.identity.names import bind_administrators
-from inkgrove.node.publishing.delivery_queue import queue_own
-from inkgrove.node.runtime.node import Node
-from inkgrove.node.runtime.signing_guard import AUTHOR_KEY
+from inkgrove.messages import REPLICATION_MEDIA_TYPE, Create, Entries, LogHeight, Update
+from inkgrove.node.identity import bind_administrators
+from inkgrove.node.publishing import queue_own
+from inkgrove.node.runtime import AUTHOR_KEY, Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.own_logs import find_receivers, kept_keys, names_of_others
-from inkgrove.store.federation.peers import RemoteIdentity
-from inkgrove.store.logs.decision import VALID_LOG
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.preparation import Batch, LogKey
-from inkgrove.store.node.identities import list_identities
-from inkgrove.store.node.relations import add_shares
+from inkgrove.store.federation import RemoteIdentity, find_receivers, kept_keys, names_of_others
+from inkgrove.store.logs import VALID_LOG, Batch, LogKey, find_log
+from inkgrove.store.node import add_shares, list_identities
 
 _OPTIONAL_ROUNDS: Final = 3
 """In how many rounds a node that only knows of us is asked."""

@@ -8,13 +8,10 @@ database was restored from a backup. Anybody may bring a fork proof, unsigned: i
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from inkgrove.core.entry import check_storable, decode_entry
+from inkgrove.core import check_storable, decode_entry, verify_fork_proof, verify_signed
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.log import verify_fork_proof
-from inkgrove.core.verify import verify_signed
 from inkgrove.federation.peers.senders import LogOwner
-from inkgrove.messages.delivery import decode_delivery
-from inkgrove.messages.replication import (
+from inkgrove.messages import (
     MAX_LOGS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
@@ -24,24 +21,25 @@ from inkgrove.messages.replication import (
     LogHeight,
     ReplicatedEntry,
     Want,
+    decode_delivery,
 )
 from inkgrove.node.errors import ViewError
-from inkgrove.node.publishing.delivery_queue import queue_news
-from inkgrove.node.reading.query import parse_position, render_position
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import queue_news
+from inkgrove.node.reading import parse_position, render_position
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.own_logs import list_held_logs, read_held_entries, read_waiting_parcels
-from inkgrove.store.federation.public_index import (
+from inkgrove.store.federation import (
     OfferedEntries,
     indexed_offset,
     is_index_behind,
+    list_held_logs,
     offered_logs,
+    read_held_entries,
     read_offered,
+    read_waiting_parcels,
     update_public_index,
 )
-from inkgrove.store.logs.entries import LogState, find_log
-from inkgrove.store.logs.positions import Offset
-from inkgrove.store.logs.preparation import LogKey
+from inkgrove.store.logs import LogKey, LogState, Offset, find_log
 
 HEIGHTS_PATH: Final = "/federation/heights"
 ENTRIES_PATH: Final = "/federation/entries"

@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import EndlessAnswer, FederationError, PeerTimeout
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.peers.limits import run_rounds
@@ -34,24 +34,25 @@ from inkgrove.federation.replication.intake import (
     find_missing,
 )
 from inkgrove.federation.replication.server import catch_up
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.replication import MAX_REPLICATION_ENTRIES, Entries, LogHeight, Want
-from inkgrove.node.identity.identity_log import find_owner
-from inkgrove.node.runtime.node import Node
+from inkgrove.messages import MAX_REPLICATION_ENTRIES, Entries, LogHeight, SchemaId, Want
+from inkgrove.node.identity import find_owner
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import Peer, RemoteIdentity, list_peers, note_error, note_synced
-from inkgrove.store.federation.public_index import find_missing_ranges
-from inkgrove.store.federation.wanted_schemas import (
+from inkgrove.store.federation import (
+    Peer,
+    RemoteIdentity,
     WantedSchema,
     authors_naming,
+    find_missing_ranges,
     is_any_schema_due,
     list_due_schemas,
+    list_peers,
+    note_error,
+    note_synced,
     postpone_schema,
 )
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.preparation import LogKey, prepare_items
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.node.identities import living_among
+from inkgrove.store.logs import LogKey, find_log, prepare_items, read_registered
+from inkgrove.store.node import living_among
 
 BULK: Final = 100_000
 """If more entries than this are lacking, they are imported as an archive, where there is an importer."""

@@ -5,20 +5,15 @@ A file comes from nobody's endpoint: what only its owner's node may send (`close
 
 from collections.abc import Sequence
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import ParcelError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_parcel
-from inkgrove.messages.delivery import Bundle, BundledEntry, BundledInstance, Parcel
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import Bundle, BundledEntry, BundledInstance, Parcel, SchemaId
 from inkgrove.node.errors import DeliveryError, ViewError
-from inkgrove.node.publishing.delivery_queue import may_pass_on
-from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import find_held_instance, may_pass_on, pack_parcel
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.entries import find_log, read_entries
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.preparation import by_log, prepare_items
+from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_entries
 
 
 def write_bundle(node: Node, instances: Sequence[Hash]) -> Bundle:

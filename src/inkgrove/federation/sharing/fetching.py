@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText, NoSuchCopy, ParcelError, RotError
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import BadAnswer, FederationError
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.peers.limits import RequestSlots
@@ -21,24 +20,27 @@ from inkgrove.federation.peers.senders import choose_sender_name
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
 from inkgrove.federation.sharing.inbox import store_parcel
-from inkgrove.messages.delivery import Delivery, decode_delivery, encode_delivery, open_parcel
-from inkgrove.node.blobs.uploads import instances_naming
+from inkgrove.messages import Delivery, decode_delivery, encode_delivery, open_parcel
+from inkgrove.node.blobs import instances_naming
 from inkgrove.node.errors import ViewError
-from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.identity_log import check_author, find_owner
-from inkgrove.node.publishing.delivery_queue import is_due_to, mode_of
-from inkgrove.node.publishing.held_instance import find_held_instance, pack_parcel
-from inkgrove.node.publishing.local_delivery import ArrivingParcel, SenderRelation, decide_acceptance
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import Caller, check_author, find_owner
+from inkgrove.node.publishing import (
+    ArrivingParcel,
+    SenderRelation,
+    decide_acceptance,
+    find_held_instance,
+    is_due_to,
+    mode_of,
+    pack_parcel,
+)
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import RemoteIdentity
+from inkgrove.store.federation import RemoteIdentity
 from inkgrove.store.files import Draft
-from inkgrove.store.logs.blob_references import lend_reference
-from inkgrove.store.logs.entries import find_entry
-from inkgrove.store.node.identities import find_identity, lives_here
-from inkgrove.store.node.relations import is_follower
-from inkgrove.store.rot.copies import Copy, find_copy, record_refetch, revive
-from inkgrove.store.views.blob_index import put_blob
+from inkgrove.store.logs import find_entry, lend_reference
+from inkgrove.store.node import find_identity, is_follower, lives_here
+from inkgrove.store.rot import Copy, find_copy, record_refetch, revive
+from inkgrove.store.views import put_blob
 
 BLOBS_PATH: Final = "/federation/blobs"
 PART_BYTES: Final = 8 * 1024 * 1024

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inkgrove.core.entry import decode_entry, hash_entry
+from inkgrove.core import Hash, IdentityId, PublicKey, decode_entry, hash_entry
 from inkgrove.core.errors import (
     Forked,
     InkgroveError,
@@ -20,55 +20,69 @@ from inkgrove.core.errors import (
     PayloadSizeMismatch,
     StoreUnavailable,
 )
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers.signed_requests import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
-from inkgrove.messages.delivery import (
+from inkgrove.messages import (
+    Access,
+    Create,
     Delivery,
     OpenedParcel,
     Parcel,
+    SchemaId,
     decode_delivery,
     encode_delivery,
     encode_receipts,
     open_parcel,
     read_end,
 )
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create
-from inkgrove.node.blobs.uploads import note_references
+from inkgrove.node.blobs import note_references
 from inkgrove.node.errors import DeliveryError, NotAddressed
-from inkgrove.node.identity.identity_log import check_author, find_owner
-from inkgrove.node.publishing.delivery_queue import may_pass_on, queue_forwards
-from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
-from inkgrove.node.publishing.local_delivery import (
+from inkgrove.node.identity import check_author, find_owner
+from inkgrove.node.publishing import (
     ArrivingParcel,
     DeliveryDecision,
+    HeldInstance,
     SenderRelation,
     decide_acceptance,
     find_box_refusal,
+    find_held_instance,
+    may_pass_on,
+    queue_forwards,
     read_sender_relation,
 )
-from inkgrove.node.runtime.node import Node
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import lock_name
-from inkgrove.store.federation.inbox import (
+from inkgrove.node.runtime import Node
+from inkgrove.store.db import Connection, lock_name
+from inkgrove.store.federation import (
+    RemoteIdentity,
     add_request,
     find_request,
     has_ended,
     lock_box,
     note_end,
+    put_remote_identity,
     remove_ended_requests,
     remove_requests,
+    use_nonce,
+    want_schemas,
 )
-from inkgrove.store.federation.peers import RemoteIdentity, put_remote_identity, use_nonce
-from inkgrove.store.federation.wanted_schemas import want_schemas
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import find_entry, find_log, keep_held_hashes
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.preparation import by_log, prepare_items
-from inkgrove.store.node.identities import find_identity, identities_of, lives_here, living_among
-from inkgrove.store.node.relations import add_shares, is_follower, was_sent
+from inkgrove.store.logs import (
+    IngestStatus,
+    by_log,
+    find_entry,
+    find_log,
+    ingest_batch,
+    keep_held_hashes,
+    prepare_items,
+)
+from inkgrove.store.node import (
+    add_shares,
+    find_identity,
+    identities_of,
+    is_follower,
+    lives_here,
+    living_among,
+    was_sent,
+)
 
 # A verified parcel, in one transaction
 

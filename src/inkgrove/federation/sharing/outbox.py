@@ -17,60 +17,54 @@ from typing import Any, Final
 
 import structlog
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError, LacksCreate
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout, PeerUnreachable, QuotaUsedUp
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
 from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
-from inkgrove.messages import cbor
-from inkgrove.messages.delivery import (
-    DELIVERY_FORMAT,
-    DELIVERY_MEDIA_TYPE,
-    MAX_PARCELS,
-    Delivery,
-    Parcel,
-    encode_delivery,
-)
+from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
 from inkgrove.node.errors import NotAddressed
-from inkgrove.node.publishing.delivery_queue import is_due_to, may_receive
-from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel
-from inkgrove.node.publishing.local_delivery import send_pending
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import (
+    HeldInstance,
+    find_held_instance,
+    is_due_to,
+    may_receive,
+    pack_next_parcel,
+    send_pending,
+)
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.outbox import (
+from inkgrove.store.federation import (
+    Backlog,
     DeliveryStatus,
     DueDelivery,
     QueueBackoff,
+    RemoteIdentity,
     clear_backoff,
+    end_pending,
+    first_backlog,
     forget_old_backoffs,
     forget_old_moves,
     forget_progress,
+    forget_strangers,
     give_up_deliveries,
     list_due_deliveries,
     list_due_moves,
     list_move_recipients,
+    newest_for_followers,
     put_backoff,
     queue_deliveries,
     read_backoffs,
     record_delivery,
     retry_refused,
-    waiting_recipients,
-)
-from inkgrove.store.federation.peers import RemoteIdentity, forget_strangers
-from inkgrove.store.federation.pending import (
-    Backlog,
-    end_pending,
-    first_backlog,
-    newest_for_followers,
     take_backlog,
     waiting_names,
+    waiting_recipients,
 )
-from inkgrove.store.node.identities import find_identity, lives_here
-from inkgrove.store.node.relations import is_follower
+from inkgrove.store.node import find_identity, is_follower, lives_here
 
 # One request and its answer
 

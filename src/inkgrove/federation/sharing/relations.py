@@ -7,31 +7,30 @@ is made once; the answer to a request holds the state of the relation there.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.keys import IdentityId
 from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import Transport, run_with_transport
 from inkgrove.federation.sharing.request_box import release_related, release_waiting
-from inkgrove.messages import cbor
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Unset, cbor
 from inkgrove.node.errors import DeliveryError, UnknownIdentity
-from inkgrove.node.identity.names import require_living_here
-from inkgrove.node.identity.relations import RelationMove, apply_remote_state, hide_block, move_relation
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.identity import RelationMove, apply_remote_state, hide_block, move_relation, require_living_here
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.outbox import (
+from inkgrove.store.federation import (
+    Backlog,
     QueuedMove,
+    RemoteIdentity,
+    add_backlog,
     find_queued_moves,
+    find_remote_identity,
     remove_queued_moves,
     retry_refused,
     retry_unapproved,
 )
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
-from inkgrove.store.federation.pending import Backlog, add_backlog
-from inkgrove.store.node.identities import find_identity, lives_here
-from inkgrove.store.node.relations import RelationState, count_requested, find_relation_state
+from inkgrove.store.node import RelationState, count_requested, find_identity, find_relation_state, lives_here
 
 RELATIONS_PATH: Final = "/federation/relations"
 RELATION_MEDIA_TYPE: Final = "application/vnd.inkgrove.relation+cbor"

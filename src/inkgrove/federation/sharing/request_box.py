@@ -3,25 +3,23 @@
 None of it makes anybody a follower, and no other node is told of it.
 """
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.federation.sharing.inbox import DeliveryReceipt, receive_delivery
-from inkgrove.messages.delivery import decode_delivery
+from inkgrove.messages import decode_delivery
 from inkgrove.node.errors import DeliveryError, RelationError
-from inkgrove.node.publishing.held_instance import find_held_instance
-from inkgrove.node.publishing.local_delivery import LocalShare, receive_locally, record_decision
-from inkgrove.node.runtime.node import Node
+from inkgrove.node.publishing import LocalShare, find_held_instance, receive_locally, record_decision
+from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.inbox import (
+from inkgrove.store.federation import (
     add_sender,
+    list_unapproved_here,
     read_requests,
     remove_read_requests,
     remove_requests,
     remove_sender,
 )
-from inkgrove.store.federation.outbox import list_unapproved_here
-from inkgrove.store.node.relations import find_relation_state, lock_relation_state
-from inkgrove.store.rot.copies import lock_instance
+from inkgrove.store.node import find_relation_state, lock_relation_state
+from inkgrove.store.rot import lock_instance
 
 Parcels = dict[int, tuple[Hash, bytes]]
 """What waits of one sender, by number: the instance, and the parcel, empty if the sender is of this node."""

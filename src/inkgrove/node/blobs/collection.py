@@ -9,14 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import in_lists
+from inkgrove.store.db import Connection, in_lists
 from inkgrove.store.locks import try_file_lock
-from inkgrove.store.logs.blob_references import follow_references
-from inkgrove.store.views.blob_index import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
+from inkgrove.store.logs import follow_references
+from inkgrove.store.views import claim_orphan, forget_unused, mark_unused, unknown_among, unused_blobs
 
 _SECOND: Final = 1_000_000
 _LONGEST_UPLOAD: Final = 6 * 3600

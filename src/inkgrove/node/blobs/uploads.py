@@ -9,20 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import InstanceMessage
+from inkgrove.messages import InstanceMessage, SchemaId
 from inkgrove.node.errors import BlobError, OutOfScope, SignInRequired, UnknownBlob
 from inkgrove.node.identity.caller import Caller, SchemaScope
 from inkgrove.node.identity.quotas import spend_blob
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.blob_references import AuthoredMessage, blobs_in, put_references
-from inkgrove.store.node.identities import identities_of, keys_of
-from inkgrove.store.node.services import DOWNLOAD, UPLOAD
-from inkgrove.store.views.blob_index import (
+from inkgrove.store.logs import AuthoredMessage, blobs_in, put_references
+from inkgrove.store.node import DOWNLOAD, UPLOAD, identities_of, keys_of
+from inkgrove.store.views import (
     BlobReader,
     is_lent_by_own,
     lent_media_type,

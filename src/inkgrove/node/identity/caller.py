@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId, parse_schema_id
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import SchemaId, parse_schema_id
 from inkgrove.node.errors import AuthError, OutOfScope, RequestError, SignInRequired
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.node.services import RecordedAccess, ServiceAccess, read_accesses
+from inkgrove.store.node import RecordedAccess, ServiceAccess, read_accesses
 
 Action = Literal["read", "create", "update", "delete"]
 ACTIONS: Final[dict[str, Action]] = {action: action for action in get_args(Action)}

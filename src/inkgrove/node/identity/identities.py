@@ -8,13 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    Entry,
+    IdentityId,
+    PublicKey,
+    SecretKey,
+    decode_entry,
+    identity_of,
+    sign_next,
+    verify_signature,
+)
 from inkgrove.core.errors import BadSignature, InkgroveError
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey, identity_of, verify_signature
-from inkgrove.core.next_entry import sign_next
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, KeyOf, adoption_claim
-from inkgrove.messages.message import Message, decode_message, encode_message
-from inkgrove.messages.value_readers import UNSET, Unset, read_host
+from inkgrove.messages import (
+    UNSET,
+    FurtherKey,
+    IdentityDocument,
+    KeyOf,
+    Message,
+    Unset,
+    adoption_claim,
+    decode_message,
+    encode_message,
+    read_host,
+)
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.node.identity.identity_log import (
     IDENTITY_LOG,
@@ -30,18 +47,9 @@ from inkgrove.node.identity.quotas import spend_document
 from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import find_remote_identity, use_nonce
-from inkgrove.store.logs.entries import find_log, heights_of, read_entries, read_next_entry
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.preparation import by_log, prepare_items
-from inkgrove.store.node.identities import (
-    HostedIdentity,
-    add_identity,
-    find_identity,
-    leave_name,
-    list_identities,
-    lock_keys,
-)
+from inkgrove.store.federation import find_remote_identity, use_nonce
+from inkgrove.store.logs import by_log, find_log, heights_of, ingest_batch, prepare_items, read_entries, read_next_entry
+from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
 
 # Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
 # challenge is a text that only this node can make and read, for one id and a few minutes. It counts once, which is

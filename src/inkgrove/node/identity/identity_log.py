@@ -9,20 +9,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from inkgrove.core import IdentityId, PublicKey, identity_of
 from inkgrove.core.errors import KeyRevoked
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf
-from inkgrove.messages.message import decode_if_valid
+from inkgrove.messages import IdentityDocument, IdentityMessage, KeyOf, decode_if_valid
 from inkgrove.node.errors import IdentityError, UnknownIdentity
-from inkgrove.store.db import Connection
-from inkgrove.store.db.log_tables import encode_log_key
-from inkgrove.store.federation.peers import find_remote_identity, forget_remote_identity, newest_node_key
-from inkgrove.store.logs.entries import StoredEntry, read_entries, read_newest_entries
-from inkgrove.store.logs.ingestion import lock_logs
-from inkgrove.store.logs.positions import Offset, authors_since
-from inkgrove.store.logs.revocations import set_key_ends
-from inkgrove.store.node.identities import (
+from inkgrove.store.db import Connection, encode_log_key
+from inkgrove.store.federation import find_remote_identity, forget_remote_identity, newest_node_key
+from inkgrove.store.logs import (
+    Offset,
+    StoredEntry,
+    authors_since,
+    lock_logs,
+    read_entries,
+    read_newest_entries,
+    set_key_ends,
+)
+from inkgrove.store.node import (
     HostedIdentity,
     NameRecord,
     find_identity,

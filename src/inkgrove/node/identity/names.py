@@ -11,19 +11,13 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.node.errors import ForeignName, IdentityError, NameElsewhere, UnknownIdentity
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import (
-    RemoteIdentity,
-    find_remote_identity,
-    forget_remote_identity,
-    forget_remote_name,
-)
-from inkgrove.store.node.epoch import read_epoch
-from inkgrove.store.node.identities import (
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity, forget_remote_identity, forget_remote_name
+from inkgrove.store.node import (
     UNDATED,
     HostedIdentity,
     NameRecord,
@@ -38,6 +32,7 @@ from inkgrove.store.node.identities import (
     identities_of,
     lock_fqdn,
     put_name,
+    read_epoch,
 )
 
 _SECOND: Final = 1_000_000

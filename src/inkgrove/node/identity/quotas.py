@@ -8,24 +8,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.instance import Delete
-from inkgrove.messages.message import Message, encode_message
+from inkgrove.core import IdentityId
+from inkgrove.messages import Delete, IdentityDocument, Message, encode_message
 from inkgrove.node.errors import QuotaError
 from inkgrove.node.identity.identity_log import IDENTITY_LOG
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db import Connection
-from inkgrove.store.node.usage import (
-    NO_AMOUNTS,
-    StorageUsage,
-    StoredAmounts,
-    add_usage,
-    lock_usage,
-    set_limits,
-    usage_of,
-)
+from inkgrove.store.node import NO_AMOUNTS, StorageUsage, StoredAmounts, add_usage, lock_usage, set_limits, usage_of
 
 IDENTITY_LOG_ALLOWANCE: Final = StoredAmounts(entries=1_000, payload_bytes=16 * 1024 * 1024)
 """How far messages of log 0 go beyond a quota."""

@@ -6,17 +6,15 @@ cannot ask again; a refused one can.
 
 from typing import Final, Literal
 
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.value_readers import UNSET, Unset
+from inkgrove.core import IdentityId
+from inkgrove.messages import UNSET, Unset
 from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.inbox import remove_requests, remove_sender
-from inkgrove.store.federation.outbox import queue_move, retry_unapproved
+from inkgrove.store.federation import queue_move, remove_requests, remove_sender, retry_unapproved
+from inkgrove.store.node import ListedRelation, RelationState, Side, authors_shared_with, lives_here, remove_shares
 from inkgrove.store.node import relations as store
-from inkgrove.store.node.identities import lives_here
-from inkgrove.store.node.relations import ListedRelation, RelationState, Side, authors_shared_with, remove_shares
 
 RelationMove = Literal["request", "end", "accept", "refuse", "block", "remove"]
 """`request` and `end` are the follower's, the others the followee's."""

@@ -13,28 +13,26 @@ from typing import Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.errors import BadPassword, BadToken, IdentityError, TooManyAttempts
 from inkgrove.node.identity.caller import ANYBODY, Caller, Scope, parse_scope, record_access
 from inkgrove.node.identity.names import bind_if_given, is_administrator
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.node.identities import (
+from inkgrove.store.node import (
+    KNOWN_ADDRESS,
     HostedIdentity,
     add_session,
+    count_attempt,
     end_sessions,
     find_identity,
     find_session,
-    lock_password,
-    set_password,
-)
-from inkgrove.store.node.services import (
-    KNOWN_ADDRESS,
-    count_attempt,
     find_token,
     forget_expired,
     has_attempt,
+    lock_password,
     record_attempt,
+    set_password,
     uncount_attempt,
 )
 

@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Access, AccessMode
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import Access, AccessMode
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import RELATIONS_READ, Caller
 from inkgrove.node.identity.identity_log import find_owner
@@ -19,20 +18,21 @@ from inkgrove.node.identity.names import find_identity_name
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.outbox import (
+from inkgrove.store.federation import (
     LOCAL_DELIVERY,
     DeliveryState,
+    PendingRecipient,
     is_queued_for,
     keep_queued_elsewhere,
+    newest_pending,
     newest_states_via,
+    pending_of,
     queue_deliveries,
     recipients_of,
     senders_of,
     states_of,
 )
-from inkgrove.store.federation.pending import PendingRecipient, newest_pending, pending_of
-from inkgrove.store.node.identities import living_among
-from inkgrove.store.node.relations import find_followers_elsewhere, find_shares_elsewhere, is_follower, was_sent
+from inkgrove.store.node import find_followers_elsewhere, find_shares_elsewhere, is_follower, living_among, was_sent
 
 # Who may receive an instance: pure decisions
 

@@ -9,31 +9,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from inkgrove.core import AreSigned, Hash, IdentityId, NextEntry, PublicKey
 from inkgrove.core.errors import BadPattern, InkgroveError, TooManyPatterns
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.core.next_entry import NextEntry
-from inkgrove.core.verify import AreSigned
-from inkgrove.messages.identity import IdentityDocument, KeyOf
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.schema import SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import (
+    Create,
+    Delete,
+    IdentityDocument,
+    KeyOf,
+    Message,
+    OutcomeCode,
+    SchemaId,
+    SchemaMessage,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    SchemaVersion,
+    Unset,
+    Update,
+    decode_message,
+)
 from inkgrove.node.errors import AuthError, OutOfScope, PublishError, RequestError
 from inkgrove.node.identity.caller import Action, Caller
 from inkgrove.node.identity.identity_log import IDENTITY_LOG, check_document
 from inkgrove.node.publishing.json_values import make_refusal, require_migration
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
-from inkgrove.schema.migrate import Migration
-from inkgrove.schema.schema import append_version, patterns_of
-from inkgrove.schema.validation import check_patterns
+from inkgrove.schema import Migration, append_version, check_patterns, patterns_of
 from inkgrove.signature_process import are_signed
-from inkgrove.store.logs.entries import keep_held_hashes
-from inkgrove.store.logs.preparation import IngestItem, PreparedItem, RejectedItem, prepare_items
-from inkgrove.store.node.identities import OwnKey, find_identity, put_key
+from inkgrove.store.logs import IngestItem, PreparedItem, RejectedItem, keep_held_hashes, prepare_items
+from inkgrove.store.node import OwnKey, find_identity, put_key
 
 
 def require_publishable(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:

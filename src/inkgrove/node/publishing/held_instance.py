@@ -4,19 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.core.links import union_of_pools
-from inkgrove.messages.delivery import Parcel
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.message import decode_if_valid
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import Unset
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.core import Hash, IdentityId, PublicKey, union_of_pools
+from inkgrove.messages import Access, Create, Delete, Parcel, SchemaId, Timestamp, Unset, Update, decode_if_valid
+from inkgrove.schema import LogMessage
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.entries import find_entry, find_log, read_entry_bytes
-from inkgrove.store.logs.messages import InstanceKey, messages_of
+from inkgrove.store.logs import InstanceKey, find_entry, find_log, messages_of, read_entry_bytes
 
 MAX_PARCEL_BYTES: Final = 4 * 1024 * 1024
 """How much of an instance goes into one parcel."""

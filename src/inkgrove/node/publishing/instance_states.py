@@ -4,17 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import decode_if_valid
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import InstanceChange, InstanceFold, fold_further
-from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
+from inkgrove.core import Hash
+from inkgrove.messages import Create, Delete, SchemaId, Update, decode_if_valid
+from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.decision import VALID_LOG
-from inkgrove.store.logs.entries import CreateEntry, LogState, read_logs
-from inkgrove.store.logs.messages import InstanceKey, messages_of, messages_since
+from inkgrove.store.logs import VALID_LOG, CreateEntry, InstanceKey, LogState, messages_of, messages_since, read_logs
 
 COSTLY: Final = 16
 """From so many messages on it is cheaper to read new ones than to fold all of them."""

@@ -9,24 +9,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId, SchemaVersion
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.message import encode_message, encode_salted
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import UNSET, Unset
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import (
+    UNSET,
+    Access,
+    Create,
+    Delete,
+    InstanceMessage,
+    SchemaId,
+    SchemaVersion,
+    Timestamp,
+    Unset,
+    Update,
+    encode_message,
+    encode_salted,
+    value_to_json,
+)
 from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.identity.caller import Action, Caller
 from inkgrove.node.identity.identity_log import find_owner
-from inkgrove.node.publishing.delivery_queue import (
-    may_pass_on,
-    may_receive,
-    mode_of,
-    queue_passed_on,
-    was_addressed,
-)
+from inkgrove.node.publishing.delivery_queue import may_pass_on, may_receive, mode_of, queue_passed_on, was_addressed
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.publishing.instance_states import InstanceState
 from inkgrove.node.publishing.json_values import (
@@ -44,11 +46,11 @@ from inkgrove.node.publishing.json_values import (
 from inkgrove.node.publishing.local_delivery import check_pending_recipients
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
-from inkgrove.schema.fold import FoldedRow
+from inkgrove.schema import FoldedRow
 from inkgrove.store.db import Connection
-from inkgrove.store.node.relations import is_follower, was_sent
-from inkgrove.store.rot.copies import lock_instance
-from inkgrove.store.views.access import Reader, VisibleRow, find_visible_row
+from inkgrove.store.node import is_follower, was_sent
+from inkgrove.store.rot import lock_instance
+from inkgrove.store.views import Reader, VisibleRow, find_visible_row
 
 Source = Literal["show"] | None
 """`show`: the caller lets others see the copy than those who may see the source."""

@@ -4,20 +4,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import BadTimestamp, MessageError
-from inkgrove.core.keys import IdentityId
 from inkgrove.core.limits import MAX_PAYLOAD_BYTES, MAX_RECIPIENTS
-from inkgrove.messages.instance import Access, AccessMode
-from inkgrove.messages.json_values import access_to_json
-from inkgrove.messages.outcomes import OutcomeCode
-from inkgrove.messages.timestamp import Timestamp, parse_timestamp
+from inkgrove.messages import Access, AccessMode, OutcomeCode, Timestamp, access_to_json, parse_timestamp
 from inkgrove.node.errors import DeliveryError, PublishError, RequestError, UnknownIdentity
 from inkgrove.node.publishing.delivery_queue import mode_of
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.migrate import Migration
+from inkgrove.schema import Migration, ViewDefinition
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.peers import RemoteIdentity, find_remote_identity
-from inkgrove.store.node.identities import HostedIdentity, find_identity, is_left
+from inkgrove.store.federation import RemoteIdentity, find_remote_identity
+from inkgrove.store.node import HostedIdentity, find_identity, is_left
 
 _MODES: Mapping[str, AccessMode] = {
     "self": "self",

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.delivery import decode_delivery, open_parcel
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.instance import Access, InstanceMessage
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.core import Hash, IdentityId
+from inkgrove.messages import (
+    Access,
+    InstanceMessage,
+    SchemaId,
+    SchemaMeta,
+    decode_delivery,
+    decode_message,
+    open_parcel,
+    parse_schema_id,
+)
 from inkgrove.node.errors import DeliveryError, NotAddressed, PublishError
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
@@ -25,24 +29,37 @@ from inkgrove.node.publishing.delivery_queue import may_pass_to, mode_of
 from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation.inbox import (
+from inkgrove.store.federation import (
+    DeliveryStatus,
+    PendingRecipient,
+    add_pending,
     add_request,
+    count_pending,
     count_requests,
     find_request,
     has_accepted_sender,
+    has_sent_to,
     list_requests,
     lock_box,
+    queue_deliveries,
     read_requests,
+    record_local_delivery,
     remove_ended_requests,
     remove_old_requests,
     remove_read_requests,
     remove_requests,
+    take_pending,
 )
-from inkgrove.store.federation.outbox import DeliveryStatus, has_sent_to, queue_deliveries, record_local_delivery
-from inkgrove.store.federation.pending import PendingRecipient, add_pending, count_pending, take_pending
-from inkgrove.store.logs.entries import read_entries
-from inkgrove.store.node.identities import lives_here, living_among
-from inkgrove.store.node.relations import add_shares, find_relation_state, find_states_between, is_follower, was_sent
+from inkgrove.store.logs import read_entries
+from inkgrove.store.node import (
+    add_shares,
+    find_relation_state,
+    find_states_between,
+    is_follower,
+    lives_here,
+    living_among,
+    was_sent,
+)
 
 # Acceptance
 

@@ -7,17 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.message import message_from_value
-from inkgrove.messages.schema import FieldChange, SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
+from inkgrove.core import Hash
+from inkgrove.messages import (
+    FieldChange,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Unset,
+    message_from_value,
+    parse_schema_id,
+    value_to_json,
+)
 from inkgrove.node.errors import PublishError, RequestError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
-from inkgrove.schema.schema import Field, Schema, append_version
+from inkgrove.schema import Field, Schema, append_version
 
 _KINDS = {"name": "schema-meta", "fields": "schema-migration", "target": "schema-revert"}
 

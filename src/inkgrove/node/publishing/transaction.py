@@ -9,17 +9,36 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from inkgrove.core.entry import Entry
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    IdentityId,
+    NextEntry,
+    PublicKey,
+    SecretKey,
+    flavour_of,
+    lipmaa,
+    make_next_entry,
+    sign_own,
+)
 from inkgrove.core.errors import LogError
-from inkgrove.core.hashing import Flavour, Hash, flavour_of
-from inkgrove.core.keys import IdentityId, PublicKey, SecretKey
-from inkgrove.core.links import lipmaa
-from inkgrove.core.next_entry import NextEntry, make_next_entry, sign_own
-from inkgrove.messages.identity import IdentityDocument
-from inkgrove.messages.ids import InstanceRef, SchemaId, parse_schema_id
-from inkgrove.messages.instance import Access, Create, Delete, InstanceMessage, Update
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    IdentityDocument,
+    InstanceMessage,
+    InstanceRef,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Update,
+    encode_message,
+    parse_schema_id,
+)
 from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.errors import IdentityError, PublishError
 from inkgrove.node.identity.caller import Caller
@@ -31,26 +50,27 @@ from inkgrove.node.publishing.local_delivery import LocalShares, send_when_found
 from inkgrove.node.reading.schemas import resolve_view
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.schema_cache import EVERY_SCHEMA
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.schema import Schema, append_version, fold_schema
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import RetryTransaction
-from inkgrove.store.logs.blob_references import blobs_in
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.entries import (
+from inkgrove.schema import Schema, ViewDefinition, append_version, fold_schema
+from inkgrove.store.db import Connection, RetryTransaction
+from inkgrove.store.logs import (
     CreateEntry,
+    IngestStatus,
+    LogKey,
     LogRole,
+    PreparedItem,
+    blobs_in,
+    by_log,
     find_creates,
     find_log,
     find_log_of_schema,
+    ingest_batch,
     next_log_id,
+    payloads_of_schema,
+    prepare_own,
     read_hashes,
     read_role,
 )
-from inkgrove.store.logs.ingestion import ingest_batch
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.preparation import LogKey, PreparedItem, by_log, prepare_own
-from inkgrove.store.node.identities import OwnKey
+from inkgrove.store.node import OwnKey
 
 _MAX_LOGS: Final = 20_000
 _MAX_INSTANCES: Final = 200

@@ -17,15 +17,22 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, Protocol
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access, Create, Delete, Update
-from inkgrove.messages.json_values import value_to_json
-from inkgrove.messages.message import Message, encode_message
-from inkgrove.messages.schema import SchemaMeta, SchemaMigration, SchemaRevert
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    Message,
+    SchemaId,
+    SchemaMeta,
+    SchemaMigration,
+    SchemaRevert,
+    Unset,
+    Update,
+    encode_message,
+    value_to_json,
+)
 from inkgrove.node.errors import PublishError, SignInRequired
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.sessions import authenticate_on
@@ -33,14 +40,18 @@ from inkgrove.node.publishing.transaction import Appender, LogEnd, PublishingCac
 from inkgrove.node.reading.query import render_position
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.write_buffers import RequestAccesses
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.lint import describe_version
-from inkgrove.schema.schema import append_version
+from inkgrove.schema import ViewDefinition, append_version, describe_version
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.positions import own_offset
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.node.idempotency import IdempotencyKey, RecordedAnswer, add_answers, find_answers, forget_answers
-from inkgrove.store.node.identities import lock_keys, read_keys
+from inkgrove.store.logs import own_offset, read_registered
+from inkgrove.store.node import (
+    IdempotencyKey,
+    RecordedAnswer,
+    add_answers,
+    find_answers,
+    forget_answers,
+    lock_keys,
+    read_keys,
+)
 
 MAX_GROUP: Final = 512
 """How many jobs share a transaction at most."""

@@ -7,26 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.node.errors import UnknownView
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import row_document
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.positions import Offset
-from inkgrove.store.views.access import Owner, owners_on, reader_on
-from inkgrove.store.views.catalog import STREAM, read_progress, view_of
-from inkgrove.store.views.change_feed import (
+from inkgrove.store.logs import Offset
+from inkgrove.store.views import (
+    STREAM,
     ChangeCursor,
     ChangesExpired,
+    Owner,
     VisibleChange,
     find_newest_cursor,
     next_expiry,
+    owners_on,
     parse_change_cursor,
     read_changes_after,
     read_newest_changes,
+    read_progress,
+    reader_on,
+    view_of,
 )
 
 

@@ -6,34 +6,36 @@ All is read from the log store. Who may see the row as it is now may see its his
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.links import union_of_pools
-from inkgrove.messages.instance import Delete, InstanceMessage
-from inkgrove.messages.message import decode_if_valid
-from inkgrove.messages.outcomes import Outcome
-from inkgrove.messages.proof import Proof
-from inkgrove.messages.value_readers import Unset
+from inkgrove.core import Hash, union_of_pools
+from inkgrove.messages import Delete, InstanceMessage, Outcome, Proof, Unset, decode_if_valid
 from inkgrove.node.errors import BadCursor, PastTooLong, ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import find_row, show_instance
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import Ruling
-from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
+from inkgrove.schema import LogContext, LogFold, LogMessage, Ruling, ViewDefinition, fold_log
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.entries import find_log
-from inkgrove.store.logs.messages import (
+from inkgrove.store.logs import (
     InstanceKey,
     estimate_history_bytes,
+    find_log,
     messages_of,
     read_counted_payloads,
     read_valid_entries,
 )
-from inkgrove.store.views.access import Owner, owners_on, reader_on
-from inkgrove.store.views.catalog import View, read_views
-from inkgrove.store.views.outcomes import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes
-from inkgrove.store.views.query import ViewRow, drop_lost_elements
+from inkgrove.store.views import (
+    OutcomeCursor,
+    Owner,
+    View,
+    ViewRow,
+    VisibleOutcome,
+    count_visible_outcomes,
+    drop_lost_elements,
+    owners_on,
+    read_views,
+    read_visible_outcomes,
+    reader_on,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,14 @@ docs/protocol.md section 2. How much somebody writes is private.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.log import ForkProof
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import ForkProof, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.names import find_author_names
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.entries import (
+from inkgrove.store.logs import (
     LogState,
     StoredEntry,
     count_absent,
@@ -22,10 +21,10 @@ from inkgrove.store.logs.entries import (
     find_log,
     read_entries,
     read_logs,
+    read_registered,
+    schemas_of_logs,
 )
-from inkgrove.store.logs.messages import schemas_of_logs
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.node.identities import keys_of
+from inkgrove.store.node import keys_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,26 +12,39 @@ from itertools import chain, islice
 from math import isfinite
 from typing import Any, Final
 
+from inkgrove.core import Hash, PublicKey, parse_hash
 from inkgrove.core.errors import BadFilter, InkgroveError, QueryTooExpensive, TooManyQueries
-from inkgrove.core.hashing import Hash, parse_hash
-from inkgrove.core.keys import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.json_values import access_to_json, value_to_json
+from inkgrove.messages import SchemaId, access_to_json, value_to_json
 from inkgrove.node.errors import BadCursor, RequestError, ViewError
 from inkgrove.node.identity.caller import ANYBODY, Caller
 from inkgrove.node.identity.sessions import authenticate_on
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.runtime.vault import Vault
-from inkgrove.schema.types import RELATION_TYPES
+from inkgrove.schema import RELATION_TYPES
 from inkgrove.store.db import Connection
-from inkgrove.store.logs.positions import Offset, count_after
-from inkgrove.store.views.access import Owner, Reader, owners_on, reader_on, view_of_instance
-from inkgrove.store.views.catalog import View, read_views, view_of
-from inkgrove.store.views.change_feed import find_newest_cursor
-from inkgrove.store.views.filters import Filter, parse_filter, type_of
-from inkgrove.store.views.query import ViewRow, count_rows, read_page, read_row, read_rows, weight_of
+from inkgrove.store.logs import Offset, count_after
+from inkgrove.store.views import (
+    Filter,
+    Owner,
+    Reader,
+    View,
+    ViewRow,
+    count_rows,
+    find_newest_cursor,
+    owners_on,
+    parse_filter,
+    read_page,
+    read_row,
+    read_rows,
+    read_views,
+    reader_on,
+    type_of,
+    view_of,
+    view_of_instance,
+    weight_of,
+)
 
 # Relations of a page, followed one step. The size of the answer is bounded: a list may name 1,024 large rows.
 

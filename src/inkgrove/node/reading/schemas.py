@@ -3,11 +3,11 @@
 A text is `AUTHOR/LOG` or a name. Names identify nothing: one that several schemas have is refused with the candidates.
 """
 
-from inkgrove.messages.ids import parse_schema_id
+from inkgrove.messages import parse_schema_id
 from inkgrove.node.errors import AmbiguousName, UnknownView
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.views.catalog import View, view_of, views_called
+from inkgrove.store.views import View, view_of, views_called
 
 
 def resolve_view(node: Node, text: str) -> View:

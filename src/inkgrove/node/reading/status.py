@@ -5,19 +5,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import NoSuchCopy
-from inkgrove.core.hashing import Hash
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import show_instance
 from inkgrove.node.runtime.node import Node
-from inkgrove.store.db import Connection
-from inkgrove.store.db.locks import ExclusiveWork, is_work_running
-from inkgrove.store.logs.entries import count_entries
-from inkgrove.store.logs.positions import newest_offset
-from inkgrove.store.rot.copies import SOFT_GUARDS, Copy, drop_pin, find_copy, put_pin, read_copy
-from inkgrove.store.rot.runs import RotRun, count_steps, list_rot_runs
-from inkgrove.store.views.blob_index import count_blobs
-from inkgrove.store.views.catalog import STREAM, StreamStatus, read_stream_status
+from inkgrove.store.db import Connection, ExclusiveWork, is_work_running
+from inkgrove.store.logs import count_entries, newest_offset
+from inkgrove.store.rot import (
+    SOFT_GUARDS,
+    Copy,
+    RotRun,
+    count_steps,
+    drop_pin,
+    find_copy,
+    list_rot_runs,
+    put_pin,
+    read_copy,
+)
+from inkgrove.store.views import STREAM, StreamStatus, count_blobs, read_stream_status
 
 
 @dataclass(frozen=True, slots=True)

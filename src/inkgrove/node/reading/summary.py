@@ -5,27 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_if_valid
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Create, Unset, Update, decode_if_valid
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
-from inkgrove.schema.log_fold import LogMessage
-from inkgrove.schema.schema import Schema, carry_value, check_value
-from inkgrove.schema.types import MISFIT
-from inkgrove.store.db import Connection
-from inkgrove.store.db.log_tables import encode_log_key
-from inkgrove.store.db.rot_tables import PUBLIC
-from inkgrove.store.logs.entries import find_logs
-from inkgrove.store.logs.messages import InstanceKey, messages_of
-from inkgrove.store.rot.summaries import Summary, cooked_summary, exact_summary
-from inkgrove.store.views.access import reader_on
-from inkgrove.store.views.catalog import View
-from inkgrove.store.views.query import ViewRow, read_page
+from inkgrove.schema import MISFIT, LogMessage, Schema, carry_value, check_value
+from inkgrove.store.db import PUBLIC, Connection, encode_log_key
+from inkgrove.store.logs import InstanceKey, find_logs, messages_of
+from inkgrove.store.rot import Summary, cooked_summary, exact_summary
+from inkgrove.store.views import View, ViewRow, read_page, reader_on
 
 
 @dataclass(frozen=True, slots=True)

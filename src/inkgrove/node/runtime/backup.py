@@ -16,32 +16,31 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any, Final
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import StoreError, StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.errors import BackupError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import FILE_NAME, Database, parse_store_url
-from inkgrove.store.db.locks import is_any_run_alive
+from inkgrove.store.db import FILE_NAME, Connection, Database, is_any_run_alive, parse_store_url
 from inkgrove.store.files import BlobFiles, make_directory, rename_durably, sync_directory, sync_file, write_new_file
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import NEWEST, OLDEST, open_store, too_old
-from inkgrove.store.logs.snapshot import (
+from inkgrove.store.logs import (
+    NEWEST,
+    OLDEST,
     check_snapshot,
     checkpoint,
     count_table_rows,
     load_rows,
+    open_store,
     others_connected,
+    read_logs,
     snapshot_revision,
+    too_old,
     write_snapshot,
 )
-from inkgrove.store.node.epoch import Epoch, hosts_anybody, note_behind, read_epoch, rename_epoch
-from inkgrove.store.node.services import end_all_sign_ins
-from inkgrove.store.views.blob_index import list_blobs
-from inkgrove.store.views.catalog import FILE_NAME as VIEWS_FILE
-from inkgrove.store.views.catalog import drop_all_views, open_views
+from inkgrove.store.node import Epoch, end_all_sign_ins, hosts_anybody, note_behind, read_epoch, rename_epoch
+from inkgrove.store.views import FILE_NAME as VIEWS_FILE
+from inkgrove.store.views import drop_all_views, list_blobs, open_views
 
 BACKUP_FORMAT: Final = "inkgrove backup 1"
 MANIFEST: Final = "manifest.json"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from inkgrove.core import KEY_BYTES, IdentityId, PublicKey, SecretKey
 from inkgrove.core.errors import NoStore
-from inkgrove.core.keys import KEY_BYTES, IdentityId, PublicKey, SecretKey
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.runtime.home import READERS, RECEIVERS, DiskReserve, HomeLock, NameFile
 from inkgrove.node.runtime.schema_cache import SchemaCache
@@ -17,14 +17,12 @@ from inkgrove.node.runtime.vault import Vault, open_vault
 from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
 from inkgrove.node.settings import NodeSettings
 from inkgrove.signature_process import SignatureProcess
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import Database
-from inkgrove.store.db.query_limit import NETWORK, LimitOf, QueryLimit
-from inkgrove.store.federation.peers import add_node_key, lock_node_keys, newest_node_key
+from inkgrove.store.db import NETWORK, Connection, Database, LimitOf, QueryLimit
+from inkgrove.store.federation import add_node_key, lock_node_keys, newest_node_key
 from inkgrove.store.files import BlobFiles
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.node.identities import sealed_key, some_sealed_keys
-from inkgrove.store.views.catalog import ViewStore, drop_all_views, open_views
+from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.node import sealed_key, some_sealed_keys
+from inkgrove.store.views import ViewStore, drop_all_views, open_views
 
 
 def _system_clock() -> int:

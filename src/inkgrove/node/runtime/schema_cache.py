@@ -8,13 +8,10 @@ from itertools import count, takewhile
 from threading import Lock
 from typing import Final, NamedTuple
 
-from inkgrove.messages.ids import SchemaId
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.schema import Schema, Version, fold_schema
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import Database
-from inkgrove.store.logs.entries import LogState, find_log
-from inkgrove.store.logs.messages import payloads_of_schema
+from inkgrove.messages import SchemaId
+from inkgrove.schema import Schema, Version, ViewDefinition, fold_schema
+from inkgrove.store.db import Connection, Database
+from inkgrove.store.logs import LogState, find_log, payloads_of_schema
 
 _MAX_SCHEMAS: Final = 1000
 _MAX_BYTES: Final = 32 * 1024 * 1024

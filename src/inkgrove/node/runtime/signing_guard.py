@@ -17,16 +17,14 @@ from struct import Struct
 from typing import Final, TypeVar
 from zlib import crc32
 
+from inkgrove.core import Hash, is_hash, parse_secret_key
 from inkgrove.core.errors import InkgroveError, StoreUnavailable
-from inkgrove.core.hashing import Hash, is_hash
-from inkgrove.core.keys import parse_secret_key
 from inkgrove.node.errors import Restored
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import Database, lock_schema_changes
+from inkgrove.store.db import Connection, Database, lock_schema_changes
 from inkgrove.store.files import write_new_file
 from inkgrove.store.locks import locked_file
-from inkgrove.store.logs.entries import keep_held_hashes
-from inkgrove.store.node.epoch import (
+from inkgrove.store.logs import keep_held_hashes
+from inkgrove.store.node import (
     Epoch,
     begin_epoch,
     has_logs_of,

@@ -15,7 +15,7 @@ from nacl.exceptions import CryptoError
 from nacl.pwhash.argon2id import MEMLIMIT_INTERACTIVE, OPSLIMIT_INTERACTIVE, SALTBYTES, kdf
 from nacl.secret import SecretBox
 
-from inkgrove.core.keys import SecretKey
+from inkgrove.core import SecretKey
 from inkgrove.node.errors import IdentityError, VaultLocked
 from inkgrove.store.files import write_new_file
 

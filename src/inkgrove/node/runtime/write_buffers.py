@@ -13,14 +13,11 @@ from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Final, Self
 
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import StoreError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.store.db import Connection
-from inkgrove.store.db.connection import Database
-from inkgrove.store.node.identities import keep_hosted_authors
-from inkgrove.store.node.services import ServiceAccess, add_accesses
-from inkgrove.store.rot.copies import add_reads
+from inkgrove.store.db import Connection, Database
+from inkgrove.store.node import ServiceAccess, add_accesses, keep_hosted_authors
+from inkgrove.store.rot import add_reads
 
 _BATCH: Final = 1000
 _SECONDS: Final = 1.0

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.node.errors import OAuthError
 from inkgrove.node.identity.caller import Scope
 from inkgrove.node.identity.sessions import ACCESS, CODE, REFRESH, hash_token, new_token
 from inkgrove.node.runtime.node import Node
 from inkgrove.node.services.scopes import render_scopes
 from inkgrove.store.db import Connection
+from inkgrove.store.node import ActiveGrant, OAuthClient, StoredCode, StoredToken
 from inkgrove.store.node import services as store
-from inkgrove.store.node.services import ActiveGrant, OAuthClient, StoredCode, StoredToken
 
 CODE_SECONDS: Final = 60
 MAX_REDIRECT_URIS: Final = 10

@@ -6,8 +6,7 @@ docs/protocol.md section 7. What is granted is author and log, so a namesake tha
 from dataclasses import dataclass, field
 from typing import Final
 
-from inkgrove.messages.ids import SchemaId, parse_schema_id
-from inkgrove.messages.schema import SchemaMeta
+from inkgrove.messages import SchemaId, SchemaMeta, parse_schema_id
 from inkgrove.node.errors import AmbiguousName, OAuthInvalidScope, UnknownView
 from inkgrove.node.identity.caller import ACTIONS, RELATIONS_READ, Action, SchemaScope, Scope
 from inkgrove.node.reading.schemas import resolve_view

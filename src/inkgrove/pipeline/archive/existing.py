@@ -13,10 +13,7 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
-from inkgrove.store.logs.entries import find_logs
-from inkgrove.store.logs.ingestion import read_claims
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.positions import START, newest_offset
+from inkgrove.store.logs import START, LogStore, find_logs, newest_offset, read_claims
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:

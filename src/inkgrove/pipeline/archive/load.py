@@ -16,25 +16,22 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark import Accumulator
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import KEY_BYTES, Hash, PublicKey, decode_entry, trust_signed
 from inkgrove.core.errors import StoreUnavailable
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import KEY_BYTES, PublicKey
-from inkgrove.core.verify import trust_signed
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES, record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import LOADED
-from inkgrove.store.db.log_tables import encode_log_key
+from inkgrove.store.db import encode_log_key
 from inkgrove.store.locks import FileLock
-from inkgrove.store.logs.bulk_ingestion import (
+from inkgrove.store.logs import (
+    IngestStatus,
     LogAtVerification,
     LogBatch,
     VerifiedLine,
     append_verified,
     find_held_payloads,
+    read_content,
 )
-from inkgrove.store.logs.decision import IngestStatus
-from inkgrove.store.logs.preparation import read_content
 
 APPENDED, KNOWN, REJECTED, FAILED = "appended", "known", "rejected", "failed"
 CHUNK: Final = 40_000

@@ -31,8 +31,7 @@ from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import ARCHIVE, CHECKED, LOADED, spark_schema
 from inkgrove.pipeline.views.plan import InkgroveSource
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import LogStore, open_store
+from inkgrove.store.logs import LogStore, open_store, read_logs
 
 _CHUNK = 5_000
 _ROWS_PER_PARTITION = 50_000

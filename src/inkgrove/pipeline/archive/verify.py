@@ -33,12 +33,20 @@ from pyspark.sql.functions import (
 from pyspark.sql.functions import max as max_
 from pyspark.sql.types import LongType
 
-from inkgrove.core.entry import Entry, check_storable, decode_entry
+from inkgrove.core import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Entry,
+    PublicKey,
+    check_storable,
+    decode_entry,
+    hash_yamf,
+    hash_yasmf,
+    lipmaa,
+    verify_signature,
+)
 from inkgrove.core.errors import BadSignature, InkgroveError, PayloadHashMismatch
-from inkgrove.core.hashing import hash_yamf, hash_yasmf
-from inkgrove.core.keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, verify_signature
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.links import lipmaa
 from inkgrove.pipeline.tables import CHECKED
 
 Numbers = npt.NDArray[np.int64]

@@ -18,18 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from inkgrove.core.errors import InkgroveError
-from inkgrove.messages.instance import Access, Create, Update
-from inkgrove.messages.message import decode_message
+from inkgrove.messages import Access, Create, Update, decode_message
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.schema.log_fold import LogContext, LogMessage, fold_log
-from inkgrove.store.db.rot_tables import EVERYTHING, PUBLIC
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.rot.copies import find_audience
-from inkgrove.store.views.tables import cell_encoder
+from inkgrove.schema import LogContext, LogMessage, fold_log
+from inkgrove.store.db import EVERYTHING, PUBLIC
+from inkgrove.store.logs import LogStore, read_logs
+from inkgrove.store.rot import find_audience
+from inkgrove.store.views import cell_encoder
 
 TO_COOK: Final = ("instance", "log", "create_seq", "owner", "schema", "arrival", "noted", "bytes", "is_expired")
 _NUMBERS: Final = ("integer", "float")

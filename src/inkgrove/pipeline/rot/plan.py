@@ -19,9 +19,8 @@ from pyspark.sql import functions as f
 
 from inkgrove.pipeline.rot.fungi import FUNGI, chance, decayed
 from inkgrove.pipeline.rot.policy import Limits, Policy, parse_schema
-from inkgrove.store.db.rot_tables import SHOWN
-from inkgrove.store.rot.copies import HARD_GUARDS
-from inkgrove.store.rot.runs import EXPIRED
+from inkgrove.store.db import SHOWN
+from inkgrove.store.rot import EXPIRED, HARD_GUARDS
 
 
 @dataclass(frozen=True, slots=True)

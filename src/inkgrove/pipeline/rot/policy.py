@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import RotError
-from inkgrove.core.keys import IdentityId
-from inkgrove.messages.ids import SchemaId, parse_schema_id
+from inkgrove.messages import SchemaId, parse_schema_id
 from inkgrove.pipeline.rot.fungi import FUNGI
-from inkgrove.store.rot.copies import SOFT_GUARDS
+from inkgrove.store.rot import SOFT_GUARDS
 
 _SECOND: Final = 1_000_000
 

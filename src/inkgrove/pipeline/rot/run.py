@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.pipeline.rot.cooking import TO_COOK, cook, value_task
 from inkgrove.pipeline.rot.plan import Moment, decide, schemas_named
 from inkgrove.pipeline.rot.policy import Policy, parse_schema, restore_policy
@@ -30,15 +30,10 @@ from inkgrove.pipeline.runtime.workers import PlannedSource, StageRows, open_exi
 from inkgrove.pipeline.tables import STORED_COPIES, VALUES, spark_schema
 from inkgrove.pipeline.views.fold_task import Snapshot
 from inkgrove.pipeline.views.relation_source import load_relations
-from inkgrove.store.db import Connection
-from inkgrove.store.db.locks import ExclusiveWork, hold_work_lock, start_pipeline_run
-from inkgrove.store.db.rot_tables import SHOWN
+from inkgrove.store.db import SHOWN, Connection, ExclusiveWork, hold_work_lock, start_pipeline_run
 from inkgrove.store.files import BlobFiles
-from inkgrove.store.logs.log_store import open_store
-from inkgrove.store.logs.messages import payloads_of_schema
-from inkgrove.store.logs.schema_registry import find_schema_number, read_registered
-from inkgrove.store.rot.copies import is_any_copy_ended, note_copies, read_copies
-from inkgrove.store.rot.runs import (
+from inkgrove.store.logs import find_schema_number, open_store, payloads_of_schema, read_registered
+from inkgrove.store.rot import (
     EXPIRED,
     RotRun,
     apply_moves,
@@ -48,13 +43,23 @@ from inkgrove.store.rot.runs import (
     count_steps,
     find_rot_run,
     finish_rot_run,
+    is_any_copy_ended,
     next_tick,
+    note_copies,
+    read_copies,
     remove_blobs,
 )
-from inkgrove.store.views.catalog import open_views
-from inkgrove.store.views.merge import CascadeTable, is_any_gone
-from inkgrove.store.views.stages import drop_leftovers, drop_stages, find_stage_url, open_merge_transaction
-from inkgrove.store.views.tables import edges, gone
+from inkgrove.store.views import (
+    CascadeTable,
+    drop_leftovers,
+    drop_stages,
+    edges,
+    find_stage_url,
+    gone,
+    is_any_gone,
+    open_merge_transaction,
+    open_views,
+)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from inkgrove.core.errors import CODES, InkgroveError, PipelineError, StoreUnavailable, make_error
-from inkgrove.store.db.connection import advice_on
+from inkgrove.store.db import advice_on
 
 _OURS = re.compile(r"^\s*inkgrove\.core\.errors\.\w+: (.+) \[([a-z0-9.-]+)\]\s*$", re.MULTILINE)
 _DATABASE = re.compile(r"^\s*((?:sqlite3|psycopg)[\w.]*\.\w+): (.+)$", re.MULTILINE)

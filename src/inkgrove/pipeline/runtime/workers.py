@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource
 
 from inkgrove.core.errors import NoStore
 from inkgrove.pipeline.tables import STAGED, spark_schema
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.views.stages import open_stage
+from inkgrove.store.logs import LogStore, open_store
+from inkgrove.store.views import open_stage
 
 
 @lru_cache(maxsize=4)

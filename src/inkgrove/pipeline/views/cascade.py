@@ -16,10 +16,7 @@ from pyspark.sql import functions as f
 
 from inkgrove.pipeline.runtime.workers import StageRows, stage_rows
 from inkgrove.pipeline.views.relation_source import load_relations
-from inkgrove.store.views.catalog import View, open_views
-from inkgrove.store.views.merge import CascadeTable, may_have_rows
-from inkgrove.store.views.rebuild import shadow_edges
-from inkgrove.store.views.tables import deleted, edges
+from inkgrove.store.views import CascadeTable, View, deleted, edges, may_have_rows, open_views, shadow_edges
 
 _ROUNDS_IN_ONE_PLAN = 10
 """After so many rounds their results become one, for a long chain would make a long plan."""

@@ -11,13 +11,12 @@ from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from inkgrove.core.errors import InputError
-from inkgrove.messages.timestamp import Timestamp
+from inkgrove.messages import Timestamp
 from inkgrove.pipeline.runtime.batches import cut
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import spark_schema
-from inkgrove.schema.types import element_of, is_array
-from inkgrove.store.views.catalog import View, open_views
-from inkgrove.store.views.query import ViewRow, count_rows, read_all_rows
+from inkgrove.schema import element_of, is_array
+from inkgrove.store.views import View, ViewRow, count_rows, open_views, read_all_rows
 
 Format = Literal["parquet", "csv", "json", "delta"]
 _TYPES: dict[str, pa.DataType] = {

@@ -16,34 +16,29 @@ from typing import Any
 import pyarrow as pa
 from pyspark import Accumulator
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Access
-from inkgrove.messages.json_values import access_to_json
-from inkgrove.messages.message import Message, decode_message
-from inkgrove.messages.outcomes import MEANINGS, Outcome
+from inkgrove.messages import MEANINGS, Access, Message, Outcome, SchemaId, access_to_json, decode_message
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import FOLDED
 from inkgrove.pipeline.views.plan import in_runs
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.schema.fold import FoldedRow
-from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
-from inkgrove.schema.schema import fold_schema
-from inkgrove.store.logs.entries import LogState, read_logs, verified_among
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import (
+from inkgrove.schema import FoldedRow, LogContext, LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
+from inkgrove.store.logs import (
+    LogState,
+    LogStore,
+    Offset,
     SchemaLog,
     find_create_seqs,
     find_schema_of_log,
+    has_schema_news,
     messages_between,
+    newest_offset,
     payloads_of_schema,
+    read_logs,
     schemas_of_logs,
+    verified_among,
 )
-from inkgrove.store.logs.positions import Offset, has_schema_news, newest_offset
-from inkgrove.store.views.catalog import View
-from inkgrove.store.views.stages import Stage, open_stage
-from inkgrove.store.views.tables import NO_VIEW, cell_encoder, names_and_types
+from inkgrove.store.views import NO_VIEW, Stage, View, cell_encoder, names_and_types, open_stage
 
 
 @dataclass(frozen=True)

@@ -16,56 +16,69 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from inkgrove.core.errors import PipelineError
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.pipeline.runtime.progress import OnProgress, tell_nobody, watched
 from inkgrove.pipeline.tables import FOLDED, spark_schema
 from inkgrove.pipeline.views.cascade import Relations, gone_stages
 from inkgrove.pipeline.views.fold_task import Definitions, Snapshot, fingerprint, fold_task
 from inkgrove.pipeline.views.plan import render_offset
-from inkgrove.schema.definition import ViewDefinition
-from inkgrove.store.db import Connection
-from inkgrove.store.db.locks import ExclusiveWork, hold_merge_lock, hold_work_lock, hold_write_lock, start_pipeline_run
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import LogStore, open_store
-from inkgrove.store.logs.messages import logs_of_schema
-from inkgrove.store.logs.positions import START, Offset, newest_offset, read_ingests
-from inkgrove.store.logs.schema_registry import read_registered
-from inkgrove.store.views.catalog import (
-    STREAM,
-    View,
-    ViewStore,
-    open_views,
-    read_progress,
-    read_views,
-    record_batch,
-    write_progress,
+from inkgrove.schema import ViewDefinition
+from inkgrove.store.db import (
+    Connection,
+    ExclusiveWork,
+    hold_merge_lock,
+    hold_work_lock,
+    hold_write_lock,
+    start_pipeline_run,
 )
-from inkgrove.store.views.change_feed import record_changes
-from inkgrove.store.views.merge import (
+from inkgrove.store.logs import (
+    START,
+    LogStore,
+    Offset,
+    logs_of_schema,
+    newest_offset,
+    open_store,
+    read_ingests,
+    read_logs,
+    read_registered,
+)
+from inkgrove.store.views import (
     FEW_EDGES,
-    CascadeMode,
-    edges_of,
-    has_few_edges,
-    has_undone_cascade,
-    merge_stages,
-    open_stages,
-    recompute_cascade,
-    replace_gone,
-)
-from inkgrove.store.views.rebuild import (
     KEEP_SECONDS,
+    MOST_FILES,
+    STREAM,
+    CascadeMode,
+    View,
     ViewState,
+    ViewStore,
     begin_build,
     correct_build,
     drop_build,
     drop_left_builds,
+    drop_leftovers,
+    drop_stages,
+    edges,
+    edges_of,
+    find_stage_url,
+    has_few_edges,
+    has_undone_cascade,
     index_build,
     load_build,
+    merge_stages,
+    names_and_types,
+    open_merge_transaction,
+    open_stages,
+    open_views,
+    read_progress,
+    read_views,
+    recompute_cascade,
+    record_batch,
+    record_changes,
+    replace_gone,
     shadow_edges,
     swap_view,
+    write_progress,
 )
-from inkgrove.store.views.stages import MOST_FILES, drop_leftovers, drop_stages, find_stage_url, open_merge_transaction
-from inkgrove.store.views.tables import edges, names_and_types
 
 _PARTS = 8
 """A batch is not worth more tasks, unless somebody says so."""

@@ -22,20 +22,24 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from inkgrove.messages.ids import parse_schema_id
+from inkgrove.messages import parse_schema_id
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
-from inkgrove.store.logs.entries import read_logs
-from inkgrove.store.logs.log_store import LogStore
-from inkgrove.store.logs.messages import (
+from inkgrove.store.logs import (
+    Ingest,
+    IngestKind,
+    LogStore,
+    Offset,
     create_seqs_from,
     find_unresolved_references,
     first_payloads,
     hashes_from,
     logs_of_schema,
     logs_without_schema,
+    newest_offset,
+    read_ingests,
+    read_logs,
 )
-from inkgrove.store.logs.positions import Ingest, IngestKind, Offset, newest_offset, read_ingests
 
 
 class Group(NamedTuple):

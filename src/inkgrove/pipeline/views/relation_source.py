@@ -18,8 +18,7 @@ from pyspark.sql.types import StructType
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
 from inkgrove.pipeline.tables import RELATIONS, spark_schema
-from inkgrove.store.views.catalog import open_views
-from inkgrove.store.views.merge import CascadeTable, read_cascade_table
+from inkgrove.store.views import CascadeTable, open_views, read_cascade_table
 
 
 def load_relations(

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 
 
 class Bytes(LargeBinary):

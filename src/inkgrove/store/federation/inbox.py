@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, delete, func, insert, or_, select
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import InstanceRef
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import InstanceRef
 from inkgrove.store.db.connection import Compiled, in_lists, insert_new
 from inkgrove.store.db.node_tables import accepted_senders, early_ends, identities, request_box
 

@@ -6,8 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new, put_row
 from inkgrove.store.db.node_tables import deliveries, notices, targets

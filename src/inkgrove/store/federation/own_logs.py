@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, or_, select
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import (

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.db.connection import Compiled, insert_new, lock_table
 from inkgrove.store.db.log_tables import logs, schemas
 from inkgrove.store.db.node_tables import (

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.db.connection import Compiled, in_lists, insert_new
 from inkgrove.store.db.log_tables import FOR_FOLLOWERS, entries, logs
 from inkgrove.store.db.node_tables import backlogs, identity_keys, pending_recipients

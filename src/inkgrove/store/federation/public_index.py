@@ -25,15 +25,9 @@ from sqlalchemy import (
     select,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey, certificate_pool, shortest_path
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.links import certificate_pool, shortest_path
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.schema import SchemaMigration
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Create, SchemaId, SchemaMigration, Unset, Update, decode_message
 from inkgrove.store.db.connection import execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import encode_log_key, entries, ingests, logs, schemas
 from inkgrove.store.db.node_tables import deliveries, identities, identity_keys, index_progress, public_instances

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import IdentityId, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import execute_many
 from inkgrove.store.db.log_tables import encode_log_key, log_schemas, logs, schemas
 from inkgrove.store.db.node_tables import wanted_schemas

@@ -12,7 +12,13 @@ from inkgrove.store.logs.blob_references import (
     lend_reference,
     put_references,
 )
-from inkgrove.store.logs.bulk_ingestion import LogAtVerification, LogBatch, VerifiedLine, append_verified
+from inkgrove.store.logs.bulk_ingestion import (
+    LogAtVerification,
+    LogBatch,
+    VerifiedLine,
+    append_verified,
+    find_held_payloads,
+)
 from inkgrove.store.logs.decision import VALID_LOG, IngestStatus, LogValidity
 from inkgrove.store.logs.entries import (
     CreateEntry,
@@ -20,6 +26,8 @@ from inkgrove.store.logs.entries import (
     LogState,
     StoredEntry,
     count_absent,
+    count_entries,
+    drop_payloads,
     find_creates,
     find_entry,
     find_fork_proof,
@@ -36,6 +44,7 @@ from inkgrove.store.logs.entries import (
     read_newest_entries,
     read_next_entry,
     read_role,
+    verified_among,
 )
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, linking_to, lock_logs, read_claims
 from inkgrove.store.logs.log_store import (
@@ -53,10 +62,21 @@ from inkgrove.store.logs.messages import (
     InstanceKey,
     SchemaLog,
     UnresolvedReference,
+    create_seqs_from,
     estimate_history_bytes,
+    find_create_seqs,
+    find_schema_of_log,
+    find_unresolved_references,
+    first_payloads,
+    hashes_from,
+    logs_of_schema,
+    logs_without_schema,
+    messages_between,
     messages_of,
     messages_since,
     payloads_of_schema,
+    read_counted_payloads,
+    read_valid_entries,
     schemas_of_logs,
 )
 from inkgrove.store.logs.positions import (
@@ -66,8 +86,10 @@ from inkgrove.store.logs.positions import (
     Offset,
     authors_since,
     count_after,
+    has_schema_news,
     newest_offset,
     own_offset,
+    read_ingests,
 )
 from inkgrove.store.logs.preparation import (
     Batch,
@@ -81,9 +103,10 @@ from inkgrove.store.logs.preparation import (
     read_content,
 )
 from inkgrove.store.logs.revocations import set_key_ends
-from inkgrove.store.logs.schema_registry import find_schema_number, read_registered
+from inkgrove.store.logs.schema_registry import find_schema_number, read_registered, register_schema, unregister_schema
 from inkgrove.store.logs.snapshot import (
     check_snapshot,
+    checkpoint,
     count_table_rows,
     load_rows,
     others_connected,
@@ -126,18 +149,29 @@ __all__ = [
     "bring_up_to_date",
     "by_log",
     "check_snapshot",
+    "checkpoint",
     "count_absent",
     "count_after",
+    "count_entries",
     "count_table_rows",
+    "create_seqs_from",
+    "drop_payloads",
     "estimate_history_bytes",
+    "find_create_seqs",
     "find_creates",
     "find_entry",
     "find_fork_proof",
+    "find_held_payloads",
     "find_log",
     "find_log_of_schema",
     "find_logs",
     "find_schema_number",
+    "find_schema_of_log",
+    "find_unresolved_references",
+    "first_payloads",
     "follow_references",
+    "has_schema_news",
+    "hashes_from",
     "heights_of",
     "ingest_batch",
     "keep_held_hashes",
@@ -145,6 +179,9 @@ __all__ = [
     "linking_to",
     "load_rows",
     "lock_logs",
+    "logs_of_schema",
+    "logs_without_schema",
+    "messages_between",
     "messages_of",
     "messages_since",
     "newest_offset",
@@ -158,19 +195,25 @@ __all__ = [
     "put_references",
     "read_claims",
     "read_content",
+    "read_counted_payloads",
     "read_entries",
     "read_entry_bytes",
     "read_hashes",
+    "read_ingests",
     "read_logs",
     "read_newest_entries",
     "read_next_entry",
     "read_registered",
     "read_revision",
     "read_role",
+    "read_valid_entries",
+    "register_schema",
     "require_store",
     "schemas_of_logs",
     "set_key_ends",
     "snapshot_revision",
     "too_old",
+    "unregister_schema",
+    "verified_among",
     "write_snapshot",
 ]

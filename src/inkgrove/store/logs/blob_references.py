@@ -15,16 +15,10 @@ from typing import Any, Final, NamedTuple, Self, TypeGuard
 from sqlalchemy import Connection, and_, bindparam, case, delete, not_, null, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import Create, Delete, InstanceMessage, Update
-from inkgrove.messages.json_values import access_to_json
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.value_readers import Unset
-from inkgrove.schema.log_fold import LogMessage
-from inkgrove.schema.types import MISFIT, check_blob
+from inkgrove.messages import Create, Delete, InstanceMessage, SchemaId, Unset, Update, access_to_json, decode_message
+from inkgrove.schema import MISFIT, LogMessage, check_blob
 from inkgrove.store.db.connection import Compiled, execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_progress, blob_references, blobs

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import execute_many, in_lists, insert_new
 from inkgrove.store.db.log_tables import encode_log_key, entries, logs
 from inkgrove.store.logs.blob_references import StoredMessage, is_of_interest, update_references

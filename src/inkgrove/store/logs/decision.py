@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from inkgrove.core import Hash, PublicKey, lipmaa
 from inkgrove.core.errors import AfterEndOfLog, EntryError, Forked, InkgroveError, InvalidSince, KeyRevoked, LogError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.links import lipmaa
 from inkgrove.store.logs.preparation import PreparedItem
 
 

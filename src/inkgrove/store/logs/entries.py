@@ -6,16 +6,23 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 
-from inkgrove.core.entry import Entry, decode_entry
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    ForkProof,
+    Hash,
+    NextEntry,
+    PublicKey,
+    decode_entry,
+    flavour_of,
+    lipmaa,
+    make_next_entry,
+    verify_fork_proof,
+    verify_signed,
+)
 from inkgrove.core.errors import LogError
-from inkgrove.core.hashing import Flavour, Hash, flavour_of
-from inkgrove.core.keys import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.core.links import lipmaa
-from inkgrove.core.log import ForkProof, verify_fork_proof
-from inkgrove.core.next_entry import NextEntry, make_next_entry
-from inkgrove.core.verify import verify_signed
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
 from inkgrove.store.db.log_tables import (
     VALIDITY_COLUMNS,

@@ -10,11 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, exists, insert, null, or_, select, update
 
-from inkgrove.core.entry import decode_entry
+from inkgrove.core import Hash, decode_entry, lipmaa
 from inkgrove.core.errors import InkgroveError, LogError
-from inkgrove.core.hashing import Hash
-from inkgrove.core.links import lipmaa
-from inkgrove.messages.ids import SchemaId
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import (
     Compiled,
     CompiledList,

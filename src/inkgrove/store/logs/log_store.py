@@ -10,9 +10,9 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
+from inkgrove.core import PublicKey
 from inkgrove.core.errors import NoStore, StoreError, StoreUnavailable
-from inkgrove.core.keys import PublicKey
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.schema import LogMessage
 from inkgrove.store.db.connection import FILE_NAME, Database, lock_schema_changes, parse_store_url, render_store_url
 from inkgrove.store.db.log_tables import metadata
 from inkgrove.store.logs import entries as reading

@@ -7,11 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, CompoundSelect, Connection, bindparam, func, or_, select, union_all
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages.ids import SchemaId
-from inkgrove.schema.log_fold import LogMessage
+from inkgrove.messages import SchemaId
+from inkgrove.schema import LogMessage
 from inkgrove.store.db.connection import Compiled, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, log_schemas, logs, schemas
 from inkgrove.store.logs.decision import VALID_LOG, LogValidity

@@ -27,9 +27,8 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import Compiled
 from inkgrove.store.db.log_tables import TransactionId, entries, ingests, logs, registered, schemas
 

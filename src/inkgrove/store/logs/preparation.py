@@ -6,15 +6,21 @@ All of it is computing, done outside the transaction so that no writer waits for
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from inkgrove.core.entry import Entry, check_storable, decode_entry, hash_entry
+from inkgrove.core import (
+    AreSigned,
+    Entry,
+    Hash,
+    PublicKey,
+    SignedEntry,
+    check_storable,
+    decode_entry,
+    hash_entry,
+    list_claims,
+    verify_all_signed,
+    verify_payload,
+)
 from inkgrove.core.errors import InkgroveError, PayloadError, PayloadHashMismatch, PayloadSizeMismatch
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.core.log import list_claims
-from inkgrove.core.verify import AreSigned, SignedEntry, verify_all_signed, verify_payload
-from inkgrove.messages.ids import InstanceRef, SchemaVersion
-from inkgrove.messages.instance import Create, Delete, Update
-from inkgrove.messages.message import Message, decode_message
+from inkgrove.messages import Create, Delete, InstanceRef, Message, SchemaVersion, Update, decode_message
 from inkgrove.signature_process import are_signed
 
 Offered = bytes | Entry | SignedEntry

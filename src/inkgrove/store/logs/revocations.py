@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
 
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.db.connection import CompiledList, in_lists
 from inkgrove.store.db.log_tables import encode_log_key, ingests, logs

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import CompiledList, in_lists, insert_new
 from inkgrove.store.db.log_tables import encode_log_key, ingests, registered, schemas
 from inkgrove.store.logs.positions import IngestKind

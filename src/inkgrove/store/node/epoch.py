@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, func, select, text, update
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
+from inkgrove.core import Hash, PublicKey
 from inkgrove.store.db.connection import Compiled, insert_new, put_row
 from inkgrove.store.db.log_tables import TransactionId, entries, ingests, logs
 from inkgrove.store.db.node_tables import epoch, identities

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, tuple_
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.node_tables import idempotency
 

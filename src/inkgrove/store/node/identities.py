@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.db.connection import (
     Compiled,
     CompiledList,

@@ -19,8 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new, put_row
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import identities, known_identities, relations, shares

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, delete, exists, func, insert, or_, select, update
 
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import IdentityId
 from inkgrove.store.db.connection import Compiled, execute_many, in_lists, insert_new
 from inkgrove.store.db.node_tables import accesses, attempts, clients, codes, grants, sessions, tokens
 

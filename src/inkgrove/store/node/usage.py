@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, bindparam, case, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
 from inkgrove.store.db.node_tables import blob_rights, identity_usage
 

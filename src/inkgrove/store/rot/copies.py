@@ -31,12 +31,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from inkgrove.core import Hash, IdentityId, PublicKey, is_hash
 from inkgrove.core.errors import InkgroveError
-from inkgrove.core.hashing import Hash, is_hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.instance import Create, Update
-from inkgrove.messages.message import decode_message
-from inkgrove.messages.value_readers import Unset
+from inkgrove.messages import Create, Unset, Update, decode_message
 from inkgrove.store.db.connection import execute_many, in_lists, insert_new, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import (

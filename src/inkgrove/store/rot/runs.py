@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, insert, not_, or_, select, update
 
-from inkgrove.core.hashing import Hash
+from inkgrove.core import Hash
 from inkgrove.store.db.connection import execute_many, in_lists, pairs_as_parameters, table_of_pairs
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_references, blobs, shares

@@ -22,6 +22,7 @@ from inkgrove.store.views.blob_index import (
     forget_unused,
     is_lent_by_own,
     lent_media_type,
+    list_blobs,
     mark_unused,
     own_media_type,
     put_blob,
@@ -89,12 +90,7 @@ from inkgrove.store.views.merge import (
     recompute_cascade,
     replace_gone,
 )
-from inkgrove.store.views.outcomes import (
-    OutcomeCursor,
-    VisibleOutcome,
-    count_visible_outcomes,
-    read_visible_outcomes,
-)
+from inkgrove.store.views.outcomes import OutcomeCursor, VisibleOutcome, count_visible_outcomes, read_visible_outcomes
 from inkgrove.store.views.query import (
     ViewRow,
     count_rows,
@@ -208,6 +204,7 @@ __all__ = [
     "is_any_gone",
     "is_lent_by_own",
     "lent_media_type",
+    "list_blobs",
     "list_parameter",
     "load_build",
     "make_filter",

@@ -26,10 +26,8 @@ from sqlalchemy import (
     select,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey, identity_of
-from inkgrove.messages.ids import SchemaId
-from inkgrove.messages.instance import AccessMode
+from inkgrove.core import Hash, IdentityId, PublicKey, identity_of
+from inkgrove.messages import AccessMode, SchemaId
 from inkgrove.store.db import log_tables, node_tables
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
 from inkgrove.store.views.catalog import VIEW_COLUMNS, View, make_view

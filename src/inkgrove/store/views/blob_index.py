@@ -28,9 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId, PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db import log_tables as tables
 from inkgrove.store.db import node_tables, rot_tables
 from inkgrove.store.db.connection import insert_new

@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from sqlalchemy import Connection, MetaData, Table, bindparam, delete, insert, inspect, select
 
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.ids import SchemaId
+from inkgrove.core import PublicKey
+from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import Compiled, Database, insert_new, lock_schema_changes, parse_store_url, put_row
 from inkgrove.store.db.locks import hold_merge_lock
 from inkgrove.store.logs.positions import START, Offset

@@ -40,8 +40,7 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import IdentityId
+from inkgrove.core import Hash, IdentityId
 from inkgrove.store.db.connection import Compiled, in_lists
 from inkgrove.store.db.node_tables import visibility_changes
 from inkgrove.store.logs.positions import START, Offset, is_in_final_order

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
 from inkgrove.core.errors import BadFilter
-from inkgrove.schema.types import CHECKS, MISFIT, is_array
+from inkgrove.schema import CHECKS, MISFIT, is_array
 from inkgrove.store.views.tables import cell_encoder
 
 Operator = Literal["eq", "ne", "lt", "lte", "gt", "gte", "in", "contains", "is-null"]

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, exists, func, literal, null, or_, select, text, tuple_
 
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.outcomes import MEANINGS, Outcome, OutcomeCode
+from inkgrove.core import Hash, PublicKey
+from inkgrove.messages import MEANINGS, Outcome, OutcomeCode
 from inkgrove.store.db.log_tables import entries
 from inkgrove.store.views.access import Reader, visible_rows
 from inkgrove.store.views.catalog import View

@@ -11,13 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, func, select
 
+from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import BadFilter
-from inkgrove.core.hashing import Hash
-from inkgrove.core.keys import PublicKey
-from inkgrove.messages.instance import Access
-from inkgrove.messages.json_values import access_from_json
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.schema.types import is_array
+from inkgrove.messages import Access, Timestamp, access_from_json
+from inkgrove.schema import is_array
 from inkgrove.store.db.connection import Compiled, in_lists
 from inkgrove.store.views.access import Reader, ReaderKind, visible_rows
 from inkgrove.store.views.catalog import View

@@ -33,10 +33,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from inkgrove.core.hashing import Hash
-from inkgrove.messages.timestamp import Timestamp
-from inkgrove.schema.schema import Field
-from inkgrove.schema.types import element_of, is_array
+from inkgrove.core import Hash
+from inkgrove.messages import Timestamp
+from inkgrove.schema import Field, element_of, is_array
 from inkgrove.store.db.log_tables import KEY
 
 # Values of fields as cells and back: typed columns where SQL has the type, JSON text for arrays and blobs. Timestamps
