@@ -107,7 +107,9 @@ class NodeSettings:
             "PostgreSQL gets ten times as long on the clock for each statement."
         },
     )
-    query_seconds: float = field(default=5.0, metadata={"about": "The same with a token."})
+    query_seconds: float = field(
+        default=5.0, metadata={"about": "Seconds of processor that a question to a view may take with a token."}
+    )
     max_past_bytes: int = field(
         default=16 * 1024 * 1024,
         metadata={
