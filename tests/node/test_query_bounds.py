@@ -152,7 +152,7 @@ import sys
 from pathlib import Path
 from random import Random
 from inkgrove.node.runtime.node import Node
-from inkgrove.node.reading.query import Question, ask
+from inkgrove.node.reading import ViewQuery, query_view
 from inkgrove.node.settings import NodeSettings
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -164,7 +164,7 @@ for number in range(290):
         before = resident()
     asked = rng.sample(names[:2] * 8, 16)
     wheres = [f"{name}:in:" + ",".join(map(str, range(rng.randrange(1, 20)))) for name in asked]
-    ask(node, None, "things", Question(where=wheres, sort=rng.sample(names, 6), with_count=True))
+    query_view(node, None, "things", ViewQuery(where=wheres, sort=rng.sample(names, 6), with_count=True))
 print(resident() - before)
 """
 

@@ -135,12 +135,21 @@ async def catch_up(request: Request, node: Node, token: str | None, at_least: st
 
 router = APIRouter(tags=["views"])
 
+_EVENT: Final = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["change", "reset"]},
+        "id": {"type": "string", "description": "What a client that reconnects sends as `Last-Event-ID`."},
+        "data": {"type": "string", "description": 'A JSON Patch (RFC 6902) on `{"rows": {...}}`.'},
+    },
+}
 _STREAM: Final[dict[str, Any]] = {
     "response_class": Response,
     "responses": {
         200: {
             "description": "`event: change` with a JSON Patch, or `event: reset`: read the view again.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
         },
         **READING,
         **responses("view.too-many-listeners"),

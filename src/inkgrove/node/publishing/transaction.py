@@ -175,7 +175,7 @@ class Appender:
         """Raise if the identity has moved to another node: two nodes that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
             raise IdentityError(
-                "identity.is_living-elsewhere",
+                "identity.lives-elsewhere",
                 "you have moved to another node: publish there; here you can read, and export",
             )
 

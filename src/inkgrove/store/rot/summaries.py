@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
-from datasketches import hll_sketch, hll_union, kll_doubles_sketch
 from sqlalchemy import Connection, Double, cast, exists, func, not_, select
 
 from inkgrove.store.db import rot_tables
@@ -32,6 +31,8 @@ _LOG_REGISTERS: Final = 12
 
 def quantiles(sketches: Iterable[bytes], ranks: Iterable[float]) -> list[float]:
     """The values at some ranks (0 to 1) of all values that the sketches have seen together; none if there are none."""
+    from datasketches import kll_doubles_sketch  # noqa: PLC0415 - it brings numpy, which most nodes never need
+
     # The values that each kept, with their weights: to merge sketches is a matter of chance, and answers are not.
     items: list[tuple[float, int]] = sorted(
         item for sketch in sketches for item in kll_doubles_sketch.deserialize(sketch)
@@ -44,6 +45,8 @@ def quantiles(sketches: Iterable[bytes], ranks: Iterable[float]) -> list[float]:
 
 def count_distinct(sketches: Iterable[bytes]) -> float:
     """About how many different values the sketches have seen together."""
+    from datasketches import hll_sketch, hll_union  # noqa: PLC0415 - as above
+
     union = hll_union(_LOG_REGISTERS)
     for sketch in sketches:
         union.update(hll_sketch.deserialize(sketch))
