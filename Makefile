@@ -27,7 +27,7 @@ up: $(READY) ## The same, left running, with pages to look at
 
 test: $(READY) ## Prove every rule (ten minutes on two cores); what is skipped is listed with the reason
 	@$(BIN)/python scripts/archive_spark.py
-	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test-all: export INKGROVE_TEST_ALL = 1
 test-all: test ## More seeds, kills and inputs, and everything on both databases (an hour or more)

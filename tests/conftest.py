@@ -4,9 +4,12 @@ A worker takes a whole file at a time, and in the first tier all tests that shar
 and to warm up than most of them.
 """
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.java import prepare_java
 from tests.support.tiers import IS_THOROUGH
@@ -30,14 +33,6 @@ def _is_for_second_tier(item: pytest.Item) -> bool:
     return call is not None and "postgresql" in call.params.values()
 
 
-def _group(item: pytest.Item) -> str:
-    """What one worker takes at a time."""
-    if not IS_THOROUGH and "spark" in getattr(item, "fixturenames", ()):
-        return "spark"
-    return str(item.path.relative_to(Path(__file__).parent))
-
-
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not IS_THOROUGH:
         later = [item for item in items if _is_for_second_tier(item)]
@@ -50,5 +45,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
     items.sort(key=rank)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+class FilesTogether(LoadScopeScheduling):
+    """Gives a worker whole files, and in the first tier all files whose tests share a Spark to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "spark" if not IS_THOROUGH and _shares_spark(path) else path
+
+
+@cache
+def _shares_spark(path: str) -> bool:
+    return "SparkSession" in (Path(__file__).parent.parent / path).read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:
+    return FilesTogether(config, log)

@@ -2,10 +2,15 @@
 
 import pytest
 
-from inkgrove.pipeline.rot.policy import Limits, Policy, named_limits, parse_rules, restore_policy
+from inkgrove.pipeline.rot.fungi import FUNGI
+from inkgrove.pipeline.rot.policy import FUNGUS_NAMES, Limits, Policy, named_limits, parse_rules, restore_policy
 from tests.support.errors import raises
 
 SCHEMA = "88" * 32 + "/12"
+
+
+def test_policies_know_every_fungus_by_name() -> None:
+    assert tuple(FUNGI) == FUNGUS_NAMES
 
 
 def test_policy_is_remembered_as_it_was() -> None:

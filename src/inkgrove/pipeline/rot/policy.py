@@ -11,10 +11,12 @@ from typing import Any, Final
 from inkgrove.core import IdentityId
 from inkgrove.core.errors import RotError
 from inkgrove.messages import SchemaId, parse_schema_id
-from inkgrove.pipeline.rot.fungi import FUNGI
 from inkgrove.store.rot import SOFT_GUARDS
 
 _SECOND: Final = 1_000_000
+
+FUNGUS_NAMES: Final = ("fifo", "uniform", "anterograde", "area", "egi", "rot", "overexposed", "stratified")
+"""The fungi of `pipeline/rot/fungi.py`, which loads Spark: a node checks its policy without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in (self.fungus, *self.fungi.values()):
-            if name not in FUNGI:
-                raise RotError("rot.bad-policy", f"{name!r} is no fungus; there are: {', '.join(FUNGI)}")
+            if name not in FUNGUS_NAMES:
+                raise RotError("rot.bad-policy", f"{name!r} is no fungus; there are: {', '.join(FUNGUS_NAMES)}")
         for name in self.guards:
             if name not in SOFT_GUARDS:
                 raise RotError(
