@@ -162,7 +162,7 @@ def _busy() -> Busy:
 
 _RETRY_SECONDS: Final = 2
 PASSWORDS: Final = BoundedThreadPool("passwords", PoolLimits(threads=2, waiting=32, waiting_of_network=16, seconds=10))
-"""For whatever checks or sets a password: argon2 takes 64 MiB and all cores for a while, and anybody may ask for it."""
+"""For whatever checks or sets a password: argon2 takes 32 MiB and a core for a while, and anybody may ask for it."""
 
 
 class MemoryBudget:
