@@ -24,12 +24,13 @@ import httpx
 from fastapi.routing import APIRoute
 from rich.console import Console
 
-from bench.costs_inputs import Attack, Sent, Worst
+from bench.costs_inputs import CBOR, Attack, Sent, Worst, junk_batch
 from bench.costs_store import HOST, Filled, Stranger, fill, known
 from examples.demo.ports import free_port
 from inkgrove.api.app import ROUTERS as API
 from inkgrove.core.limits import MAX_FIELDS
 from inkgrove.pages.site import ROUTERS as PAGES
+from inkgrove.signature_process import FEW
 
 MANY, SECONDS = 100, 4.0
 """How many are sent at once, and how long they are waited for."""
@@ -123,15 +124,19 @@ class Victim:
         self._at_start = self.memory()
 
     def _warm(self) -> None:
-        """Let every route load what it needs, with requests that ask nothing."""
+        """Let every route load what it needs, with requests that ask nothing, and the signature process start."""
         with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30) as client:
             for route in routes():
                 method, _, path = route.partition(" ")
                 if not path.endswith("/changes"):
                     target = "/".join("x" if "{" in part else part for part in path.split("/"))
                     client.request(method, target, json={} if method in ("POST", "PUT", "PATCH") else None)
+        token = {"authorization": f"Bearer {self._filled.token}"}
+        # A node starts it once, with the first large batch: no request pays for it again.
+        junk = Sent("/entries", {**token, "content-type": CBOR}, junk_batch(FEW))
+        asyncio.run(send_many(self.port, Attack("POST /entries", "", lambda _: junk), [junk]))
         # All threads that ever answer, each with its connections.
-        me = Attack("GET /me", "", lambda _: Sent("/me", {"authorization": f"Bearer {self._filled.token}"}))
+        me = Attack("GET /me", "", lambda _: Sent("/me", token))
         asyncio.run(send_many(self.port, me, [me.make(number) for number in range(2 * MANY)]))
 
     def stop(self) -> None:

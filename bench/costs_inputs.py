@@ -14,7 +14,16 @@ from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, M
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
 from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
-from inkgrove.messages import AskHeights, Delivery, Parcel, Want, encode_ask_heights, encode_delivery, encode_wants
+from inkgrove.messages import (
+    AskHeights,
+    Delivery,
+    Parcel,
+    Want,
+    cbor,
+    encode_ask_heights,
+    encode_delivery,
+    encode_wants,
+)
 
 BODY = 16 * 1024 * 1024
 JSON, FORM, CBOR = "application/json", "application/x-www-form-urlencoded", "application/cbor"
@@ -59,6 +68,14 @@ def many_numbers() -> bytes:
 def many_parts() -> bytes:
     """A form with as many fields as fit."""
     return b"&".join(b"%d=1" % number for number in range(BODY // 10))
+
+
+def junk_batch(count: int) -> bytes:
+    """CBOR: entries of 16 KB, all signed, of somebody who does not live here."""
+    payload = bytes(15_000)
+    key = SecretKey.from_seed(b"somebody who does not live here.")
+    entry = sign_entry(key, payload, log_id=5, seq_num=1, lipmaa_link=None, backlink=None)
+    return cbor.encode_unchecked({"entries": [{"entry": entry.encoded, "payload": payload}] * count})
 
 
 class Worst:
@@ -211,7 +228,7 @@ class Worst:
         )
         yield "GET /instances/{instance}/deliveries", ("signed in", self._get(f"{past}/deliveries", token=True))
         yield "GET /publish/next", ("signed in", self._get("/publish/next", token=True))
-        batch = self._junk_batch()
+        batch = junk_batch(1_000)
         yield (
             "POST /entries",
             ("249,000 keys", self._post("/entries", keys)),
@@ -264,13 +281,6 @@ class Worst:
                 for number, pattern in enumerate(patterns)
             ]
         }
-
-    def _junk_batch(self) -> bytes:
-        from inkgrove.messages import cbor  # noqa: PLC0415
-
-        payload = bytes(15_000)
-        entry = sign_entry(self._stranger.key, payload, log_id=5, seq_num=1, lipmaa_link=None, backlink=None)
-        return cbor.encode_unchecked({"entries": [{"entry": entry.encoded, "payload": payload} for _ in range(1_000)]})
 
     def _of_nodes(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         path = "/federation/deliveries"
