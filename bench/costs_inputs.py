@@ -14,7 +14,17 @@ from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, M
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
 from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
-from inkgrove.messages import AskHeights, Delivery, Parcel, Want, encode_ask_heights, encode_delivery, encode_wants
+from inkgrove.messages import (
+    AskHeights,
+    Delivery,
+    Parcel,
+    Want,
+    cbor,
+    encode_ask_heights,
+    encode_delivery,
+    encode_wants,
+)
+from inkgrove.node.settings import NodeSettings
 
 BODY = 16 * 1024 * 1024
 JSON, FORM, CBOR = "application/json", "application/x-www-form-urlencoded", "application/cbor"
@@ -59,6 +69,14 @@ def many_numbers() -> bytes:
 def many_parts() -> bytes:
     """A form with as many fields as fit."""
     return b"&".join(b"%d=1" % number for number in range(BODY // 10))
+
+
+def junk_batch(count: int) -> bytes:
+    """CBOR: entries of 16 KB, all signed, of somebody who does not live here."""
+    payload = bytes(15_000)
+    key = SecretKey.from_seed(b"somebody who does not live here.")
+    entry = sign_entry(key, payload, log_id=5, seq_num=1, lipmaa_link=None, backlink=None)
+    return cbor.encode_unchecked({"entries": [{"entry": entry.encoded, "payload": payload}] * count})
 
 
 class Worst:
@@ -211,7 +229,7 @@ class Worst:
         )
         yield "GET /instances/{instance}/deliveries", ("signed in", self._get(f"{past}/deliveries", token=True))
         yield "GET /publish/next", ("signed in", self._get("/publish/next", token=True))
-        batch = self._junk_batch()
+        batch = junk_batch(1_000)
         yield (
             "POST /entries",
             ("249,000 keys", self._post("/entries", keys)),
@@ -243,7 +261,8 @@ class Worst:
             ("700 messages of 20 KB", self._get(f"{past}/proof")),
             ("the same as JSON", self._get(f"{past}/proof", accept=JSON)),
         )
-        yield "POST /blobs", ("64 MB, signed in", self._post("/blobs", bytes(4 * BODY), "image/png", token=True))
+        largest = bytes(NodeSettings().max_blob_bytes)
+        yield "POST /blobs", ("the largest, signed in", self._post("/blobs", largest, "image/png", token=True))
         yield "GET /blobs/{hash}", ("one that is not here", self._get(f"/blobs/0040{'ab' * 64}"))
         for method in ("PUT", "DELETE"):
             yield f"{method} /instances/{{instance}}/keep", ("signed in", self._get(f"{past}/keep", token=True))
@@ -264,13 +283,6 @@ class Worst:
                 for number, pattern in enumerate(patterns)
             ]
         }
-
-    def _junk_batch(self) -> bytes:
-        from inkgrove.messages import cbor  # noqa: PLC0415
-
-        payload = bytes(15_000)
-        entry = sign_entry(self._stranger.key, payload, log_id=5, seq_num=1, lipmaa_link=None, backlink=None)
-        return cbor.encode_unchecked({"entries": [{"entry": entry.encoded, "payload": payload} for _ in range(1_000)]})
 
     def _of_nodes(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         path = "/federation/deliveries"

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -123,6 +124,24 @@ def test_object_has_so_many_members() -> None:
     for body in (f'{{{keys},"a":0}}', f'{{"a":[{{{keys},"a":0}}]}}', f'{{{keys},"k0":0}}'):
         with raises("request.too-complex", match="1,024 members"):
             parse_json(body.encode())
+
+
+def test_nothing_is_called_for_each_text_of_a_body() -> None:
+    """Only for each object, whose keys are compared, and each number: a patch of 3 MB has hundreds of thousands."""
+    steps = 1_000
+    body = json.dumps([{"op": "add", "path": "/a", "value": "b"}] * steps).encode()
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        parse_json(body)
+    finally:
+        sys.setprofile(None)
+    assert steps <= calls < steps + 100
 
 
 def test_commas_in_texts_are_no_values() -> None:

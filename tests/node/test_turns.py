@@ -1,16 +1,20 @@
 """Whose turn it is where few are served at a time: no network fills the queue, and no two keep out a third."""
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 
 from inkgrove.api.http.answers import MOST_WAITING, MOST_WAITING_OF_NETWORK
-from inkgrove.api.http.limits import BoundedThreadPool, FairThreadPool, PoolLimits
+from inkgrove.api.http.limits import BoundedThreadPool, FairThreadPool, PoolLimits, refuse_password
 from inkgrove.node.errors import RequestError
+from tests.support.nodes import NO_TLS, Person, RunningNode
 
 FIRST, SECOND, THIRD = "192.0.2.1", "198.51.100.2", "203.0.113.3"
 BOUNDS = PoolLimits(threads=1, waiting=4, waiting_of_network=3, seconds=30)
@@ -122,7 +126,7 @@ def test_who_has_given_up_makes_nobody_wait_beside_a_free_thread() -> None:
 
 def test_passwords_of_two_networks_do_not_keep_out_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        threads, executor = BoundedThreadPool("passwords", BOUNDS), ByHand()
+        threads, executor = BoundedThreadPool("passwords", BOUNDS, refuse_password), ByHand()
         work = Mock()  # never done: what it gives the test says
         monkeypatch.setattr(threads, "_executor", executor)
         many = [asyncio.create_task(threads.run(address, work)) for address in [FIRST] * 4 + [SECOND] * 4]
@@ -138,3 +142,30 @@ def test_passwords_of_two_networks_do_not_keep_out_a_third(monkeypatch: pytest.M
         } == {str, "auth.busy"}
 
     asyncio.run(run())
+
+
+def test_documents_that_wait_for_the_writer_keep_nobody_waiting(tmp_path: Path) -> None:
+    """More of them than the framework has threads, while somebody else writes to the database."""
+    with RunningNode(tmp_path, tmp_path) as running, Person(running, "jane.haiku.ink") as jane:
+        is_writing, may_end = threading.Event(), threading.Event()
+
+        def write(_connection: object) -> None:
+            is_writing.set()
+            assert may_end.wait(30)
+
+        def change(number: int) -> int:
+            return httpx.patch(
+                f"{running.url}/me", json={"name": f"{number}"}, headers=jane.headers, timeout=30, verify=NO_TLS
+            ).status_code
+
+        with ThreadPoolExecutor(60) as clients:
+            try:
+                clients.submit(running.node.database.write, write)
+                assert is_writing.wait(10)
+                waiting = [clients.submit(change, number) for number in range(45)]
+                refused, _ = wait(waiting, timeout=2)
+                assert jane.get("/me", timeout=10).status_code == 200
+                assert {item.result() for item in refused} <= {503}
+            finally:
+                may_end.set()
+            assert {item.result() for item in waiting} == {200, 503}

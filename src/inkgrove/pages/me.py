@@ -6,7 +6,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
+from inkgrove.api.http.auth import AddressDependency
 from inkgrove.api.http.formats import FormDependency
+from inkgrove.api.http.limits import DOCUMENTS
 from inkgrove.api.routes import relations as relation_routes
 from inkgrove.api.routes.relations import FollowerBody, FollowingBody
 from inkgrove.api.routes.request_box import named_instance, sender_of, show_request, show_requests
@@ -107,14 +109,14 @@ def _services(visit: Visit, identity: IdentityId) -> list[dict[str, Any]]:
 
 
 @router.post("/pages/me/profile")
-def change_profile(visit: VisitDependency, form: FormDependency) -> Response:
+async def change_profile(visit: VisitDependency, address: AddressDependency, form: FormDependency) -> Response:
     """Publish a new document with another display name."""
     identity = visit.caller.require_identity()
     name = " ".join(form.get("name", "").split())[:200]
     try:
-        change_identity(visit.node, identity, name=name or None)
+        await DOCUMENTS.run(address, partial(change_identity, visit.node, identity, name=name or None))
     except InkgroveError as error:
-        return _show(visit, alarm=error.public_message, status=422)
+        return await run_in_threadpool(partial(_show, visit, alarm=error.public_message, status=422))
     return visit.go("/pages/me#profile")
 
 

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from inkgrove.api.http.auth import check_origin, cookie_name, cookie_of, get_node, is_https
-from inkgrove.api.http.problems import note_internal, status_of
+from inkgrove.api.http.problems import forget_frames, note_internal, status_of
 from inkgrove.core import parse_public_key
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node import errors
@@ -116,7 +116,8 @@ class PageRoute(APIRoute):
 
 
 def refuse(request: Request, error: InkgroveError) -> Response:
-    """Render an error as a page; if it asks for a sign-in, redirect to the form."""
+    """Render an error as a page; if it asks for a sign-in, redirect to the form. The error's traceback is gone then."""
+    forget_frames(error)
     node = get_node(request)
     if isinstance(error, errors.SignInRequired | errors.BadToken):
         back = request.url.path if request.method in _SAFE else "/"

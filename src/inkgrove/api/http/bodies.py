@@ -225,6 +225,11 @@ class _Replay:
         return message
 
 
+async def take_body(request: Request) -> bytes:
+    """Return a body that nothing else keeps: `request.body()` keeps it in memory as long as the request."""
+    return b"".join([chunk async for chunk in request.stream()])
+
+
 def parsed_body(request: Request) -> Any:
     """Return the JSON value of a body whose media type ends with `+json`, which was read already; None if it is empty.
 

@@ -7,7 +7,7 @@ which nothing behind can store. So JSON is read here as RFC 8259 has it, within 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import parse_qsl
 
@@ -28,7 +28,7 @@ FEW_VALUES: Final = 4096
 
 
 def parse_json(body: bytes) -> tuple[Any, int]:
-    """Return the value of a body, and about how many values are in it: exactly, if there are more than `FEW_VALUES`.
+    """Return the value of a body, and about how many values are in it: exactly, if there are more than `MAX_DEPTH`.
 
     Raises `request.bad-json` unless it is one strict JSON value, `request.too-complex` beyond the bounds of depth,
     values and members.
@@ -46,10 +46,9 @@ def parse_json(body: bytes) -> tuple[Any, int]:
         ) from err
     except RecursionError:
         raise _too_deep() from None
-    # Only these can be in it: brackets enough to be too deep, escapes that spell what UTF-8 cannot.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or b"\\u" in body:
-        _walk(value)
-    return value, values if values <= FEW_VALUES else _count(value)
+    if b"\\u" in body:  # only an escape can spell what UTF-8 cannot
+        _check_texts(value)
+    return value, _check_depth(value) if values > MAX_DEPTH else values
 
 
 def read_json(body: bytes) -> Any:
@@ -62,33 +61,42 @@ def read_json(body: bytes) -> Any:
         raise RequestError("request.invalid", "the body is not JSON") from err
 
 
-def _count(value: Any) -> int:
-    level, count = [value], 0
+def _check_depth(value: Any) -> int:
+    """Return how many values there are, this one among them; raises `request.too-complex` if it is nested too deeply.
+
+    Level by level, without a call for each value: most bodies that are large have many small ones.
+    """
+    level, depth, count = [value] if type(value) in _CONTAINERS else [], 0, 1
     while level:
-        count += len(level)
-        level = [below for item in level if isinstance(item, dict | list) for below in _parts(item)]
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        count += sum(map(len, level))
+        level = [
+            below
+            for item in level
+            for below in (item.values() if type(item) is dict else item)
+            if type(below) in _CONTAINERS
+        ]
     return count
 
 
-def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+_CONTAINERS: Final = frozenset({dict, list})
 
 
-def _walk(value: Any) -> None:
-    level, depth = [value], 0
+def _check_texts(value: Any) -> None:
+    """Raise `request.bad-json` if a text or key contains U+0000 or half of a surrogate pair."""
+    level = [value]
     while level:
-        depth += 1
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                below += item.keys()
-                below += item.values()
-            elif isinstance(item, list):
+            if type(item) is dict:
                 below += item
-            elif isinstance(item, str):
+                below += item.values()
+            elif type(item) is list:
+                below += item
+            elif type(item) is str and not (item.isascii() and "\0" not in item):
                 _check_text(item)
-        if depth > MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
-            raise _too_deep()
         level = below
 
 

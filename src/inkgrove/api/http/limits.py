@@ -2,7 +2,8 @@
 
 A pool has few threads and a short queue that is fair to networks. One network never fills the queue; when it is full, a
 request from a network with fewer in it replaces the last one from the network with most. Plain handlers share forty
-threads of the framework: none of them waits there for another node or for a password, which has a pool of its own.
+threads of the framework: none of them waits there for another node, for a password or to publish an
+identity document: the last two have pools of their own.
 """
 
 import asyncio
@@ -140,29 +141,50 @@ async def read_in_thread(work: Callable[..., _Result], *arguments: Any) -> _Resu
 class BoundedThreadPool:
     """A few threads with a short queue, for every event loop of the process."""
 
-    def __init__(self, name: str, bounds: PoolLimits) -> None:
+    def __init__(self, name: str, bounds: PoolLimits, refusal: Callable[[], InkgroveError]) -> None:
+        """`refusal`: what is raised to those for whom there is no room."""
         self._executor = ThreadPoolExecutor(max_workers=bounds.threads, thread_name_prefix=name)
-        self._bounds = bounds
+        self._bounds, self._refusal = bounds, refusal
         self._lock = threading.Lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, FairThreadPool] = WeakKeyDictionary()
 
     async def run(self, address: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Run work on behalf of an address; raises `Busy` if too much is under way, in all or for its network."""
+        """Run work on behalf of an address; raises the refusal if too much is under way, in all or for its network."""
         loop = asyncio.get_running_loop()
         with self._lock:
             threads = self._by_loop.get(loop)
             if threads is None:
-                threads = self._by_loop[loop] = FairThreadPool(self._executor, self._bounds, _busy)
+                threads = self._by_loop[loop] = FairThreadPool(self._executor, self._bounds, self._refusal)
         return await threads.run(network_of(address), work, *arguments)
 
 
-def _busy() -> Busy:
+def refuse_password() -> Busy:
+    """The refusal of a password for which there is no room."""
     return Busy("too many passwords are being checked: try again in a moment", retry_after=_RETRY_SECONDS)
 
 
 _RETRY_SECONDS: Final = 2
-PASSWORDS: Final = BoundedThreadPool("passwords", PoolLimits(threads=2, waiting=32, waiting_of_network=16, seconds=10))
-"""For whatever checks or sets a password: argon2 takes 64 MiB and all cores for a while, and anybody may ask for it."""
+PASSWORDS: Final = BoundedThreadPool(
+    "passwords", PoolLimits(threads=2, waiting=32, waiting_of_network=16, seconds=10), refuse_password
+)
+"""For whatever checks or sets a password: argon2 takes 32 MiB and a core for a while, and anybody may ask for it."""
+
+
+def _refuse_document() -> RequestError:
+    return RequestError(
+        "request.too-much-at-once",
+        "too many identity documents are being published: try again in a moment",
+        retry_after=_RETRY_SECONDS,
+    )
+
+
+DOCUMENTS: Final = BoundedThreadPool(
+    "documents", PoolLimits(threads=2, waiting=64, waiting_of_network=32, seconds=10), _refuse_document
+)
+"""For whatever publishes an identity document, which may have 500 KB and waits for the one who writes to the database.
+
+In the threads of the framework, forty such requests would keep everybody else waiting.
+"""
 
 
 class MemoryBudget:

@@ -100,8 +100,21 @@ def note_internal(error: InkgroveError) -> None:
         log.warning("refused", code=error.code, reason=error.message)
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an answered error went through, and of those of its causes.
+
+    A future or a closure that one of these frames holds may refer to the error in turn: all that the frames hold, such
+    as a past of 16 MB, would stay until garbage is collected, which is seldom (`serving.tune_garbage_collection`).
+    """
+    seen: BaseException | None = error
+    while seen is not None and seen.__traceback__ is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
+
+
 def problem(error: InkgroveError) -> JSONResponse:
-    """The answer that says what was refused and why."""
+    """The answer that says what was refused and why; the error's traceback is gone then."""
+    forget_frames(error)
     note_internal(error)
     status = status_of(error)
     headers = {"Connection": "close"} if status == 408 else {}

@@ -26,7 +26,7 @@ from inkgrove.api.http.auth import (
 )
 from inkgrove.api.http.formats import Form, FormDependency, form_body, read_query
 from inkgrove.api.http.limits import PASSWORDS
-from inkgrove.api.http.problems import note_internal, responses, status_of
+from inkgrove.api.http.problems import forget_frames, note_internal, responses, status_of
 from inkgrove.api.oauth import consent_page
 from inkgrove.api.oauth.server import OAuthRequest, OAuthServer, check_parameters
 from inkgrove.api.oauth.services import issuer_of
@@ -160,6 +160,7 @@ def _visit(node: Node, request: Request) -> _Visit | Response:
             return _redirect(node, request, location)
         return _refuse(str(error.description or error.error))
     except InkgroveError as error:
+        forget_frames(error)
         note_internal(error)
         status = status_of(error)
         return _refuse(error.public_message, status if status in (413, 503) else 400)

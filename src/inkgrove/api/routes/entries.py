@@ -10,11 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from inkgrove.api.http.answers import make_large
+from inkgrove.api.http.bodies import take_body
 from inkgrove.api.http.formats import media_type_of, read_json
 from inkgrove.api.http.problems import problem_facts, responses
 from inkgrove.api.routes.models import StrictModel
 from inkgrove.api.routes.publishing import answer, require_token, writer_of
-from inkgrove.core import AreSigned, parse_public_key
+from inkgrove.core import parse_public_key
 from inkgrove.messages import cbor
 from inkgrove.node.errors import RequestError
 from inkgrove.node.identity import authenticate
@@ -174,9 +175,10 @@ async def publish_entries(request: Request) -> Response:
     media_type = media_type_of(request)
     if media_type not in ("application/json", CBOR):
         raise RequestError("request.unsupported-media-type", f"entries are application/json or {CBOR}")
-    body = await request.body()
-    if len(body) < _SMALL:
-        is_single, offer = _read_offer(body, media_type, are_signed)
+    body = [await take_body(request)]
+    if len(body[0]) < _SMALL:
+        is_single, items = _read_items(body.pop(), media_type)
+        offer = check_entries(items, are_signed)
     else:
         # Verifying is computing, and may wait for another process: it must not hold up the other requests.
         work = (request.app.state.node, token, body, media_type)
@@ -206,12 +208,18 @@ def _compile_first(node: Node, token: str, offer: CheckedEntries) -> Response:
     return Response()
 
 
-def _check_then_read(node: Node, token: str, body: bytes, media_type: str) -> tuple[bool, CheckedEntries]:
+def _check_then_read(node: Node, token: str, body: list[bytes], media_type: str) -> tuple[bool, CheckedEntries]:
+    """Authenticate, then read and check entries; `body` is a list of one, which is taken out of it.
+
+    So the bytes of the body are gone once they are read, and not in memory beside the entries until these are stored.
+    """
     authenticate(node, token)  # nobody makes us verify thousands of signatures without a token
-    return _read_offer(body, media_type, node.signatures.are_signed)
+    is_single, items = _read_items(body.pop(), media_type)
+    return is_single, check_entries(items, node.signatures.are_signed)
 
 
-def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bool, CheckedEntries]:
+def _read_items(body: bytes, media_type: str) -> tuple[bool, list[IngestItem]]:
+    """Return whether a body is a single entry, and its entries with their payloads; raises `request.invalid`."""
     value = cbor.decode(body) if media_type == CBOR else read_json(body)
     if type(value) is not dict:
         raise RequestError("request.invalid", "the body is an object with entry and payload, or with entries")
@@ -220,7 +228,7 @@ def _read_offer(body: bytes, media_type: str, are_signed: AreSigned) -> tuple[bo
     if (not is_single and len(value) > 1) or type(items) is not list or not 1 <= len(items) <= MAX_BATCH:
         raise RequestError("request.invalid", f"entries is a list of 1 to {MAX_BATCH} objects with entry and payload")
     read = _bytes_of if media_type == CBOR else _from_base64
-    return is_single, check_entries([_read_item(item, read) for item in items], are_signed)
+    return is_single, [_read_item(item, read) for item in items]
 
 
 def _read_item(item: Any, read: Any) -> IngestItem:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import AddressDependency, CallerDependency, HostDependency, NodeDependency, TokenDependency
-from inkgrove.api.http.limits import PASSWORDS
+from inkgrove.api.http.limits import DOCUMENTS, PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
@@ -357,7 +357,11 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     responses=responses(*_OWN, *_NAMES, "identity.too-many-names", "log.stale", "identity.no-key-here"),
 )
 async def change_me(
-    request: Request, node: NodeDependency, caller: CallerDependency, body: ChangedIdentityBody
+    request: Request,
+    node: NodeDependency,
+    caller: CallerDependency,
+    address: AddressDependency,
+    body: ChangedIdentityBody,
 ) -> dict[str, Any]:
     """Publish a new document, if it says something new; a client that holds the key sends it signed."""
     identity = caller.require_identity()
@@ -365,10 +369,10 @@ async def change_me(
         signed = body.signed.read()
         wanted = identities.read_document(signed).fqdn
         leads_here = await _leads_here(request, node, wanted, identity)
-        taken = await run_in_threadpool(identities.replace_document, node, identity, signed, leads_here=leads_here)
-        return _render(taken)
+        replace = partial(identities.replace_document, node, identity, signed, leads_here=leads_here)
+        return _render(await DOCUMENTS.run(address, replace))
     leads_here = body.fqdn is not None and await _leads_here(request, node, body.fqdn, identity)
-    changed = await run_in_threadpool(
+    change = partial(
         identities.change_identity,
         node,
         identity,
@@ -377,7 +381,7 @@ async def change_me(
         profile=(body.profile or {}) if "profile" in body.model_fields_set else UNSET,
         leads_here=leads_here,
     )
-    return _render(changed)
+    return _render(await DOCUMENTS.run(address, change))
 
 
 @router.post(
@@ -386,9 +390,12 @@ async def change_me(
     response_model=HostedIdentityDocument,
     responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
 )
-def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBody) -> dict[str, Any]:
+async def add_key(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: SignedEntryBody
+) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
-    return _render(identities.add_key(node, caller.require_identity(), body.read()))
+    identity, signed = caller.require_identity(), body.read()
+    return _render(await DOCUMENTS.run(address, identities.add_key, node, identity, signed))
 
 
 @router.delete(
@@ -396,10 +403,12 @@ def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBod
     response_model=HostedIdentityDocument,
     responses=responses(*_OWN, "identity.unknown", "key.bad-key"),
 )
-def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
+async def revoke_key(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, key: str
+) -> dict[str, Any]:
     """Revoke a further key; what is held of its logs now still counts."""
-    identity = caller.require_identity()
-    return _render(identities.revoke_key(node, identity, parse_public_key(key)))
+    identity, revoked = caller.require_identity(), parse_public_key(key)
+    return _render(await DOCUMENTS.run(address, identities.revoke_key, node, identity, revoked))
 
 
 @router.post(

@@ -66,6 +66,7 @@ from inkgrove.node.identity.relations import (
 from inkgrove.node.identity.sessions import (
     ACCESS,
     CODE,
+    PASSWORD_HASHER,
     REFRESH,
     SESSION,
     authenticate,
@@ -90,6 +91,7 @@ __all__ = [
     "CODE",
     "IDENTITY_LOG",
     "IDENTITY_LOG_ALLOWANCE",
+    "PASSWORD_HASHER",
     "REFRESH",
     "RELATIONS_READ",
     "SESSION",

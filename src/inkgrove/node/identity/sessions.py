@@ -41,8 +41,10 @@ from inkgrove.store.node import (
 
 MIN_PASSWORD: Final = 8
 
-_hasher = PasswordHasher()  # the library's own parameters, which follow RFC 9106
-# Each takes 64 MiB and a core while it works: many requests at once must not take all of both.
+PASSWORD_HASHER: Final = PasswordHasher(time_cost=3, memory_cost=32 * 1024, parallelism=1)
+"""More than OWASP asks for (19 MiB, two passes), less than a stranger's request may cost (docs/security.md)."""
+_hasher = PASSWORD_HASHER
+# Each takes 32 MiB and a core while it works: many requests at once must not take all of both.
 _at_once = BoundedSemaphore(4)
 
 
@@ -199,19 +201,40 @@ def hash_token(token: str) -> bytes:
 
 
 def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[str, int]:
-    """A token for the identity itself, and when it ends; takes as long whether the name exists or not."""
+    """A token for the identity itself, and when it ends; takes as long whether the name exists or not.
+
+    A hash that was made with other parameters than are used now is replaced. Raises `BadPassword`, `TooManyAttempts`.
+    """
     hosted = _check(node, name, password, address)
     token, expires = new_token(node, SESSION), node.clock() + node.settings.session_seconds * _SECOND
+    renewed = _renew_hash(hosted.password, password)
 
-    def work(connection: Connection) -> None:
-        # To change a password ends all sign-ins: also one that was about to begin with the old one.
-        if lock_password(connection, hosted.id) != hosted.password:
+    def begin(connection: Connection, checked: str | None) -> str | None:
+        """Begin the sign-in if the stored hash is still the one that was checked; returns the stored one."""
+        stored = lock_password(connection, hosted.id)
+        if stored == checked:
+            add_session(connection, hash_token(token), hosted.id, expires)
+            bind_if_given(connection, node, hosted.fqdn, hosted.id)
+            if renewed is not None:
+                set_password(connection, hosted.id, renewed)
+        return stored
+
+    checked = hosted.password
+    while (stored := node.database.write(partial(begin, checked=checked))) != checked:
+        # Another sign-in has replaced the hash; or the password was changed, which ends all sign-ins: also one that was
+        # about to begin with the old password.
+        if not is_password(stored, password):
             raise BadPassword(_WRONG)
-        add_session(connection, hash_token(token), hosted.id, expires)
-        bind_if_given(connection, node, hosted.fqdn, hosted.id)
-
-    node.database.write(work)
+        checked = stored
     return token, expires
+
+
+def _renew_hash(stored: str | None, password: str) -> str | None:
+    """Return a new hash of a password that was found right, if the stored one has other parameters; else None."""
+    if stored is None or not _hasher.check_needs_rehash(stored):
+        return None
+    with _at_once:
+        return _hasher.hash(password)
 
 
 def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> None:

@@ -243,7 +243,8 @@ class PublishEntries:
                     _append(appender, caller, item)
                     known.add(item.signed.hash)
             except InkgroveError as error:
-                receipt.status, receipt.error = "refused", error
+                # Without its frames, which hold all entries: they would stay in memory until garbage is collected.
+                receipt.status, receipt.error = "refused", error.with_traceback(None)
         ordered = [receipts[number] for number in sorted(receipts)]
         return lambda: Reply(200, {"receipts": ordered})
 

@@ -94,7 +94,9 @@ def prepare_items(
             entry = _entry_of(offered)
             check_storable(entry)
         except InkgroveError as error:
-            rejected.append(RejectedItem(number, hash_entry(entry) if entry is not None else None, error))
+            # Without its frames, which hold all items: they would stay in memory until garbage is collected.
+            refusal = error.with_traceback(None)
+            rejected.append(RejectedItem(number, hash_entry(entry) if entry is not None else None, refusal))
             continue
         decoded.append((number, entry, payload))
         if isinstance(offered, SignedEntry):
