@@ -159,11 +159,14 @@ def find_identity_of_key(connection: Connection, author: PublicKey) -> IdentityI
 
 
 def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num: int) -> IdentityId | None:
-    """Return whose entry this is, if that is known; raises `KeyRevoked` behind the last entry of a revoked key."""
+    """Return whose entry this is, if that is known; raises `KeyRevoked` behind the last entry of a revoked key.
+
+    Log 0 has no such end: what a former controller says there is judged by section 7.2.4.
+    """
     status = find_key_status(connection, author)
     if status is None:
         return None
-    if status.ends is not None and seq_num > (last := status.ends.get(log_id, 0)):
+    if log_id != IDENTITY_LOG and status.ends is not None and seq_num > (last := status.ends.get(log_id, 0)):
         raise KeyRevoked(
             f"the key {author} was revoked: of its log {log_id} only what is up to entry {last} counts",
             author=author,
