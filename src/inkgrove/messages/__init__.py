@@ -5,6 +5,21 @@
 with a code; whether a message fits its schema is for `inkgrove.schema` to say.
 """
 
+from inkgrove.messages.control import (
+    Control,
+    DocumentState,
+    HeldIdentityLog,
+    IdentityLogEntry,
+    IdentityState,
+    KeyState,
+    SignedDocument,
+    claimed_identities,
+    decide_control,
+    find_tip,
+    fork_state,
+    is_further_key,
+    judge_document,
+)
 from inkgrove.messages.delivery import (
     DELIVERY_FORMAT,
     DELIVERY_MEDIA_TYPE,
@@ -25,7 +40,7 @@ from inkgrove.messages.delivery import (
     open_parcel,
     read_end,
 )
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, adoption_claim
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, RevokedLog, adoption_claim
 from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion, parse_schema_id
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.json_values import access_from_json, access_to_json, value_to_json
@@ -97,18 +112,24 @@ __all__ = [
     "Bundle",
     "BundledEntry",
     "BundledInstance",
+    "Control",
     "Create",
     "Delete",
     "Delivery",
+    "DocumentState",
     "Entries",
     "FieldChange",
     "FurtherKey",
     "Heights",
+    "HeldIdentityLog",
     "IdentityDocument",
+    "IdentityLogEntry",
     "IdentityMessage",
+    "IdentityState",
     "InstanceMessage",
     "InstanceRef",
     "KeyOf",
+    "KeyState",
     "LogHeight",
     "Message",
     "OpenedParcel",
@@ -119,12 +140,14 @@ __all__ = [
     "ProvedInstance",
     "ProvedMessage",
     "ReplicatedEntry",
+    "RevokedLog",
     "SchemaId",
     "SchemaMessage",
     "SchemaMeta",
     "SchemaMigration",
     "SchemaRevert",
     "SchemaVersion",
+    "SignedDocument",
     "Timestamp",
     "Unset",
     "Update",
@@ -132,6 +155,8 @@ __all__ = [
     "access_from_json",
     "access_to_json",
     "adoption_claim",
+    "claimed_identities",
+    "decide_control",
     "decode_ask_heights",
     "decode_bundle",
     "decode_delivery",
@@ -150,6 +175,10 @@ __all__ = [
     "encode_receipts",
     "encode_salted",
     "encode_wants",
+    "find_tip",
+    "fork_state",
+    "is_further_key",
+    "judge_document",
     "message_from_value",
     "message_to_value",
     "open_parcel",
