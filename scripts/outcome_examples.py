@@ -5,6 +5,10 @@ Each is (what happens, the world under tests/vectors/views that shows it).
 
 OUTCOMES: dict[str, tuple[str, str]] = {
     "applied": ("A create at version 2 of a schema that is at version 4.", "slothmail-1-create"),
+    "instance.erased": (
+        "A delete, when the node has erased the create and kept its entry.",
+        "delete-of-an-instance-without-content-is-applied",
+    ),
     "schema.unknown": ("A create names a schema whose log has not arrived yet.", "unknown-schema-is-pending"),
     "schema.version-unknown": ("A create names version 5; the log is held up to 4.", "unknown-version-is-pending"),
     "schema.no-fields-yet": (

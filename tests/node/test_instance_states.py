@@ -31,7 +31,7 @@ class Kept:
             ours, anew = (appender.instance(instance) for appender in appenders)
             assert ours is not None
             assert anew is not None
-            assert (ours.create, ours.fold, ours.was_only_public) == (anew.create, anew.fold, anew.was_only_public)
+            assert (ours.create, ours.fold) == (anew.create, anew.fold)
             assert (ours.messages, ours.height) == (anew.messages, anew.height)
         appenders[0].remember_committed()
         return ours
@@ -76,7 +76,6 @@ def test_kept_instance_is_the_fold_of_all_its_messages(
             assert jane.post(f"/schemas/{schema}/versions", json={"fields": [field]}).status_code == 201
             versions += 1
         state = kept.read(instance)
-        assert state.was_only_public == (number < 30)
         assert (instance in kept.cache.instances) == (state.messages >= COSTLY)
     assert jane.delete(f"/instances/{name}").status_code == 200
     assert not kept.read(instance).is_living

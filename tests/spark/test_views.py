@@ -28,7 +28,7 @@ from inkgrove.pipeline.views import (
 )
 from inkgrove.store.logs import drop_payloads, newest_offset, read_registered, register_schema, unregister_schema
 from inkgrove.store.views import read_visible_outcomes
-from tests.support.generated import Generator
+from tests.support.generated import SCHEMA_LOGS, Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking
 from tests.support.tiers import amount
@@ -75,6 +75,20 @@ def test_view_equals_the_oracle_however_entries_arrive(materialiser: Materialise
     for schema_id in materialiser.store.read(read_registered):
         materialiser.rebuild(schema_id)
     assert exact(materialised(materialiser)) == wanted
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_view_equals_the_oracle_after_payloads_have_gone(materialiser: Materialiser, seed: int) -> None:
+    play(materialiser, seed)
+    rng = random.Random(seed)
+    while True:
+        held = [item for item in held_by(materialiser.store) if item.payload is not None]
+        instances = [item.signed.hash for item in held if item.signed.entry.log_id < SCHEMA_LOGS]
+        if not instances:
+            break
+        materialiser.store.write(drop_payloads, rng.sample(instances, rng.randint(1, len(instances))))
+        materialiser.catch_up()
+        assert exact(materialised(materialiser)) == exact(expected(materialiser))
 
 
 def outcomes_folded(materialiser: Materialiser) -> int:

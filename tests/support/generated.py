@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inkgrove.core import Entry, Flavour, Hash, HeldEntry, SecretKey, decode_entry, hash_yamf, verify_signed
-from inkgrove.messages import SchemaId, Timestamp, cbor
+from inkgrove.messages import Delete, SchemaId, Timestamp, Update, cbor, decode_if_valid
 from tests.support.logs import LogBuilder, resign
 
 NAMES = ["a", "b", "c", "D", "e"]
@@ -27,6 +27,8 @@ CLEAN: dict[str, Any] = {
     "relation": b"\1" * 32,
     "blob": {"hash": bytes(hash_yamf(b"")), "size": 0, "type": "image/png"},
 }
+SCHEMA_LOGS = 10
+"""The first log id of schemas; those below are of instances."""
 FLOATS = [0.0, -0.0, 1.5, 3.0, -2.0, 1e300, 2.0**63, -(2.0**63)]
 
 
@@ -76,7 +78,7 @@ class Generator:
 
     def _schema_log(self, number: int) -> LogBuilder:
         rng = self.rng
-        log = LogBuilder(SecretKey.from_seed(bytes([50 + number % 2]) * 32), log_id=10 + number)
+        log = LogBuilder(SecretKey.from_seed(bytes([50 + number % 2]) * 32), log_id=SCHEMA_LOGS + number)
         schema_id = SchemaId(log.secret.public, log.log_id)
         self.schema_ids.append(schema_id)
         versions = self.versions[schema_id] = [_Fields()]
@@ -213,7 +215,7 @@ class Generator:
             message["fields"] = self._fields(schema, version, 0.5)
         else:
             message = {"kind": "delete", "instance": self._reference(log)}
-            if rng.random() < 0.3:
+            if rng.random() < 0.6:
                 message["schema"] = named
         if message["kind"] != "delete":
             if rng.random() < 0.1:
@@ -266,17 +268,34 @@ class Generator:
             last, payload = entries[height - 1]
             entries[height - 1] = self._with_wrong_size(log, last), payload
         held = []
+        erased = self._erased(log) if rng.random() < 0.3 else set()
         loses_entries = rng.random() < 0.12
         for entry, payload in entries:
             if loses_entries and rng.random() < 0.2:
                 continue
             shown: bytes | None = payload
-            if rng.random() < 0.04:
+            if entry.seq_num in erased:
+                shown = None
+            elif rng.random() < 0.04:
                 shown = rng.choice([None, b"not this"])
             held.append(HeldEntry(verify_signed(entry), shown))
             if rng.random() < 0.05:
-                held.append(HeldEntry(verify_signed(entry), rng.choice([None, payload])))
+                held.append(HeldEntry(verify_signed(entry), rng.choice([None, shown])))
         return held
+
+    def _erased(self, log: LogBuilder) -> set[int]:
+        """The places of what deletes name, and mostly of the updates of that: their payloads are not held."""
+        about: dict[int, int] = {}
+        deleted: set[int] = set()
+        for seq_num, payload in enumerate(log.payloads, 1):
+            message = decode_if_valid(payload)
+            for place in range(1, seq_num):
+                if isinstance(message, Update | Delete) and message.instance in (place, log.hash(place)):
+                    if isinstance(message, Update):
+                        about[seq_num] = place
+                    elif self.rng.random() < 0.8:
+                        deleted.add(place)
+        return deleted | {n for n, place in about.items() if place in deleted and self.rng.random() < 0.7}
 
     @staticmethod
     def _with_wrong_size(log: LogBuilder, entry: Entry) -> Entry:

@@ -21,6 +21,11 @@ class OutcomeCode(Enum):
     """The reason for an outcome; the value is (code, outcome, what it means)."""
 
     APPLIED = ("applied", Outcome.APPLIED, "The message did what it says.")
+    ERASED = (
+        "instance.erased",
+        Outcome.APPLIED,
+        "The delete ended an instance of whose create only the entry is held: its content was erased.",
+    )
 
     SCHEMA_UNKNOWN = ("schema.unknown", Outcome.PENDING, "No version of the schema is known here.")
     VERSION_UNKNOWN = (

@@ -15,6 +15,7 @@ from inkgrove.messages import (
     KeyOf,
     Outcome,
     OutcomeCode,
+    SchemaId,
     SchemaMeta,
     SchemaMigration,
     SchemaRevert,
@@ -34,6 +35,9 @@ from inkgrove.reference.logs import HeldMessage, Log, find_named, schema_named_b
 from inkgrove.reference.results import Verdict, make_verdict, quote_instance, quote_schema
 from inkgrove.reference.schemas import ReferenceVersion
 from inkgrove.reference.values import ReferenceAllowance, Unfit, fit, matches
+
+Erased = tuple[SchemaId, Hash]
+"""An instance of whose create only the entry is held, and the schema that a message about it names."""
 
 
 def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
@@ -124,6 +128,17 @@ def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -
             f" {quote_schema(of_create)}.",
         )
     return named
+
+
+def find_erased(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -> Erased | None:
+    """Return what an update or delete is about if only the entry of that is held, and the message names a schema."""
+    assert isinstance(held.content, Update | Delete)
+    named = find_named(held.content.instance, log, by_hash)
+    schema = schema_named_by(held)
+    if named is None or named.content is not None or schema is None:
+        return None
+    is_before = (named.author, named.log_id) == (log.author, log.log_id) and named.seq_num < held.seq_num
+    return (schema, named.hash) if is_before else None
 
 
 def judge_by_create(create: HeldMessage, of_create: Verdict | None) -> Verdict | None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from inkgrove.core import Hash
 from inkgrove.messages import Create, Delete, OutcomeCode, SchemaId, Unset, Update
 from inkgrove.reference.checks import (
+    Erased,
     find_create,
+    find_erased,
     has_outcome,
     judge_by_create,
     judge_create,
@@ -38,6 +40,8 @@ class JudgedLog:
     verdicts: dict[Hash, Verdict]
     """By the hash of the message's entry."""
     instances: list[ReferenceInstance]
+    erased: set[Erased]
+    """The instances that deletes ended of which only the entry is held."""
 
 
 def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId, LiveSchema]) -> JudgedLog:
@@ -64,6 +68,22 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
             verdicts[held.hash] = result
         else:
             values[held.hash] = result
+
+    # The first delete of an instance without content erases it, what comes later comes too late.
+    erasing: dict[Erased, int] = {}
+    for held in messages:
+        if held.hash in verdicts or isinstance(held.content, Create):
+            continue
+        erased = find_erased(held, log, by_hash)
+        if erased in erasing:
+            verdicts[held.hash] = make_verdict(
+                OutcomeCode.AFTER_DELETE, f"The instance that it names was deleted by entry {erasing[erased]}."
+            )
+        elif erased is not None and isinstance(held.content, Delete):
+            erasing[erased] = held.seq_num
+            verdicts[held.hash] = make_verdict(
+                OutcomeCode.ERASED, f"Entry {held.seq_num} deleted an instance whose content is not held."
+            )
 
     # Updates and deletes by what they are about.
     about: dict[Hash, Hash] = {}
@@ -94,7 +114,7 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
                 is_deleted or held.hash in deleted_in_invalid_part,
             )
         )
-    return JudgedLog(verdicts, instances)
+    return JudgedLog(verdicts, instances, set(erasing) | _erased_in_invalid_part(log, by_hash))
 
 
 def _is_ours(held: HeldMessage, log: Log, registered: Collection[SchemaId]) -> bool:
@@ -106,6 +126,13 @@ def _deleted_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage]) -> set[
     """The creates in the valid part that a delete in the invalid part names: nobody undeletes by forking."""
     creates = [find_create(held, log, by_hash) for held in log.invalid if isinstance(held.content, Delete)]
     return {create.hash for create in creates if isinstance(create, HeldMessage)}
+
+
+def _erased_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage]) -> set[Erased]:
+    if log.log_id == 0 or log.is_schema_log:
+        return set()
+    found = [find_erased(held, log, by_hash) for held in log.invalid if isinstance(held.content, Delete)]
+    return {erased for erased in found if erased is not None}
 
 
 def _judge_instance(create: HeldMessage, others: list[HeldMessage], values: dict[Hash, Values]) -> dict[Hash, Verdict]:

@@ -31,10 +31,13 @@ Target = tuple[SchemaId, Hash]
 
 
 def apply_cascade(
-    instances: list[ReferenceInstance], schemas: Mapping[SchemaId, LiveSchema]
+    instances: list[ReferenceInstance], erased: set[Target], schemas: Mapping[SchemaId, LiveSchema]
 ) -> list[tuple[SchemaId, ReferenceRow]]:
-    """Return the rows that stay when every deletion has taken what depends on it, with their schemas."""
-    deleted = {(instance.schema, instance.row.instance) for instance in instances if instance.is_deleted}
+    """Return the rows that stay when every deletion has taken what depends on it, with their schemas.
+
+    `erased` are deleted instances without content.
+    """
+    deleted = {(instance.schema, instance.row.instance) for instance in instances if instance.is_deleted} | erased
     while True:
         falling = {
             (instance.schema, instance.row.instance)
@@ -86,17 +89,19 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
     schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}
 
     instances: list[ReferenceInstance] = []
+    erased: set[Target] = set()
     outcomes: list[tuple[SchemaId | None, ReferenceOutcome]] = []
     absent: list[SchemaId | None] = []
     for log in logs.values():
         judged = judge_log(log, by_hash, schemas)
         instances.extend(judged.instances)
+        erased |= judged.erased
         for message in log.messages:
             if message.hash in judged.verdicts:
                 outcome = _outcome(message, judged.verdicts[message.hash])
                 outcomes.append((schema_of_message(message, log), outcome))
         absent.extend([find_log_schema(log)] * _count_absent(log))
-    rows = apply_cascade(instances, schemas)
+    rows = apply_cascade(instances, erased, schemas)
 
     views = [
         ReferenceView(

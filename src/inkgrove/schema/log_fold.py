@@ -98,6 +98,8 @@ class _LogFolder:
         self.absent: set[Hash] = set()
         self.creates: dict[Hash, tuple[int, Create]] = {}
         self.changes: dict[Hash, list[InstanceChange]] = defaultdict(list)
+        self.erased: set[tuple[SchemaId, Hash]] = set()
+        """The entries without payload that deletes end, with the schemas that these name."""
         self.fold = LogFold()
         self.others: dict[Hash, tuple[SchemaId | None, Ruling]] = {}
         self.waiting: list[tuple[LogMessage, Update | Delete]] = []
@@ -170,6 +172,7 @@ class _LogFolder:
             fold_instance(seq_num, instance, create, changes.get(instance, ()), definitions, rulings)
             for instance, (seq_num, create) in self.creates.items()
         ]
+        self.fold.instances += [InstanceFold(instance, of, is_deleted=True) for of, instance in self.erased]
         for entry_hash, (named, ruling) in self.others.items():
             schema_id = named or self.fold.schema_id
             if schema_id is None or self.definitions(schema_id) is not None:
@@ -186,16 +189,27 @@ class _LogFolder:
             if not is_valid and message.schema is None:
                 self.others[item.hash] = self.creates[target][1].schema.schema_id, self.others[item.hash][1]
             return
-        if item.invalid_code is not None:
-            return
         named = _named_schema(message)
+        is_without_payload = target in self.absent and self.seq_nums[target] < item.seq_num
+        erased = (named, target) if is_without_payload and named is not None and target is not None else None
+        if item.invalid_code is not None:
+            if erased is not None:
+                self.erased.add(erased)
+            return
         definition = self.definitions(named) if named is not None else None
         if isinstance(message, Update) and definition is not None:
             read = read_update_values(message, definition)
             if isinstance(read, Ruling):
                 self.others[item.hash] = named, read
                 return
-        self.others[item.hash] = named, make_ruling(self._why_without_create(item.seq_num, message.instance, target))
+        if erased in self.erased:
+            code = OutcomeCode.AFTER_DELETE
+        elif erased is not None and isinstance(message, Delete):
+            self.erased.add(erased)
+            code = OutcomeCode.ERASED
+        else:
+            code = self._why_without_create(item.seq_num, message.instance, target)
+        self.others[item.hash] = named, make_ruling(code)
 
     def _find(self, reference: InstanceRef) -> Hash | None:
         """The entry of this log's valid part that a message refers to."""

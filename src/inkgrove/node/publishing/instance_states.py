@@ -1,11 +1,11 @@
 """Folds instances that are about to be changed; one with many messages is folded further, not anew."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from inkgrove.core import Hash
-from inkgrove.messages import Create, Delete, SchemaId, Update, decode_if_valid
+from inkgrove.messages import Delete, SchemaId, Update, decode_if_valid
 from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import VALID_LOG, CreateEntry, InstanceKey, LogState, messages_of, messages_since, read_logs
@@ -22,8 +22,6 @@ class InstanceState:
 
     create: CreateEntry
     fold: InstanceFold | None
-    was_only_public: bool
-    """Whether every access, from the create on, was `public`: then no message needs a salt."""
     messages: int
     definition: ViewDefinition
     """What it was folded with."""
@@ -73,7 +71,6 @@ def _fold(
     return InstanceState(
         create,
         folded,
-        _is_public(messages, since_create=True),
         len(messages),
         definition(create.schema),
         log.height if is_all_held else None,
@@ -103,7 +100,6 @@ def _fold_further(
     return InstanceState(
         known.create,
         fold_further(known.fold, changes, definition) if changes else known.fold,
-        known.was_only_public and _is_public(messages, since_create=False),
         known.messages + len(messages),
         known.definition,
         log.height,
@@ -112,15 +108,3 @@ def _fold_further(
 
 def _is_sound(log: LogState) -> bool:
     return log.is_whole and log.standing == VALID_LOG
-
-
-def _is_public(messages: Iterable[LogMessage], *, since_create: bool) -> bool:
-    """Whether every access in these messages is `public`; a create without one is `listed`."""
-    for number, item in enumerate(messages):
-        message = decode_if_valid(item.payload)
-        access = message.access if isinstance(message, Create | Update) else None
-        if access is not None and access.mode != "public":
-            return False
-        if since_create and number == 0 and access is None:
-            return False
-    return True

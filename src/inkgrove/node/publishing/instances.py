@@ -21,7 +21,6 @@ from inkgrove.messages import (
     Timestamp,
     Unset,
     Update,
-    encode_message,
     encode_salted,
     value_to_json,
 )
@@ -246,7 +245,7 @@ def _create(
     message = Create(version, read_field_values(definition, fields), access, expires, copied_from)
     author = appender.find_signing_key(identity).author
     end = appender.find_log_of_schema(author, schema) or appender.begin_log(author)
-    instance = _sign(appender, caller, end, message, is_public=access is not None and access.mode == "public")
+    instance = _sign(appender, caller, end, message)
     appender.share(instance, recipients, identity)
     appender.send_when_found(instance, identity, access, pending_names)
     caller.record_use("create", schema, instance)
@@ -296,8 +295,7 @@ class ChangeInstance:
             return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
         message = Update(version, self.instance, fields or UNSET, access, expires)
-        is_public = state.was_only_public and (access is None or access.mode == "public")
-        entry = _sign(appender, caller, end, message, is_public=is_public)
+        entry = _sign(appender, caller, end, message)
         return _answer(200, self.instance, entry, end, changed=True)
 
     def _new_access(
@@ -340,7 +338,7 @@ class DeleteInstance:
         """Check, sign and append it."""
         state, _, end = _find_own(appender, caller, self.instance, "delete")
         version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
-        entry = _sign(appender, caller, end, Delete(self.instance, version), is_public=state.was_only_public)
+        entry = _sign(appender, caller, end, Delete(self.instance, version))
         caller.record_use("delete", state.create.schema, self.instance)
         return _answer(200, self.instance, entry, end)
 
@@ -408,9 +406,8 @@ class PassOnInstance:
 # Shared by the requests
 
 
-def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage, *, is_public: bool) -> Hash:
-    payload = encode_message(message) if is_public else encode_salted(message, appender.node.random_bytes)
-    return appender.sign(caller, end, message, payload)
+def _sign(appender: Appender, caller: Caller, end: LogEnd, message: InstanceMessage) -> Hash:
+    return appender.sign(caller, end, message, encode_salted(message, appender.node.random_bytes))
 
 
 def _answer(status: int, instance: Hash, entry: Hash, end: LogEnd, **more: Any) -> Finish:

@@ -31,8 +31,8 @@ from inkgrove.store.logs import (
     LogStore,
     Offset,
     create_seqs_from,
+    find_groups_by_log_schema,
     find_unresolved_references,
-    first_payloads,
     hashes_from,
     logs_of_schema,
     logs_without_schema,
@@ -57,10 +57,12 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
     """The groups whose fold may have changed by these ingests."""
     groups: set[Group] = set()
     hashes = []
-    late: list[tuple[int, int]] = []
+    changed: dict[int, int] = {}
     for item in ingests:
         if item.log is None or item.seq_num is None:
             continue
+        if item.names_schema or item.what in _BREAKS:
+            changed[item.log] = min(item.seq_num, changed.get(item.log, item.seq_num))
         if item.what in _BREAKS:
             groups.update(Group(item.log, seq) for seq in store.read(create_seqs_from, item.log, item.seq_num))
             # What names an entry there by its hash is touched as well.
@@ -72,11 +74,9 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
         groups.add(Group(item.log, item.seq_num))
         if item.create_seq is not None:
             groups.add(Group(item.log, item.create_seq))
-        if item.what in _LATE:
-            late.append((item.log, item.seq_num))
-    first_held = store.read(first_payloads, {log for log, _ in late})
-    # A payload that came or went before all others can change what its whole log is taken for.
-    groups.update(Group(log, None) for log, seq_num in late if seq_num <= first_held.get(log, seq_num) or seq_num == 1)
+        if item.what in _LATE and item.seq_num == 1:
+            groups.add(Group(item.log, None))  # it says whether the log is a schema's
+    groups.update(Group(*key) for key in store.read(find_groups_by_log_schema, changed))
     for waiting in store.read(find_unresolved_references, hashes):
         groups.add(Group(waiting.log, waiting.seq_num))
     return groups

@@ -1,6 +1,6 @@
 """Reads the messages of instances and the logs of schemas, as the folds take them (docs/protocol.md section 6)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -256,17 +256,27 @@ def logs_without_schema(connection: Connection) -> list[int]:
     return list(connection.scalars(select(logs.c.id).where(~named.exists()).order_by(logs.c.id)))
 
 
-def first_payloads(connection: Connection, numbers: Collection[int]) -> dict[int, int]:
-    """Find the sequence number of the first payload that is held of each log, if any is."""
-    return {
-        row.log: row.first
-        for some in in_lists(numbers)
-        for row in connection.execute(
-            select(entries.c.log, func.min(entries.c.seq_num).label("first"))
-            .where(entries.c.log.in_(some), entries.c.payload.is_not(None))
-            .group_by(entries.c.log)
-        )
-    }
+def find_groups_by_log_schema(connection: Connection, changed: Mapping[int, int]) -> list[InstanceKey]:
+    """Find the messages that go by the schema of their log, of those logs whose schema may have become another.
+
+    `changed` has, by log, the lowest place where a message that names a schema came or went, or ceased to count.
+    """
+    found: list[InstanceKey] = []
+    first = (
+        select(entries.c.seq_num)
+        .where(entries.c.log == logs.c.id, entries.c.schema.is_not(None), entries.c.payload.is_not(None))
+        .order_by(entries.c.seq_num)
+        .limit(1)
+        .scalar_subquery()
+    )
+    group = func.coalesce(entries.c.create_seq, entries.c.seq_num)
+    for some in in_lists(changed):
+        query = select(logs.c.id, first).where(logs.c.id.in_(some))
+        touched = [log for log, seq_num in connection.execute(query) if seq_num is None or changed[log] <= seq_num]
+        unnamed = (entries.c.log.in_(touched), entries.c.schema.is_(None), entries.c.payload.is_not(None))
+        rows = connection.execute(select(entries.c.log, group).where(*unnamed).distinct()) if touched else ()
+        found += [InstanceKey(log, create_seq) for log, create_seq in rows]
+    return found
 
 
 def read_counted_payloads(connection: Connection, log: LogState, create_seq: int) -> dict[int, bytes]:

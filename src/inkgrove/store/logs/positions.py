@@ -74,6 +74,8 @@ class Ingest(NamedTuple):
     """The entry that the message here is folded with; None if its payload never came."""
     schema: SchemaId | None
     """For changes of the registry."""
+    names_schema: bool
+    """Whether the message here names a schema, or did while its payload was held."""
 
 
 def _page_of_ingests(connection: Connection, after: Offset, limit: int) -> Subquery:
@@ -100,7 +102,14 @@ def read_ingests(connection: Connection, after: Offset = START, limit: int = 10_
     """What happened after an offset, oldest first, and the offset behind it."""
     some = _page_of_ingests(connection, after, limit)
     query = (
-        select(some, entries.c.hash, entries.c.create_seq, schemas.c.author, schemas.c.log_id)
+        select(
+            some,
+            entries.c.hash,
+            entries.c.create_seq,
+            schemas.c.author,
+            schemas.c.log_id,
+            entries.c.schema.is_not(None).label("names_schema"),
+        )
         .select_from(some)
         .outerjoin(entries, and_(entries.c.log == some.c.log, entries.c.seq_num == some.c.seq_num))
         .outerjoin(schemas, schemas.c.id == some.c.schema)
@@ -152,6 +161,7 @@ def _ingest(row: Any) -> Ingest:
         Hash(row.hash) if row.hash is not None else None,
         row.create_seq,
         SchemaId(PublicKey(row.author), row.log_id) if row.author is not None else None,
+        bool(row.names_schema),
     )
 
 
