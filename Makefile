@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One more than there are cores: tests often wait for processes that they have started.
-WORKERS := $(shell expr $$(nproc) + 1)
+# Two more than there are cores: tests often wait, most of all for processes that they have started.
+WORKERS := $(shell expr $$(nproc) + 2)
+# Else each process of the tests, and there are hundreds, would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test test-all simulate restores lint format vectors docs site bench clean

@@ -1,9 +1,10 @@
 """Which tests run, in which order and which together: long ones first, so that the workers of `make test` end at once.
 
-A worker takes a whole file at a time, and in the first tier all tests that share a Spark, which takes longer to start
-and to warm up than most of them.
+A worker takes a whole file at a time, and in the first tier half of the files whose tests share a Spark, which takes
+longer to start and to warm up than most of them.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.certificates import trust_one_authority
 from tests.support.java import prepare_java
 from tests.support.tiers import IS_THOROUGH
 
 prepare_java()
+trust_one_authority()
 _FIRST = ["spark", "federation", "browser", "node", "client", "store", "cli"]
 _ON_ONE_DATABASE = {"node", "federation", "spark"}
 """Folders whose tests run on PostgreSQL in the second tier only, unless they are marked `both_databases`."""
@@ -48,16 +51,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class FilesTogether(LoadScopeScheduling):
-    """Gives a worker whole files, and in the first tier all files whose tests share a Spark to one worker."""
+    """Gives a worker whole files, and in the first tier all of a half of the files whose tests share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "spark" if not IS_THOROUGH and _shares_spark(path) else path
+        return path if IS_THOROUGH else _spark_of(path) or path
+
+
+_NEEDS_SPARK = re.compile(r"\b(SparkSession|one_session|run_here|visit: Visitor)\b")
+"""What only files speak of whose tests take the fixture `spark`, themselves or by another one."""
+_FIRST_HALF = re.compile(r"tests/spark/test_(?!rot|sketches)")
 
 
 @cache
-def _shares_spark(path: str) -> bool:
-    return "SparkSession" in (Path(__file__).parent.parent / path).read_text()
+def _spark_of(path: str) -> str | None:
+    """Which Spark the tests of a file share: one alone would be the last to end, by far. None if they need none."""
+    if not _NEEDS_SPARK.search((Path(__file__).parent.parent / path).read_text()):
+        return None
+    return "the first Spark" if _FIRST_HALF.match(path) else "the second Spark"
 
 
 @pytest.hookimpl(optionalhook=True)

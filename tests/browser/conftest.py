@@ -17,6 +17,7 @@ from tests.browser.elsewhere import POLICY
 from tests.browser.visitor import Visitor
 from tests.browser.world import SETTINGS, World
 from tests.spark.conftest import spark  # noqa: F401  (fixture)
+from tests.support.certificates import environment_for_downloads
 from tests.support.components import require_component
 from tests.support.nodes import RunningNode
 
@@ -56,7 +57,8 @@ def axe() -> str:
             "--no-package-lock",
             "--loglevel=error",
         ]
-        done = subprocess.run(install, capture_output=True, text=True, check=False, timeout=300)
+        environment = environment_for_downloads()
+        done = subprocess.run(install, env=environment, capture_output=True, text=True, check=False, timeout=300)
         require_component("axe-core", done.returncode == 0, f"npm install failed: {done.stderr[-300:]}")
     return script.read_text()
 

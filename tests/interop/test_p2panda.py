@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from inkgrove.core import Entry, Flavour, HeldEntry, VerifiedEntry, decode_entry, hash_entry, verify_log, verify_signed
+from tests.support.certificates import environment_for_downloads
 from tests.support.components import require_component
 from tests.support.logs import LogBuilder, key
 
@@ -31,7 +32,8 @@ def ask() -> Iterator[Ask]:
     require_component("Node.js with npm", node and npm, "install the distribution's packages nodejs and npm")
     if not all((PEER / "node_modules" / name).is_dir() for name in ("p2panda-js-yamf", "p2panda-js-yasmf")):
         install = [npm or "", "install", "--prefix", str(PEER), "--no-audit", "--no-fund", "--loglevel=error"]
-        done = subprocess.run(install, capture_output=True, text=True, check=False, timeout=300)
+        environment = environment_for_downloads()
+        done = subprocess.run(install, env=environment, capture_output=True, text=True, check=False, timeout=300)
         require_component("p2panda-js", done.returncode == 0, f"npm install failed: {done.stderr[-300:]}")
     peer = subprocess.Popen(
         [node or "", str(PEER / "peer.cjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
