@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings, effective, load, parse_change
 from tests.support.errors import raises
 
@@ -130,8 +129,3 @@ def test_every_setting_has_a_sentence_and_a_variable_of_its_own() -> None:
     assert len({item.variable for item in known}) == len(known)
     for item in known:
         assert item.about.endswith("."), item
-
-
-def test_largest_blob_costs_less_than_a_request_may() -> None:
-    """To hash and write 64 MiB takes 0.2 s of processor, which is all that one request may take (bench/costs.md)."""
-    assert NodeSettings().max_blob_bytes == 48 * 1024 * 1024

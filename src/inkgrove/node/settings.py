@@ -116,10 +116,7 @@ class NodeSettings:
             "about": "How long the past of an instance may be, about, for its history, an earlier state or a proof."
         },
     )
-    max_blob_bytes: int = field(
-        default=48 * 1024 * 1024,
-        metadata={"about": "The largest blob; one of 64 MiB takes 0.2 s of processor to hash and write."},
-    )
+    max_blob_bytes: int = field(default=64 * 1024 * 1024, metadata={"about": "The largest blob."})
     give_up_seconds: int = field(
         default=7 * 86_400, metadata={"about": "How long deliveries to a node that does not answer are tried."}
     )
