@@ -44,14 +44,14 @@ from inkgrove.store.logs.entries import (
 )
 from inkgrove.store.logs.followers import follow, read_offset
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from
-from inkgrove.store.logs.positions import IngestKind, Offset, is_after_offset, newest_offset, read_range
+from inkgrove.store.logs.positions import VERDICTS, IngestKind, Offset, is_after_offset, newest_offset, read_range
 
 _FORGET = delete(public_instances).where(
     public_instances.c.log == bindparam("of_log"), public_instances.c.create_seq == bindparam("of_seq")
 )
 _REMEMBER = insert(public_instances)
 _IS_ENTRY = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
-_VERDICTS: Final = (IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDED.value)
+_VERDICTS: Final = tuple(sorted(kind.value for kind in VERDICTS))
 
 
 def indexed_offset(connection: Connection) -> Offset:
@@ -110,9 +110,11 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
     )
     query = select(entries.c.log, entries.c.create_seq).join_from(ingests, entries, _IS_ENTRY).where(is_new, speaks)
     dirty = {InstanceKey(log, create_seq) for log, create_seq in connection.execute(query)}
-    verdicts = select(ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
-    for log, seq_num in connection.execute(verdicts).all():
-        dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, seq_num)}
+    verdicts = select(ingests.c.what, ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
+    for what, log, seq_num in connection.execute(verdicts).all():
+        # When a pin moves entries, all that is remembered of the log is forgotten.
+        first = 1 if what == IngestKind.BRANCH else seq_num
+        dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, first)}
     return dirty
 
 
@@ -290,7 +292,7 @@ def offered_logs(
     )
     found |= {(state.author, 0): state for state in log0s.values() if (state.author, 0) not in found}
     counts = _count_payloads(connection, [state.id for state in found.values()], now)
-    proofs = find_fork_proofs(connection, [s.id for s in found.values() if s.standing.forked_at is not None])
+    proofs = find_fork_proofs(connection, [state.id for state in found.values()])
     offered = [
         OfferedLog(state.author, state.log_id, state.height, counts.get(state.id) or state.held, proofs.get(state.id))
         for state in found.values()
@@ -307,7 +309,7 @@ def _with_public_news(changed: Select[Any], now: int) -> Select[Any]:
         _is_offered(now),
     )
     of_log = exists().where(public_instances.c.log == ingests.c.log, _is_offered(now))
-    is_verdict = and_(ingests.c.what.in_((IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDED.value)), of_log)
+    is_verdict = and_(ingests.c.what.in_(_VERDICTS), of_log)
     return changed.where(or_(exists().where(is_entry, is_public), is_verdict))
 
 

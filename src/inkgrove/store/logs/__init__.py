@@ -12,6 +12,7 @@ from inkgrove.store.logs.blob_references import (
     lend_reference,
     put_references,
 )
+from inkgrove.store.logs.branches import read_beside
 from inkgrove.store.logs.bulk_ingestion import (
     LogAtVerification,
     LogBatch,
@@ -81,6 +82,7 @@ from inkgrove.store.logs.messages import (
 )
 from inkgrove.store.logs.positions import (
     START,
+    VERDICTS,
     Ingest,
     IngestKind,
     Offset,
@@ -120,6 +122,7 @@ __all__ = [
     "OLDEST",
     "START",
     "VALID_LOG",
+    "VERDICTS",
     "AuthoredMessage",
     "Batch",
     "CreateEntry",
@@ -193,6 +196,7 @@ __all__ = [
     "prepare_items",
     "prepare_own",
     "put_references",
+    "read_beside",
     "read_claims",
     "read_content",
     "read_counted_payloads",
