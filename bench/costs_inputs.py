@@ -271,9 +271,10 @@ class Worst:
     def _patterns(self, n: int) -> object:
         """A version of 256 fields with as many patterns as it may have, as large as they may be; nobody had them."""
         large = [rf"(?:(?s:.)){{0,590}}(?:\S[\pL\pN]){{2}}{n}x{number}" for number in range(MAX_LARGE_PATTERNS)]
-        small = [f"[a-z]{{0,300}}{n}x{number}" for number in range(MAX_PATTERNS - MAX_LARGE_PATTERNS - 1)]
-        # Nothing of its classes gets into the program, but RE2 reads each of them.
-        small.append("(?i)(?:" + r"\PL{0}" * (MAX_UNICODE_CLASSES - 2 * MAX_LARGE_PATTERNS) + f"){n}")
+        small = [f"[a-z]{{0,300}}{n}x{number}" for number in range(MAX_PATTERNS - MAX_LARGE_PATTERNS - 2)]
+        # Nothing of their classes gets into the program, but RE2 reads each of them.
+        classes = r"\PL{0}" * (MAX_UNICODE_CLASSES // 2 - MAX_LARGE_PATTERNS)
+        small += [f"(?i)(?:{classes}){n}x{number}" for number in range(2)]
         patterns = [*large, *small, *small, *small][:MAX_FIELDS]
         return {
             "fields": [

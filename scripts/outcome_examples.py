@@ -81,7 +81,7 @@ SCHEMA_ENDS: dict[str, tuple[str, str]] = {
         "validation-where-it-does-not-exist-is-invalid",
     ),
     "schema.too-many-patterns": (
-        "A 25th pattern that is large, such as `.{1,500}`.",
+        "A 17th pattern that is large, such as `.{1,500}`.",
         "patterns-of-a-version-are-bounded-together",
     ),
     "schema.validation-not-allowed": (

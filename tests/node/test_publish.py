@@ -456,6 +456,46 @@ def test_copy_of_somebody_elses_keeps_its_access_unless_one_says_so(
         assert copied("show", recipients=[stranger]) == Access("closed", (IdentityId(b"\10" * 32),))
 
 
+@pytest.mark.parametrize("mode", ["listed", "relations", "public"])
+def test_copy_of_somebody_elses_is_held_to_its_source_when_it_is_shared_later(
+    shared: RunningNode, jane: Person, john: Person, mode: str
+) -> None:
+    schema = make_schema(jane)
+    john.put(f"/me/following/{jane.fqdn}", json={})
+    jane.put(f"/me/followers/{john.fqdn}", json={"state": "accepted"})
+    sent = {"recipients": [john.fqdn]} if mode == "listed" else {}
+    source = create(jane, schema, fields={"subject": "a"}, access={"mode": mode}, **sent)["instance"]
+
+    def copy() -> str:
+        """A copy that is for nobody else yet."""
+        made = {"schema": schema, "fields": {"subject": "a"}, "copied_from": source}
+        return str(john.post("/instances", json=made).json()["instance"])
+
+    def outcome(answer: httpx.Response) -> object:
+        return answer.status_code if answer.status_code == 200 else refusal(answer)
+
+    shown, stranger = (409, "publish.shows-source"), {"recipients": ["08" * 32]}
+    as_merge = {"Content-Type": "application/merge-patch+json"}
+    for address in ("share", "pass-on"):
+        answer = john.post(f"/instances/{copy()}/{address}", json=stranger)
+        assert outcome(answer) == (shown if mode == "relations" else 200), address
+    mine = copy()
+    assert outcome(john.post(f"/instances/{mine}/share", json=stranger, params={"source": "show"})) == 200
+    assert outcome(john.post(f"/instances/{mine}/share", json={"recipients": [jane.id.hex()]})) == 200
+    wide = {"fields": {"subject": "a"}, "access": {"mode": "public"}}
+    words = {"history": "show"}
+    for method in ("PATCH", "PUT"):
+        headers = as_merge if method == "PATCH" else {}
+        mine = copy()
+        answer = john.request(method, f"/instances/{mine}", json=wide, params=words, headers=headers)
+        assert outcome(answer) == (200 if mode == "public" else shown), method
+        said = {**words, "source": "show"}
+        assert outcome(john.request(method, f"/instances/{mine}", json=wide, params=said, headers=headers)) == 200
+    # One's own copies are one's own to show.
+    own = create(jane, schema, fields={"subject": "a"}, copied_from=source)["instance"]
+    assert outcome(jane.post(f"/instances/{own}/share", json=stranger)) == 200
+
+
 def test_schema_is_found_by_name_if_only_one_has_it(shared: RunningNode, jane: Person, john: Person) -> None:
     first = make_schema(jane, "postcards")
     build_view(shared.node, first)

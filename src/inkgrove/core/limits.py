@@ -18,7 +18,7 @@ SMALL_PATTERN_MEMORY_BYTES: Final = 8 * 1024
 """A pattern that RE2 does not take with this `max_mem` is a large one."""
 MAX_PATTERNS: Final = 128
 """How many different patterns the fields of a version have."""
-MAX_LARGE_PATTERNS: Final = 24
+MAX_LARGE_PATTERNS: Final = 16
 """How many of them are large."""
 MAX_UNICODE_CLASSES: Final = 128
 """How often `\\p` and `\\P` stand in the different patterns of a version."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from threading import Lock
-from time import sleep
+from time import sleep, thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import re2
@@ -163,12 +163,19 @@ def _count_classes(pattern: str) -> int:
 
 
 def _make_verdict(pattern: str) -> tuple[_Verdict, int]:
-    try:
-        verdict = _Verdict(_matchers.find(pattern).is_large)  # it is likely to be matched soon
-    except BadPattern as err:
-        verdict = _Verdict(is_large=False, fault=err.message)
-    sleep(0)  # RE2 compiles without letting other threads run: now they can
+    # RE2 compiles without letting other threads run, up to 20 ms for a pattern. So one thread compiles at a time, and
+    # after each pattern all others have as long as that took: the node answers others half of the time.
+    with _compiling:
+        began = thread_time()
+        try:
+            verdict = _Verdict(_matchers.find(pattern).is_large)  # it is likely to be matched soon
+        except BadPattern as err:
+            verdict = _Verdict(is_large=False, fault=err.message)
+        sleep(thread_time() - began)
     return verdict, 4 * len(pattern) + _OBJECT_BYTES // 4
+
+
+_compiling: Final = Lock()
 
 
 def _compile(pattern: str) -> tuple[Any, bool]:

@@ -3,6 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 from random import Random
+from threading import Thread
+from time import sleep
 
 import pytest
 import re2
@@ -170,6 +172,33 @@ def test_what_is_too_much_is_refused_before_it_is_compiled(compiled: Counter[str
     with pytest.raises(TooManyPatterns):
         check_patterns(LARGE[:MAX_PATTERNS])
     assert len(compiled) == MAX_LARGE_PATTERNS + 1
+
+
+def test_one_thread_compiles_at_a_time_and_pauses_after_each_pattern(
+    compiled: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RE2 does not let other threads run while it compiles: they wait for one pattern, not for several."""
+    counted_compile, under_way, most, pauses = re2.compile, 0, 0, []
+
+    def compile_slowly(pattern: str, options: object = None) -> object:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        sleep(0.002)  # now another thread could begin
+        under_way -= 1
+        return counted_compile(pattern, options=options)
+
+    monkeypatch.setattr(re2, "compile", compile_slowly)
+    monkeypatch.setattr(validation, "sleep", pauses.append)
+    threads = [Thread(target=check_patterns, args=(SMALL[start : start + 10],)) for start in (0, 10, 20, 30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compiled.total() == 40
+    assert most == 1
+    assert len(pauses) == 40
+    assert min(pauses) > 0
 
 
 def test_too_many_fields_are_counted_before_a_pattern_is_compiled(compiled: Counter[str]) -> None:

@@ -216,6 +216,7 @@ History = Annotated[
         "publish.bad-patch",
         "publish.patch-failed",
         "publish.shows-history",
+        "publish.shows-source",
         "request.unsupported-media-type",
     ),
     openapi_extra={
@@ -232,7 +233,11 @@ History = Annotated[
     },
 )
 async def patch_instance(
-    request: Request, publisher: TryingPublisherDependency, instance: str, history: History = None
+    request: Request,
+    publisher: TryingPublisherDependency,
+    instance: str,
+    history: History = None,
+    source: Source = None,
 ) -> Response:
     """Change an instance by JSON Patch or merge patch over `{fields, access, expires}`: one signed update."""
     media_type = media_type_of(request)
@@ -245,7 +250,7 @@ async def patch_instance(
         check_operations(patch)  # before anything is done for each of them
     await find_elsewhere(request, _named_in_patch(patch))
     apply = apply_patch if media_type == JSON_PATCH else merge_patch
-    work = ChangeInstance(parse_instance(instance), lambda document: apply(document, patch), history)
+    work = ChangeInstance(parse_instance(instance), lambda document: apply(document, patch), history, source)
     return await publisher.publish(work)
 
 
@@ -265,11 +270,15 @@ def _named_in_patch(patch: Any) -> list[str]:
 @router.put(
     "/instances/{instance}",
     response_model=PublishedDocument | TrialDocument,
-    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, "publish.shows-history"),
+    responses=responses(*REFUSED, *_CONTENT, *ADDRESSED, *_CHANGED, "publish.shows-history", "publish.shows-source"),
     openapi_extra=body_of(WholeInstanceBody),
 )
 async def replace_instance(
-    request: Request, publisher: TryingPublisherDependency, instance: str, history: History = None
+    request: Request,
+    publisher: TryingPublisherDependency,
+    instance: str,
+    history: History = None,
+    source: Source = None,
 ) -> Response:
     """Give an instance new values for all its fields; one signed update with what changes."""
     body = await read_body(request, WholeInstanceBody)
@@ -279,7 +288,7 @@ async def replace_instance(
     def replace(document: dict[str, Any]) -> dict[str, Any]:
         return {"fields": body.fields, "access": access or document["access"], "expires": body.expires}
 
-    return await publisher.publish(ChangeInstance(parse_instance(instance), replace, history))
+    return await publisher.publish(ChangeInstance(parse_instance(instance), replace, history, source))
 
 
 @router.delete(
@@ -314,14 +323,17 @@ async def copy_instance(
 @router.post(
     "/instances/{instance}/share",
     response_model=SharedDocument,
-    responses=responses(*REFUSED, *ADDRESSED, *_CHANGED),
+    responses=responses(*REFUSED, *ADDRESSED, *_CHANGED, "publish.shows-source"),
     openapi_extra=body_of(RecipientsBody),
 )
-async def share_instance(request: Request, publisher: PublisherDependency, instance: str) -> Response:
+async def share_instance(
+    request: Request, publisher: PublisherDependency, instance: str, source: Source = None
+) -> Response:
     """Send an instance of one's own to more identities, by id or by name, wherever they are hosted."""
     body = await read_body(request, RecipientsBody)
     later = await find_or_wait(request, body.recipients)
-    return await publisher.publish(ShareInstance(parse_instance(instance), without(body.recipients, later), later))
+    to = without(body.recipients, later)
+    return await publisher.publish(ShareInstance(parse_instance(instance), to, later, source))
 
 
 sharing_router = APIRouter(tags=["sharing"])

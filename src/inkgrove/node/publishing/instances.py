@@ -82,17 +82,51 @@ def access_of_copy(
         return access
     if access is None and mode_of(held.access) == "closed":
         access = Access("closed", tuple(recipients))
+    if consent is None:
+        _require_shown(appender, caller, held, access, recipients, pending_names)
+    return access
+
+
+def check_copy(
+    appender: Appender,
+    caller: Caller,
+    row: FoldedRow,
+    access: Access | None,
+    recipients: Sequence[IdentityId],
+    consent: Source,
+    *,
+    pending_names: Collection[str] = (),
+) -> None:
+    """Check an instance of one's own that is given this access, or sent to these recipients, as a new copy is checked.
+
+    Raises `publish.shows-source` unless it is no copy, `consent` is `show`, or the caller cannot see its source here.
+    """
+    if row.copied_from is None or consent is not None:
+        return
+    appender.flush()
+    held = find_held_instance(appender.connection, row.copied_from)
+    if held is not None and _sees(appender, caller, held):
+        _require_shown(appender, caller, held, access, recipients, pending_names)
+
+
+def _require_shown(
+    appender: Appender,
+    caller: Caller,
+    held: HeldInstance,
+    access: Access | None,
+    recipients: Sequence[IdentityId],
+    pending_names: Collection[str],
+) -> None:
+    """Raise `publish.shows-source` if a copy would be seen by people to whom the owner did not show its source."""
     owner = find_owner(appender.connection, held.author)
     named = {*recipients, *(access.to if access is not None else ())} - {caller.identity, owner}
-    is_others = owner != caller.identity
-    if consent is None and is_others and _shows_more(appender, held, owner, mode_of(access), named, pending_names):
+    if owner != caller.identity and _shows_more(appender, held, owner, mode_of(access), named, pending_names):
         raise PublishError(
             "publish.shows-source",
             "people would see it to whom the owner of the source did not show it: leave access out, name only those who"
             " may see the source, or repeat with source=show",
-            instance=source,
+            instance=held.instance,
         )
-    return access
 
 
 def _sees(appender: Appender, caller: Caller, held: HeldInstance) -> bool:
@@ -259,6 +293,7 @@ class ChangeInstance:
     instance: Hash
     change: Callable[[dict[str, Any]], Any]
     history: History = None
+    source: Source = None
     entries: ClassVar[int] = 1
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -287,6 +322,8 @@ class ChangeInstance:
             name: value for name, value in read_field_values(definition, changed).items() if value != current[name]
         }
         access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
+        if access is not None:
+            check_copy(appender, caller, row, access, (), self.source)
         expires: Timestamp | Unset | None = parse_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
@@ -350,6 +387,7 @@ class ShareInstance:
     instance: Hash
     recipients: Sequence[Any]
     pending_names: Collection[str] = ()
+    source: Source = None
     entries: ClassVar[int] = 0
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
@@ -359,6 +397,8 @@ class ShareInstance:
         owner = appender.keys[state.create.author].identity
         check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
         check_pending_recipients(appender.connection, owner, row.access, self.pending_names, recipients)
+        if mode_of(row.access) == "listed":  # any other mode has said before who sees it
+            check_copy(appender, caller, row, row.access, recipients, self.source, pending_names=self.pending_names)
         appender.share(self.instance, recipients, owner)
         appender.send_when_found(self.instance, owner, row.access, self.pending_names)
         caller.record_use("share", state.create.schema, self.instance)
