@@ -33,7 +33,7 @@ class ForkedProcess:
         handle, name = tempfile.mkstemp(prefix="inkgrove-exit-")
         os.close(handle)
         self._ended = Path(name)
-        wanted = {"function": function, "arguments": list(arguments), "ended": name}
+        wanted: dict[str, Any] = {"function": function, "arguments": list(arguments), "ended": name}
         wanted |= {"log": None if log is None else str(log), "environment": dict(environment), "where": str(Path.cwd())}
         with _LOCK:
             server = _server()
