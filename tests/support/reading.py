@@ -29,7 +29,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
 from inkgrove.store.db import relations, shares
-from inkgrove.store.logs import newest_offset, read_registered, register_schema
+from inkgrove.store.logs import Offset, newest_offset, read_registered, register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.views import held_by
@@ -85,7 +85,7 @@ class World:
     follows: set[tuple[IdentityId, IdentityId]] = field(default_factory=set)
     sent: set[tuple[Hash, IdentityId]] = field(default_factory=set)
     now: int = NOW
-    _folded: tuple[tuple[list[SchemaId], int], dict[SchemaId | None, ReferenceView]] | None = None
+    _folded: tuple[tuple[list[SchemaId], Offset], dict[SchemaId | None, ReferenceView]] | None = None
 
     def __post_init__(self) -> None:
         self.node.node.clock = lambda: self.now
