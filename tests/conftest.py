@@ -18,7 +18,7 @@ from tests.support.tiers import IS_THOROUGH
 
 prepare_java()
 trust_one_authority()
-_FIRST = ["spark", "federation", "browser", "node", "client", "store", "cli"]
+_FIRST = ["spark", "client", "federation", "browser", "node", "store", "cli"]
 _ON_ONE_DATABASE = {"node", "federation", "spark"}
 """Folders whose tests run on PostgreSQL in the second tier only, unless they are marked `both_databases`."""
 

@@ -8,8 +8,6 @@ half of the rounds the peer is stopped until the restored node runs; nothing is 
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,10 +28,10 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs import LogStore, open_store, read_entries, read_logs
 from inkgrove.store.node import put_relation_state, read_epoch
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
+from tests.support.command import inkgrove
 from tests.support.federated import until
 from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD
-from tests.support.processes import PROGRAM
 from tests.support.publishing import make_schema
 from tests.support.tiers import amount
 
@@ -112,8 +110,7 @@ class Pair:
 
     def command(self, *arguments: str) -> dict[str, Any]:
         where = ["--home", str(self.home), *(["--store", self.place] if self.place is not None else [])]
-        command = [sys.executable, "-c", PROGRAM, *arguments, *where, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = inkgrove(*arguments, *where, "--json")
         assert done.returncode == 0, done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
         return report

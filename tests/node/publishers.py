@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from examples.demo.ports import free_port
 from inkgrove.api.app import make_app
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.forking import ForkedProcess
 
 
 class NodeProcess:
@@ -24,8 +21,8 @@ class NodeProcess:
     def __init__(self, place: Path | str, home: Path) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "tests.node.publishers", str(place), str(home), str(self.port)]
-        self.process = subprocess.Popen(command, cwd=ROOT)
+        arguments = (str(place), str(home), self.port)
+        self.process = ForkedProcess(f"{__name__}:serve", arguments, environment=os.environ)
         deadline = time.monotonic() + 60
         while True:
             assert self.process.poll() is None, "the node did not start"
@@ -34,7 +31,7 @@ class NodeProcess:
                 return
             except OSError:
                 assert time.monotonic() < deadline, "the node did not start in time"
-                time.sleep(0.05)
+                time.sleep(0.02)
 
     def kill(self) -> None:
         """End it without a word, as the kernel does when memory runs out."""
@@ -50,7 +47,3 @@ class NodeProcess:
 def serve(place: str, home: str, port: int) -> None:
     node = Node(place, NodeSettings(), home=Path(home))
     uvicorn.run(make_app(node), host="127.0.0.1", port=port, log_level="warning", access_log=False)
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -77,7 +77,7 @@ def test_answer_says_that_the_origin_matters_where_none_is_given(running: Runnin
 
 
 def test_node_starts_without_a_jvm_and_without_what_only_the_pipeline_needs(tmp_path: Path) -> None:
-    with Serving(tmp_path / "home") as serving:
+    with Serving(tmp_path / "home", loads_by_itself=True) as serving:
         mapped = Path(f"/proc/{serving.pid}/maps").read_text()
         loaded = set(re.findall(r"/site-packages/(\w+)/", mapped))
         assert "sqlalchemy" in loaded

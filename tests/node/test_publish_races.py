@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -194,9 +193,11 @@ def test_stopped_node_finishes_what_it_has_begun(
     refused: list[str] = []
     process = processes()
 
+    is_over = threading.Event()
+
     def stop_in_the_midst() -> None:
-        while len(acknowledged) < 60:
-            time.sleep(0.01)
+        while len(acknowledged) < 60 and not is_over.wait(0.01):
+            pass
         process.stop()
 
     def work(client: httpx.Client, _number: int) -> None:
@@ -209,9 +210,13 @@ def test_stopped_node_finishes_what_it_has_begun(
 
     stopping = threading.Thread(target=stop_in_the_midst)
     stopping.start()
-    in_threads(process.url, jane, 6, work)
-    stopping.join()
+    try:
+        in_threads(process.url, jane, 6, work)
+    finally:
+        is_over.set()  # whoever was refused before the stop is told by the codes below
+        stopping.join()
     assert set(refused) <= {"publish.closing"}
+    assert len(acknowledged) >= 60
     # Whoever was told of an entry finds it after a restart, and nothing is there that nobody was told of.
     again = processes()
     stored = [item.hash for item in check_log(shared.node, jane.key, 2)]

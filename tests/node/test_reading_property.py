@@ -376,7 +376,7 @@ def test_every_reader_sees_what_the_rule_says(world: World, seed: int) -> None:
         chance.act()
     world.catch_up()
     followers = [Follower(world, reader) for reader in readers]
-    for _ in range(5):
+    for _ in range(amount(3, 5)):
         for _ in range(chance.rng.randint(1, 14)):
             chance.act()
         world.now += chance.rng.choice([0, MINUTE // 2, MINUTE, 3 * MINUTE])

@@ -12,6 +12,8 @@ from typing import Self
 import httpx
 
 from examples.demo.ports import free_port
+from tests.support.forking import ForkedProcess
+from tests.support.nodes import NO_TLS
 
 
 class Serving:
@@ -27,22 +29,26 @@ class Serving:
         options: tuple[str, ...] = (),
         port: int | None = None,
         most_files: int | None = None,
+        loads_by_itself: bool = False,
     ) -> None:
         self.home, self.port = home, port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = home / f"{command}.log"
         where = ["--port", str(self.port), "--home", str(home)]
-        self._command = [sys.executable, "-m", "inkgrove", *options, command, *where, *arguments]
+        self._arguments = [*options, command, *where, *arguments]
+        self._command = [sys.executable, "-m", "inkgrove", *self._arguments]
+        # Those that start further processes are told by their command what to start.
+        self._is_forked = command == "serve" and not loads_by_itself and "--workers" not in arguments
         if most_files is not None:
+            self._is_forked = False
             self._command = ["sh", "-c", f'ulimit -n {most_files} && exec "$@"', "sh", *self._command]
         chosen = {f"INKGROVE_NODE_{name.upper()}": value for name, value in (settings or {}).items()}
         self._environment = {**os.environ, "INKGROVE_NODE_LOG_FORMAT": "json", **chosen}
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.client = httpx.Client(base_url=self.url, timeout=60, verify=NO_TLS)
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        self.process = self._start()
         try:
             self._wait_for_answers()
         except BaseException:
@@ -50,12 +56,19 @@ class Serving:
             raise
         return self
 
+    def _start(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        if self._is_forked:
+            function = "inkgrove.cli.main:main"
+            return ForkedProcess(function, [self._arguments], log=self.log_file, environment=self._environment)
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+
     def _wait_for_answers(self) -> None:
         until = time.monotonic() + 120
         while not self.answers():
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < until, self.log()
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
@@ -70,7 +83,7 @@ class Serving:
     def answers(self) -> bool:
         """Whether it serves."""
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=5).status_code == 200
+            return httpx.get(f"{self.url}/healthz", timeout=5, verify=NO_TLS).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -125,13 +125,17 @@ def _run_shell(step: Step, folder: Path) -> str:
 
 
 def page_environment(folder: Path) -> dict[str, str]:
-    """What a page may rely on: the `inkgrove` of this Python, a home of its own and nothing of ours."""
+    """What a page may rely on: the `inkgrove` of this Python, a home of its own and nothing of ours.
+
+    But for what makes processes of tests start sooner; see tests/support/java.py and tests/support/certificates.py.
+    """
     program = folder / "bin" / "inkgrove"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m inkgrove "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    source = {name: os.environ[name] for name in ("PYTHONPATH", "JAVA_HOME") if name in os.environ}
+    ours = ("PYTHONPATH", "JAVA_HOME", "JDK_JAVA_OPTIONS", "SPARK_HOME", "SSL_CERT_FILE")
+    source = {name: os.environ[name] for name in ours if name in os.environ}
     return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", **source}
 
 

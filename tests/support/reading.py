@@ -29,7 +29,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import ReferenceRow, ReferenceView, fold_views
 from inkgrove.store.db import relations, shares
-from inkgrove.store.logs import read_registered, register_schema
+from inkgrove.store.logs import Offset, newest_offset, read_registered, register_schema
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import RunningNode
 from tests.support.views import held_by
@@ -85,6 +85,7 @@ class World:
     follows: set[tuple[IdentityId, IdentityId]] = field(default_factory=set)
     sent: set[tuple[Hash, IdentityId]] = field(default_factory=set)
     now: int = NOW
+    _folded: tuple[tuple[list[SchemaId], Offset], dict[SchemaId | None, ReferenceView]] | None = None
 
     def __post_init__(self) -> None:
         self.node.node.clock = lambda: self.now
@@ -167,8 +168,13 @@ class World:
     # What should be seen
 
     def views(self) -> dict[SchemaId | None, ReferenceView]:
+        """What the reference says, folded anew whenever the store has taken in something."""
         store = self.materialiser.store
-        return {view.schema: view for view in fold_views(held_by(store), store.read(read_registered))}
+        registered, newest = store.read(read_registered), store.read(newest_offset)
+        if self._folded is None or self._folded[0] != (registered, newest):
+            found = {view.schema: view for view in fold_views(held_by(store), registered)}
+            self._folded = (registered, newest), found
+        return self._folded[1]
 
     def may_see(self, row: ReferenceRow, reader: Person | None) -> bool:
         """The rule of docs/protocol.md section 8, word by word."""
