@@ -120,6 +120,9 @@ class Worst:
         )
         yield "POST /sessions", ("249,000 keys", self._post("/sessions", keys)), ("names that are not here", wrong)
         yield "DELETE /sessions/current", ("no token", self._get("/sessions/current"))
+        yield "GET /sessions", ("signed in", self._get("/sessions", token=True))
+        yield "DELETE /sessions/others", ("no token", self._get("/sessions/others"))
+        yield "DELETE /sessions/{session}", ("signed in", self._get("/sessions/" + "ab" * 16, token=True))
         yield (
             "GET /.well-known/inkgrove",
             ("a log 0 of 50 MB", self._get("/.well-known/inkgrove", host=HOST)),

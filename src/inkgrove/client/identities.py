@@ -79,9 +79,10 @@ def change_me(
     return read_identity((yield from ask("PATCH", "/me", body=body)).json())
 
 
-def open_session(fqdn: str, password: str) -> Flow[str]:
-    """Sign in and return the token of the session."""
-    token: str = (yield from ask("POST", "/sessions", body={"fqdn": fqdn, "password": password})).json()["token"]
+def open_session(fqdn: str, password: str, label: str | None = None) -> Flow[str]:
+    """Sign in and return the token of the session; `label` is what the list of sign-ins shows."""
+    body = {"fqdn": fqdn, "password": password, **({} if label is None else {"label": label})}
+    token: str = (yield from ask("POST", "/sessions", body=body)).json()["token"]
     return token
 
 

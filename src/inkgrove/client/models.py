@@ -32,6 +32,46 @@ def read_identity(data: Mapping[str, Any]) -> Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountSession:
+    """A sign-in of the identity; `id` ends it, and nobody can sign in with that."""
+
+    id: str
+    label: str
+    created: str | None
+    last_used: str | None
+    expires: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsedAmount:
+    """How much is used, and how much may be."""
+
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccountUsage:
+    """What an identity has stored on the node."""
+
+    entries: UsedAmount
+    payload_bytes: UsedAmount
+    blob_bytes: UsedAmount
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorisedService:
+    """A service that can act for the identity, with everything that was granted to it."""
+
+    client: str
+    name: str
+    scopes: tuple[str, ...]
+    since: str
+    last_used: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """A field of a schema at a version."""
 

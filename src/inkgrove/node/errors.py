@@ -56,6 +56,12 @@ class AuthError(InkgroveError):
             "Ask the identity for a grant with the scope that the message names.",
         ),
         ErrorCode("auth.not-allowed", 403, "Somebody else may do this: the owner, or the administrator."),
+        ErrorCode(
+            "auth.unknown-session",
+            404,
+            "The identity has no sign-in with this id, or it has ended.",
+            "`GET /sessions` lists those that last.",
+        ),
     )
 
 

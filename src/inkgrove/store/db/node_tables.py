@@ -76,6 +76,10 @@ sessions = Table(
     Column("token", Bytes, primary_key=True),  # SHA-256 of what the client holds
     Column("identity", ForeignKey(identities.c.id), nullable=False),
     Column("expires", BigInteger, nullable=False),
+    # What its owner sees of it; 0 and empty if it is from before this was written down.
+    Column("created", BigInteger, nullable=False, server_default="0"),
+    Column("last_used", BigInteger, nullable=False, server_default="0"),  # within some minutes
+    Column("label", String(100), nullable=False, server_default=""),
 )
 Index(None, sessions.c.identity)
 

@@ -1,0 +1,55 @@
+"""The account of the identity that this client is signed in as: password, sign-ins, services, what it has stored.
+
+A node refuses all of it to a service (`NotAllowed`).
+"""
+
+from inkgrove.client.connection import Flow, ask
+from inkgrove.client.models import AccountSession, AccountUsage, AuthorisedService, UsedAmount
+
+
+def change_password(old: str, new: str) -> Flow[None]:
+    """Set a new password; every other sign-in ends. Raises `NotSignedIn` if the old one is wrong."""
+    yield from ask("POST", "/me/password", body={"old": old, "new": new})
+
+
+def sessions() -> Flow[tuple[AccountSession, ...]]:
+    """Return the sign-ins that last, the one that was used last first."""
+    found = (yield from ask("GET", "/sessions")).json()["sessions"]
+    return tuple(AccountSession(**item) for item in found)
+
+
+def end_session(session: str) -> Flow[None]:
+    """End a sign-in by its id; raises `NotFound` if it has ended already."""
+    yield from ask("DELETE", f"/sessions/{session}")
+
+
+def end_other_sessions() -> Flow[int]:
+    """End every sign-in but this one, and return how many there were."""
+    ended: int = (yield from ask("DELETE", "/sessions/others")).json()["ended"]
+    return ended
+
+
+def usage() -> Flow[AccountUsage]:
+    """Return what the identity has stored on the node, and its quota."""
+    found = (yield from ask("GET", "/me/usage")).json()
+    return AccountUsage(*(UsedAmount(**found[name]) for name in ("entries", "payload_bytes", "blob_bytes")))
+
+
+def services() -> Flow[tuple[AuthorisedService, ...]]:
+    """Return the services that can act for the identity now."""
+    found = (yield from ask("GET", "/me/services")).json()["services"]
+    return tuple(
+        AuthorisedService(
+            item["client"],
+            item["name"],
+            tuple(sorted({scope for grant in item["grants"] for scope in grant["scopes"]})),
+            min(grant["since"] for grant in item["grants"]),
+            max((grant["last_used"] for grant in item["grants"] if grant["last_used"] is not None), default=None),
+        )
+        for item in found
+    )
+
+
+def end_service(client: str) -> Flow[None]:
+    """Take back all that was granted to a service; raises `NotFound` if nothing was."""
+    yield from ask("DELETE", f"/me/services/{client}")
