@@ -200,6 +200,12 @@ SLOTHMAIL = {
         "kind: identity\nfqdn: jane.haiku.ink\nendpoint: https://haiku.ink\nname: Jane\nprofile: {likes: sloths}\n"
         f'keys: [{{key: "{"77" * 32}", revoked: [[0, 1], [4, 9]]}}]'
     ),
+    "identity-controller": (
+        "kind: identity\nfqdn: jane.haiku.ink\nendpoint: https://haiku.ink\n"
+        f'keys: [{{key: "{"55" * 32}", label: server}}, {{key: "{"77" * 32}", label: phone, '
+        f'revoked: [[0, 1], [4, 9, "0040{"44" * 64}"], [5, 2, "0020{"33" * 32}"]]}}]\n'
+        f'controller: "{"55" * 32}"\nunder: "0040{"22" * 64}"\nclosed: true'
+    ),
     "key-of": f'kind: key-of\nidentity: "{"66" * 32}"',
 }
 
@@ -440,6 +446,46 @@ def invalid_messages() -> dict[str, dict]:
                 "keys": [{"key": author, "revoked": [[1, 2**63]]}],
             },
             "message.bad-value",
+        ),
+        **{
+            f"identity-{name}": (
+                about,
+                {"kind": "identity", "fqdn": "a.ink", "endpoint": "https://a.ink", **wrong},
+                "message.bad-value",
+            )
+            for name, about, wrong in (
+                ("controller-short", "A controller of 31 bytes.", {"controller": b"x" * 31}),
+                (
+                    "under-unknown-hash",
+                    "A document under a hash with another header.",
+                    {"under": b"\0\x30" + b"x" * 64},
+                ),
+                ("under-cut-off", "A document under half a hash.", {"under": b"\0\x40" + b"x" * 32}),
+                ("under-longer", "A document under a hash with a byte behind it.", {"under": b"\0\x20" + b"x" * 33}),
+                ("not-closed", "A document that says it is not closed.", {"closed": False}),
+                ("label-not-text", "A key with a number for a label.", {"keys": [{"key": author, "label": 1}]}),
+                ("pin-no-hash", "A pin with a text for a hash.", {"keys": [{"key": author, "revoked": [[1, 2, "x"]]}]}),
+                (
+                    "pin-of-nothing",
+                    "A pin of entry 0.",
+                    {"keys": [{"key": author, "revoked": [[1, 0, b"\0\x40" + b"x" * 64]]}]},
+                ),
+                (
+                    "pin-with-more",
+                    "A pin of four parts.",
+                    {"keys": [{"key": author, "revoked": [[1, 2, b"\0\x40" + b"x" * 64, 4]]}]},
+                ),
+            )
+        },
+        "identity-log-ends-twice": (
+            "One log of a key ends twice.",
+            {
+                "kind": "identity",
+                "fqdn": "a.ink",
+                "endpoint": "https://a.ink",
+                "keys": [{"key": author, "revoked": [[1, 2], [1, 2, b"\0\x40" + b"x" * 64]]}],
+            },
+            "message.duplicate-field",
         ),
         "key-of-short": ("An identity id of 31 bytes.", {"kind": "key-of", "identity": b"x" * 31}, "message.bad-value"),
         "identity-key-twice": (

@@ -28,6 +28,7 @@ from inkgrove.messages import (
     IdentityDocument,
     KeyOf,
     LogHeight,
+    RevokedLog,
     SchemaVersion,
     decode_wants,
     encode_entries,
@@ -53,7 +54,7 @@ def identity_with_revoked_key(schema: SchemaVersion) -> list[LogBuilder]:
     said = LogBuilder(second, log_id=0)
     said.append(encode_message(KeyOf(identity_of(first.public))))
     document = LogBuilder(first, log_id=0)
-    keys = (FurtherKey(second.public, ((1, 5),)),)
+    keys = (FurtherKey(second.public, (RevokedLog(1, 5),)),)
     document.append(encode_message(IdentityDocument("ann.c.ink", "https://ann.c.ink", keys=keys)))
     return [document, said, notes(first, schema, 20), notes(second, schema, 20)]
 

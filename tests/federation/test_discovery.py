@@ -33,7 +33,7 @@ from inkgrove.federation.peers import (
     serves_authority,
     well_known_of,
 )
-from inkgrove.messages import FurtherKey, SchemaId, cbor, encode_message
+from inkgrove.messages import FurtherKey, RevokedLog, SchemaId, cbor, encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity import append_document, change_identity, check_author, create_identity, read_newest_document
 from inkgrove.node.runtime import Node, load_node_key, replace_node_key
@@ -440,7 +440,7 @@ def test_revocation_counts_as_soon_as_it_is_seen(
     network.pages[JOHN] = john.page(keys=(entry,))
     find(node, network)
     assert node.database.read(lambda connection: check_author(connection, secret.public, 1, 6)) == john.id
-    john.publish(keys=(FurtherKey(secret.public, ((1, 5),)),))
+    john.publish(keys=(FurtherKey(secret.public, (RevokedLog(1, 5),)),))
     network.pages[JOHN] = john.page(keys=(entry,))
     clock.go_on(HOUR)
     find(node, network)
@@ -472,7 +472,7 @@ def test_key_that_the_newest_document_does_not_list_is_forgotten(
     john.publish(keys=(FurtherKey(secret.public),))
     network.pages[JOHN] = john.page(keys=(entry,))
     find(node, network)
-    john.publish(keys=(FurtherKey(secret.public, ((1, 5),)),))
+    john.publish(keys=(FurtherKey(secret.public, (RevokedLog(1, 5),)),))
     network.pages[JOHN] = john.page()
     clock.go_on(HOUR)
     find(node, network)

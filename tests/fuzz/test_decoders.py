@@ -55,7 +55,10 @@ target: 3
 kind: identity
 fqdn: jane.haiku.ink
 endpoint: https://haiku.ink
-keys: [{{key: "{"22" * 32}", revoked: [[1, 2]]}}]
+keys: [{{key: "{"22" * 32}", label: phone, revoked: [[1, 2], [3, 4, "0040{"44" * 64}"]]}}, {{key: "{"55" * 32}"}}]
+controller: "{"55" * 32}"
+under: "0020{"66" * 32}"
+closed: true
 ---
 kind: key-of
 identity: "{"33" * 32}"

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import insert
 
 from inkgrove.core import IdentityId, parse_hash
-from inkgrove.messages import Access, Create, Delete, Timestamp, Update, encode_message
+from inkgrove.messages import Access, Create, Delete, RevokedLog, Timestamp, Update, encode_message
 from inkgrove.node.blobs import instances_naming, update_blob_references
 from inkgrove.node.identity import ANYBODY, Caller
 from inkgrove.node.runtime import Node
@@ -114,12 +114,12 @@ def test_what_a_revoked_key_or_an_end_leaves_out_lends_nothing(
     album.update(people["jane"], narrowed, access=Access("public"))
     author = album._secret(people["jane"]).public
     assert readers(clients, second) == {"nobody", *NAMES}
-    node.database.write(lambda connection: set_key_ends(connection, author, [(7, 2)]))
+    node.database.write(lambda connection: set_key_ends(connection, author, [RevokedLog(7, 2)]))
     assert readers(clients, first) == {"nobody", *NAMES}
     assert readers(clients, second) == {"jane"}  # that it is public was said behind the end of the key
     update_blob_references(node)
     assert readers(clients, second) == {"jane"}
-    node.database.write(lambda connection: set_key_ends(connection, author, [(7, 0)]))
+    node.database.write(lambda connection: set_key_ends(connection, author, [RevokedLog(7, 0)]))
     assert readers(clients, first) == {"jane"}
     node.database.write(lambda connection: set_key_ends(connection, author, None))
     update_blob_references(node)

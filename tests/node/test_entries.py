@@ -18,6 +18,7 @@ from inkgrove.messages import (
     IdentityDocument,
     KeyOf,
     Message,
+    RevokedLog,
     SchemaMeta,
     SchemaMigration,
     SchemaVersion,
@@ -466,7 +467,9 @@ def test_further_key_publishes_until_it_is_revoked(shared: RunningNode, signer: 
     assert second.post(*claim).status_code == 201
     assert second.publish(mail(schema), schema).status_code == 201
     entry, payload = second.sign(mail(schema), second.place(schema=schema))
-    assert add_document(signer, FurtherKey(second.secret.public, ((0, 1), (1, 1)))).status_code == 201
+    assert (
+        add_document(signer, FurtherKey(second.secret.public, (RevokedLog(0, 1), RevokedLog(1, 1)))).status_code == 201
+    )
     before = count_entries(shared)
     assert refused(shared, second.post(entry, payload), before) == (403, "publish.revoked-key")
 

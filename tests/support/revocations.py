@@ -1,7 +1,7 @@
 """An identity that revokes a further key of its own."""
 
 from inkgrove.core import identity_of
-from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, encode_message
+from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, RevokedLog, encode_message
 from inkgrove.node.identity import apply_identity_logs_since
 from inkgrove.store.logs import START, LogStore
 from tests.support.logs import LogBuilder, key
@@ -18,7 +18,8 @@ class Revoking:
 
     def say(self, revoked: tuple[tuple[int, int], ...] | None, *, lists_it: bool = True) -> "Revoking":
         """Sign a new document."""
-        keys = (FurtherKey(self.key.public, revoked),) if lists_it else ()
+        ends = None if revoked is None else tuple(RevokedLog(log_id, last) for log_id, last in revoked)
+        keys = (FurtherKey(self.key.public, ends),) if lists_it else ()
         document = IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink", keys=keys)
         self.documents.append(encode_message(document))
         return self

@@ -25,7 +25,7 @@ from inkgrove.messages.delivery import (
     open_parcel,
     read_end,
 )
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, adoption_claim
+from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, RevokedLog, adoption_claim
 from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion, parse_schema_id
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.json_values import access_from_json, access_to_json, value_to_json
@@ -119,6 +119,7 @@ __all__ = [
     "ProvedInstance",
     "ProvedMessage",
     "ReplicatedEntry",
+    "RevokedLog",
     "SchemaId",
     "SchemaMessage",
     "SchemaMeta",

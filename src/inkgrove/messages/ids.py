@@ -4,7 +4,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from inkgrove.core import KEY_BYTES, Hash, IdentityId, PublicKey, parse_public_key
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core.errors import HashError, InkgroveError
+from inkgrove.core.hashing import HASH_BYTES, decode_hash
 from inkgrove.core.limits import MAX_INSTANCE_ID_BYTES, MAX_STORED_INTEGER
 from inkgrove.messages.cbor import Value
 from inkgrove.messages.value_readers import make_bad_value, read_bytes_or_hex, read_integer
@@ -63,6 +64,18 @@ def read_public_key(value: object, key: str) -> PublicKey:
 
 def read_identity_id(value: object, key: str) -> IdentityId:
     return IdentityId(read_bytes_or_hex(value, key, 32, 32))
+
+
+def read_hash(value: object, key: str) -> Hash:
+    """Read a whole hash with its header, and nothing behind it."""
+    data = read_bytes_or_hex(value, key, min(HASH_BYTES.values()), max(HASH_BYTES.values()))
+    try:
+        read, end = decode_hash(data)
+    except HashError:
+        raise make_bad_value(key, "a hash with its header") from None
+    if end != len(data):
+        raise make_bad_value(key, "a hash with its header")
+    return read
 
 
 def read_schema_id(value: object) -> SchemaId:

@@ -199,7 +199,7 @@ def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[Pu
     if newest is None:
         return {}
     return {
-        item.key: dict(item.revoked)
+        item.key: {end.log_id: end.last for end in item.revoked}
         for item in newest.keys
         if item.revoked is not None and item.key != author and _claimed(logs.get((item.key, 0))) == identity_of(author)
     }

@@ -17,6 +17,7 @@ from inkgrove.messages import (
     InstanceMessage,
     KeyOf,
     Message,
+    RevokedLog,
     SchemaId,
     SchemaMeta,
     SchemaMigration,
@@ -79,6 +80,9 @@ KEYS = st.binary(min_size=32, max_size=32).map(PublicKey)
 IDENTITIES = st.binary(min_size=32, max_size=32).map(IdentityId)
 VERSIONS = st.builds(SchemaVersion, KEYS, st.integers(1, 2**63 - 1), st.integers(1, 2**63 - 1))
 INSTANCE_IDS = st.binary(min_size=1, max_size=66).map(Hash)
+HASHES = st.binary(min_size=64, max_size=64).map(lambda data: Hash(b"\0\x40" + data)) | st.binary(
+    min_size=32, max_size=32
+).map(lambda data: Hash(b"\0\x20" + data))
 REFS = st.integers(1, 2**63 - 1) | INSTANCE_IDS
 FIELDS = st.dictionaries(NAMES, VALUES, max_size=4)
 ACCESS = st.one_of(
@@ -122,13 +126,20 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
                 FurtherKey,
                 KEYS,
                 st.none()
-                | st.dictionaries(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), max_size=3).map(
-                    lambda ends: tuple(ends.items())
-                ),
+                | st.lists(
+                    st.builds(RevokedLog, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+                    | st.builds(RevokedLog, st.integers(0, 2**63 - 1), st.integers(1, 2**63 - 1), HASHES),
+                    max_size=3,
+                    unique_by=lambda end: end.log_id,
+                ).map(tuple),
+                st.none() | TEXTS,
             ),
             max_size=3,
             unique_by=lambda item: item.key,
         ).map(tuple),
+        st.none() | KEYS,
+        st.none() | HASHES,
+        st.booleans(),
     ),
     st.builds(KeyOf, IDENTITIES),
 )

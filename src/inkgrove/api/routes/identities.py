@@ -32,7 +32,7 @@ from inkgrove.federation.peers import (
     render_well_known,
     well_known_of,
 )
-from inkgrove.messages import UNSET, SchemaId, Timestamp, encode_message
+from inkgrove.messages import UNSET, FurtherKey, RevokedLog, SchemaId, Timestamp, encode_message
 from inkgrove.node import errors
 from inkgrove.node.identity import (
     MAX_SESSION_LABEL,
@@ -176,7 +176,8 @@ class KeyDocument(BaseModel):
     """A further key of an identity."""
 
     key: str
-    revoked: list[tuple[int, int]] | None = None
+    label: str | None = None
+    revoked: list[tuple[int, int] | tuple[int, int, str]] | None = None
 
 
 class HostedIdentityDocument(BaseModel):
@@ -241,9 +242,18 @@ def _render(identity: identities.IdentityRecord) -> dict[str, Any]:
         "name": document.name,
         "profile": dict(document.profile),
         "key": identity.key.hex(),
-        "keys": [{"key": item.key.hex(), "revoked": item.revoked} for item in document.keys],
+        "keys": [_render_key(item) for item in document.keys],
         "revision": identity.revision,
     }
+
+
+def _render_key(item: FurtherKey) -> dict[str, Any]:
+    ends = None if item.revoked is None else [_render_end(end) for end in item.revoked]
+    return {"key": item.key.hex(), "label": item.label, "revoked": ends}
+
+
+def _render_end(end: RevokedLog) -> tuple[int, int] | tuple[int, int, str]:
+    return (end.log_id, end.last) if end.hash is None else (end.log_id, end.last, end.hash.hex())
 
 
 _OWN = ("auth.required", "auth.not-allowed")

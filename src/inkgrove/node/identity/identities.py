@@ -26,6 +26,7 @@ from inkgrove.messages import (
     IdentityDocument,
     KeyOf,
     Message,
+    RevokedLog,
     Unset,
     adoption_claim,
     decode_message,
@@ -376,8 +377,10 @@ def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityReco
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if all(item.key != key for item in document.keys):
             raise UnknownIdentity(f"the document lists no key {key}")
-        ends = tuple(sorted(heights_of(connection, key).items()))
-        keys = (FurtherKey(key, ends) if item.key == key and item.revoked is None else item for item in document.keys)
+        ends = tuple(RevokedLog(log_id, height) for log_id, height in sorted(heights_of(connection, key).items()))
+        keys = (
+            replace(item, revoked=ends) if item.key == key and item.revoked is None else item for item in document.keys
+        )
         return replace(document, keys=tuple(keys))
 
     return _publish(node, identity, edit)

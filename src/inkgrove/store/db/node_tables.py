@@ -44,7 +44,7 @@ identity_keys = Table(
     Column("author", Bytes, primary_key=True),  # a key has one identity
     Column("identity", Bytes, nullable=False),  # hosted here or known from its document
     Column("sealed", Bytes),  # the secret, encrypted; none if the client keeps it or the identity is not hosted here
-    Column("revoked", Text),  # JSON: [log id, last sequence number that counts] of each log; none while the key counts
+    Column("revoked", Text),  # JSON: [log id, last seq that counts, its hash?] of each log; none while the key counts
 )
 Index(None, identity_keys.c.identity)
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from inkgrove.core import PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages import RevokedLog
 from inkgrove.store.db.connection import CompiledList, in_lists
 from inkgrove.store.db.log_tables import encode_log_key, ingests, logs
 from inkgrove.store.db.node_tables import identity_keys
@@ -21,11 +22,15 @@ Ends = dict[int, int]
 """By log id, the last sequence number that counts; no other log of the key counts."""
 
 
-def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[tuple[int, int]] | None) -> None:
-    """Revoke a key, with the last sequence number of each log that still counts; with None let it count again."""
-    revoked = None if ends is None else json.dumps(list(ends))
+def set_key_ends(connection: Connection, author: PublicKey, ends: Collection[RevokedLog] | None) -> None:
+    """Revoke a key, with the ends of those of its logs that still count; with None let it count again."""
+    revoked = None if ends is None else json.dumps([_write_end(end) for end in ends])
     connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(revoked=revoked))
-    _set_logs(connection, author, None if ends is None else dict(ends))
+    _set_logs(connection, author, None if ends is None else {end.log_id: end.last for end in ends})
+
+
+def _write_end(end: RevokedLog) -> list[int | str]:
+    return [end.log_id, end.last] if end.hash is None else [end.log_id, end.last, end.hash.hex()]
 
 
 def _set_logs(connection: Connection, author: PublicKey, ends: Ends | None) -> None:
@@ -83,4 +88,4 @@ _locked: Final = CompiledList(
 
 def parse_ends(revoked: str) -> Ends:
     """Parse the ends of a key as the table has them."""
-    return dict(json.loads(revoked))
+    return {end[0]: end[1] for end in json.loads(revoked)}
