@@ -113,6 +113,8 @@ class Worst:
         )
         yield "POST /me/keys", ("249,000 keys", self._post("/me/keys", keys))
         yield "DELETE /me/keys/{key}", ("signed in", self._get("/me/keys/" + "ab" * 32, token=True))
+        yield "GET /me/keys", ("signed in", self._get("/me/keys", token=True))
+        yield "PATCH /me/keys/{key}", ("249,000 keys", self._post("/me/keys/" + "ab" * 32, keys))
         new = {"old": "wrong password", "new": "another password"}
         yield "POST /me/password", ("wrong, signed in", self._json("/me/password", lambda _: new))
         wrong = self._post(

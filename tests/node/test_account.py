@@ -1,12 +1,15 @@
-"""An account as its owner uses it: sign-ins that are listed and ended, the password, over HTTP."""
+"""An account as its owner uses it: sign-ins that are listed and ended, the password, keys of devices, over HTTP."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from inkgrove.core import IdentityId
+from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.node.errors import BadPassword
 from inkgrove.node.identity import (
     SESSION,
@@ -18,6 +21,8 @@ from inkgrove.node.identity import (
     sign_in,
 )
 from inkgrove.store.node import end_sessions, list_sessions, set_password
+from tests.support.adopting import bring, signed
+from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.races import begin_before_commit
 from tests.support.services import Service
@@ -223,3 +228,124 @@ def test_weak_password_changes_nothing(running: RunningNode) -> None:
     assert refusal(jane.post("/me/password", json={"old": PASSWORD, "new": "short"}))[1] == "identity.weak-password"
     assert (jane.get("/me").status_code, other.get("/me").status_code) == (200, 200)
     assert running.sign_in("jane.haiku.ink").get("/me").status_code == 200
+
+
+# Keys of devices
+
+
+def add_device(running: RunningNode, jane: httpx.Client, number: int, **more: object) -> LogBuilder:
+    """Let a device add its key; its log 0."""
+    claim = LogBuilder(key(number), log_id=0)
+    me = IdentityId.fromhex(jane.get("/me").json()["id"])
+    answer = jane.post("/me/keys", json={**signed(claim, KeyOf(me)), **more})
+    assert answer.status_code == 201, answer.text
+    return claim
+
+
+def keys_of(client: httpx.Client) -> list[dict[str, Any]]:
+    answer = client.get("/me/keys")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["keys"]
+    return found
+
+
+def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> None:
+    first = running.create("jane.haiku.ink")["key"]
+    jane = running.sign_in("jane.haiku.ink")
+    claim = add_device(running, jane, 6, label=" Jane's  phone\u0000 ")
+    add_device(running, jane, 7)
+    log = LogBuilder(key(6), log_id=3).grow(2)
+    running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
+    phone, tablet = key(6).public.hex(), key(7).public.hex()
+    usual = {"is_first": False, "kept_by": "client", "state": "counts", "revoked": None, "logs": 0, "entries": 0}
+    own = {**usual, "key": first, "label": None, "is_first": True, "kept_by": "node"}
+    of_phone = {**usual, "key": phone, "label": "Jane's phone", "logs": 1, "entries": 2}
+    assert keys_of(jane) == [own, of_phone, {**usual, "key": tablet, "label": None}]
+    assert jane.patch(f"/me/keys/{tablet}", json={"label": "tablet"}).status_code == 204
+    assert jane.delete(f"/me/keys/{phone}").status_code == 200
+    ends = [[0, 1, claim.hash(1).hex()], [3, 2, log.hash(2).hex()]]
+    ended = {**of_phone, "state": "ended", "revoked": ends}
+    assert keys_of(jane) == [own, ended, {**usual, "key": tablet, "label": "tablet"}]
+    shown = running.anybody.get("/identities/jane.haiku.ink").json()
+    assert shown["keys"] == [
+        {"key": phone, "label": "Jane's phone", "revoked": ends},
+        {"key": tablet, "label": "tablet", "revoked": None},
+    ]
+    revision = shown["revision"]
+    assert jane.patch(f"/me/keys/{tablet}", json={"label": "tablet"}).status_code == 204
+    assert jane.delete(f"/me/keys/{phone}").json()["revision"] == revision, "nothing new is said"
+    assert jane.patch(f"/me/keys/{tablet}", json={"label": None}).status_code == 204
+    assert [item["label"] for item in keys_of(jane)] == [None, "Jane's phone", None]
+
+
+def test_forked_log_of_a_revoked_device_is_not_pinned(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    claim = add_device(running, jane, 6)
+    log = LogBuilder(key(6), log_id=3).grow(3)
+    for branch in (log, log.fork_at(2).grow(1)):
+        running.node.store.ingest(zip(branch.entries, branch.payloads, strict=True))
+    revoked = jane.delete(f"/me/keys/{key(6).public.hex()}").json()["keys"][0]["revoked"]
+    assert revoked == [[0, 1, claim.hash(1).hex()], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("named", "body", "refused"),
+    [
+        (key(9).public.hex(), {"label": "x"}, (404, "identity.unknown")),
+        ("ab", {"label": "x"}, (400, "key.bad-key")),
+        ("%00", {"label": "x"}, (400, "request.bad-address")),
+        (key(6).public.hex(), {"label": "x" * 101}, (400, "request.invalid")),
+        (key(6).public.hex(), {"label": 5}, (400, "request.invalid")),
+        (key(6).public.hex(), {}, (400, "request.invalid")),
+        (key(6).public.hex(), {"label": "x", "revoked": []}, (400, "request.invalid")),
+    ],
+)
+def test_label_that_cannot_be_changes_nothing(
+    running: RunningNode, named: str, body: dict[str, object], refused: tuple[int, str]
+) -> None:
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    add_device(running, jane, 6, label="phone")
+    revision = jane.get("/me").json()["revision"]
+    assert refusal(jane.patch(f"/me/keys/{named}", json=body)) == refused
+    assert (jane.get("/me").json()["revision"], keys_of(jane)[1]["label"]) == (revision, "phone")
+
+
+def test_keys_are_for_the_identity_itself(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    add_device(running, jane, 6)
+    service = running.client(Service(running).connect("jane.haiku.ink", "relations:read")["access_token"])
+    phone = f"/me/keys/{key(6).public.hex()}"
+    for method, address, body in (("GET", "/me/keys", None), ("PATCH", phone, {"label": "x"}), ("DELETE", phone, None)):
+        assert refusal(service.request(method, address, json=body)) == (403, "auth.not-allowed"), address
+        assert refusal(running.anybody.request(method, address, json=body)) == (401, "auth.required"), address
+
+
+@pytest.mark.both_databases
+def test_two_who_label_keys_at_once_both_count(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    jane, other = running.sign_in("jane.haiku.ink"), running.sign_in("jane.haiku.ink")
+    for number in (6, 7):
+        add_device(running, jane, number)
+
+    def label(client: httpx.Client, number: int) -> int:
+        return client.patch(f"/me/keys/{key(number).public.hex()}", json={"label": f"{number}"}).status_code
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(label, (jane, other), (6, 7))) == [204, 204]
+    assert [item["label"] for item in keys_of(jane)] == [None, "6", "7"]
+
+
+def test_key_that_only_the_document_names_is_unclaimed(running: RunningNode) -> None:
+    log = LogBuilder(key(5), log_id=0)
+    document = IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink", keys=(FurtherKey(key(6).public),))
+    assert bring(running.anybody, log, "jane.haiku.ink", signed(log, document)).status_code == 201
+    jane = running.sign_in("jane.haiku.ink")
+    assert [(item["state"], item["kept_by"]) for item in keys_of(jane)] == [
+        ("counts", "client"),
+        ("unclaimed", "client"),
+    ]
+    answer = jane.patch(f"/me/keys/{key(6).public.hex()}", json={"label": "phone"})
+    assert refusal(answer) == (422, "identity.no-key-here"), "the client signs documents"

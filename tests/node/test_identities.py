@@ -334,7 +334,8 @@ def test_key_of_somebody_else_cannot_be_claimed(running: RunningNode) -> None:
 def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
     me = bytes.fromhex(running.create("jane.haiku.ink")["id"])
     jane = running.sign_in("jane.haiku.ink")
-    listed = jane.post("/me/keys", json=signed(LogBuilder(key(6), log_id=0), KeyOf(IdentityId(me))))
+    claim = LogBuilder(key(6), log_id=0)
+    listed = jane.post("/me/keys", json=signed(claim, KeyOf(IdentityId(me))))
     assert (listed.status_code, listed.json()["keys"]) == (
         201,
         [{"key": key(6).public.hex(), "label": None, "revoked": None}],
@@ -347,7 +348,8 @@ def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
 
     assert check(3, 3) == me
     revoked = jane.delete(f"/me/keys/{key(6).public.hex()}").json()
-    assert revoked["keys"] == [{"key": key(6).public.hex(), "label": None, "revoked": [[0, 1], [3, 2]]}]
+    ends = [[0, 1, claim.hash(1).hex()], [3, 2, log.hash(2).hex()]]
+    assert revoked["keys"] == [{"key": key(6).public.hex(), "label": None, "revoked": ends}]
     assert check(3, 2) == me
     for place in ((3, 3), (4, 1), (0, 2)):
         with pytest.raises(KeyRevoked):

@@ -1,10 +1,10 @@
-"""The account of the identity that this client is signed in as: password, sign-ins, services, what it has stored.
+"""The account of the identity that this client is signed in as: password, sign-ins, keys, services, what it stores.
 
 A node refuses all of it to a service (`NotAllowed`).
 """
 
 from inkgrove.client.connection import Flow, ask
-from inkgrove.client.models import AccountSession, AccountUsage, AuthorisedService, UsedAmount
+from inkgrove.client.models import AccountKey, AccountSession, AccountUsage, AuthorisedService, UsedAmount
 
 
 def change_password(old: str, new: str) -> Flow[None]:
@@ -27,6 +27,18 @@ def end_other_sessions() -> Flow[int]:
     """End every sign-in but this one, and return how many there were."""
     ended: int = (yield from ask("DELETE", "/sessions/others")).json()["ended"]
     return ended
+
+
+def keys() -> Flow[tuple[AccountKey, ...]]:
+    """Return the keys of the identity, the first one first; revoked ones are among them."""
+    found = (yield from ask("GET", "/me/keys")).json()["keys"]
+    names = ("key", "label", "is_first", "kept_by", "state", "logs", "entries")
+    return tuple(AccountKey(*(item[name] for name in names)) for item in found)
+
+
+def label_key(key: str, label: str | None) -> Flow[None]:
+    """Call a further key of the identity so, in its document, which everybody can read; None takes the label away."""
+    yield from ask("PATCH", f"/me/keys/{key}", body={"label": label})
 
 
 def usage() -> Flow[AccountUsage]:

@@ -44,6 +44,20 @@ class AccountSession:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountKey:
+    """A key of the identity."""
+
+    key: str
+    label: str | None
+    is_first: bool
+    kept_by: Literal["node", "client"]
+    """Who has the secret and signs with it."""
+    state: Literal["counts", "ended", "unclaimed"]
+    logs: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsedAmount:
     """How much is used, and how much may be."""
 

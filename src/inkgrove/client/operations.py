@@ -96,6 +96,8 @@ class Operations:
     sessions = Operation(account.sessions)
     end_session = Operation(account.end_session)
     end_other_sessions = Operation(account.end_other_sessions)
+    keys = Operation(account.keys)
+    label_key = Operation(account.label_key)
     usage = Operation(account.usage)
     services = Operation(account.services)
     end_service = Operation(account.end_service)

@@ -1,9 +1,9 @@
-"""Routes of an account that only its owner uses: their sign-ins.
+"""Routes of an account that only its owner uses: their sign-ins and keys.
 
 Every one needs the sign-in of the identity itself; the token of a service opens none of them.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
 from fastapi import Path as PathParameter
@@ -11,8 +11,20 @@ from pydantic import BaseModel, Field
 
 from inkgrove.api.http.auth import CallerDependency, NodeDependency, TokenDependency
 from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.models import StrictModel
+from inkgrove.core import parse_public_key
 from inkgrove.messages import Timestamp
-from inkgrove.node.identity import OwnSession, end_other_sessions, end_own_session, list_own_sessions
+from inkgrove.node.identity import (
+    MAX_SESSION_LABEL,
+    DeviceKey,
+    OwnSession,
+    clean_label,
+    end_other_sessions,
+    end_own_session,
+    label_key,
+    list_device_keys,
+    list_own_sessions,
+)
 
 router = APIRouter(tags=["account"])
 _OWN = ("auth.required", "auth.not-allowed")
@@ -69,4 +81,75 @@ def end_others(node: NodeDependency, caller: CallerDependency, token: TokenDepen
 def end_session(node: NodeDependency, caller: CallerDependency, session: SessionPath) -> Response:
     """End one sign-in of the identity, by its id; it may be this one."""
     end_own_session(node, caller.require_identity(), session)
+    return Response(status_code=204)
+
+
+# Keys: those of devices, and those that the node keeps
+
+_KEY = "88e1cb88a66f02f8db635ce26441cc5dac1b08420ceaac230839b755845a9ffb"
+KeyPath = Annotated[str, PathParameter(description="A key of the identity, in hex.", examples=[_KEY])]
+
+
+class OwnKeyDocument(BaseModel):
+    """A key of the identity that asks."""
+
+    key: Annotated[str, Field(examples=[_KEY])]
+    label: Annotated[str | None, Field(description="What the document, which is public, calls it.", examples=["phone"])]
+    is_first: Annotated[bool, Field(description="Whether the id of the identity is the thumbprint of this key.")]
+    kept_by: Annotated[Literal["node", "client"], Field(description="Who has the secret and signs with it.")]
+    state: Annotated[
+        Literal["counts", "ended", "unclaimed"],
+        Field(description="`ended`: revoked. `unclaimed`: listed, and it has not said itself whose it is."),
+    ]
+    revoked: Annotated[
+        list[tuple[int, int] | tuple[int, int, str]] | None,
+        Field(description="For a revoked key: log, last entry that counts, and its hash, of each log that counts."),
+    ]
+    logs: Annotated[int, Field(description="How many logs it has written to, besides log 0.")]
+    entries: Annotated[int, Field(description="How many entries these have.")]
+
+
+class OwnKeysDocument(BaseModel):
+    """The keys of an identity, the first one first."""
+
+    keys: list[OwnKeyDocument]
+
+
+class KeyLabelBody(StrictModel):
+    """What a key is called from now on; null or empty: nothing."""
+
+    label: Annotated[str | None, Field(max_length=MAX_SESSION_LABEL, examples=["phone"])]
+
+
+def _render_key(item: DeviceKey) -> dict[str, Any]:
+    ends = [
+        (end.log_id, end.last) if end.hash is None else (end.log_id, end.last, end.hash.hex())
+        for end in item.revoked or ()
+    ]
+    return {
+        "key": item.key.hex(),
+        "label": item.label,
+        "is_first": item.is_first,
+        "kept_by": "node" if item.is_kept_here else "client",
+        "state": item.state,
+        "revoked": None if item.revoked is None else ends,
+        "logs": item.logs,
+        "entries": item.entries,
+    }
+
+
+@router.get("/me/keys", response_model=OwnKeysDocument, responses=responses(*_OWN))
+def list_keys(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
+    """The keys of the identity: which there are, what they are called, who signs with them, which still count."""
+    return {"keys": [_render_key(item) for item in list_device_keys(node, caller.require_identity())]}
+
+
+@router.patch(
+    "/me/keys/{key}",
+    status_code=204,
+    responses=responses(*_OWN, "identity.unknown", "key.bad-key", "log.stale", "identity.no-key-here"),
+)
+def rename_key(node: NodeDependency, caller: CallerDependency, key: KeyPath, body: KeyLabelBody) -> Response:
+    """Publish a document that calls a further key by another label; everybody can read it."""
+    label_key(node, caller.require_identity(), parse_public_key(key), clean_label(body.label or "") or None)
     return Response(status_code=204)

@@ -172,6 +172,12 @@ class NewPasswordBody(StrictModel):
     new: Password
 
 
+class NewKeyBody(SignedEntryBody):
+    """What a device signed to be a further key, and what it is called in the document, which everybody can read."""
+
+    label: Annotated[str | None, Field(max_length=MAX_SESSION_LABEL, examples=["phone"])] = None
+
+
 class KeyDocument(BaseModel):
     """A further key of an identity."""
 
@@ -420,9 +426,10 @@ async def change_me(
     response_model=HostedIdentityDocument,
     responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
 )
-def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBody) -> dict[str, Any]:
+def add_key(node: NodeDependency, caller: CallerDependency, body: NewKeyBody) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
-    return _render(identities.add_key(node, caller.require_identity(), body.read()))
+    label = clean_label(body.label or "") or None
+    return _render(identities.add_key(node, caller.require_identity(), body.read(), label))
 
 
 @router.delete(
@@ -431,7 +438,7 @@ def add_key(node: NodeDependency, caller: CallerDependency, body: SignedEntryBod
     responses=responses(*_OWN, "identity.unknown", "key.bad-key"),
 )
 def revoke_key(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
-    """Revoke a further key; what is held of its logs now still counts."""
+    """Revoke a further key; what is held of its logs now still counts, and is pinned by the hashes of its ends."""
     identity = caller.require_identity()
     return _render(identities.revoke_key(node, identity, parse_public_key(key)))
 
