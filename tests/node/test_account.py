@@ -252,7 +252,7 @@ def keys_of(client: httpx.Client) -> list[dict[str, Any]]:
 def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> None:
     first = running.create("jane.haiku.ink")["key"]
     jane = running.sign_in("jane.haiku.ink")
-    claim = add_device(running, jane, 6, label=" Jane's  phone\u0000 ")
+    claim = add_device(running, jane, 6, label=" Jane's  phone\u0007 ")
     add_device(running, jane, 7)
     log = LogBuilder(key(6), log_id=3).grow(2)
     running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
@@ -293,7 +293,7 @@ def test_forked_log_of_a_revoked_device_is_not_pinned(running: RunningNode) -> N
     ("named", "body", "refused"),
     [
         (key(9).public.hex(), {"label": "x"}, (404, "identity.unknown")),
-        ("ab", {"label": "x"}, (400, "key.bad-key")),
+        ("ab", {"label": "x"}, (422, "key.bad-key")),
         ("%00", {"label": "x"}, (400, "request.bad-address")),
         (key(6).public.hex(), {"label": "x" * 101}, (400, "request.invalid")),
         (key(6).public.hex(), {"label": 5}, (400, "request.invalid")),
