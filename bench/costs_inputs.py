@@ -113,6 +113,10 @@ class Worst:
         )
         yield "POST /me/keys", ("249,000 keys", self._post("/me/keys", keys))
         yield "DELETE /me/keys/{key}", ("signed in", self._get("/me/keys/" + "ab" * 32, token=True))
+        closing = lambda _: {"password": "wrong password"}  # noqa: E731
+        yield "DELETE /me", ("wrong, signed in", self._json("/me", closing))
+        forged = "Bearer ink_x_" + "ab" * 32
+        yield "GET /closing", ("a token that is not here", self._get("/closing", authorization=forged))
         yield "GET /me/keys", ("signed in", self._get("/me/keys", token=True))
         yield "PATCH /me/keys/{key}", ("249,000 keys", self._post("/me/keys/" + "ab" * 32, keys))
         new = {"old": "wrong password", "new": "another password"}

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from inkgrove.client import Client, NotFound, NotSignedIn
 from inkgrove.core import IdentityId
 from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf
 from inkgrove.node.errors import BadPassword
@@ -22,6 +23,7 @@ from inkgrove.node.identity import (
 )
 from inkgrove.store.node import end_sessions, list_sessions, set_password
 from tests.support.adopting import bring, signed
+from tests.support.federated import until
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.races import begin_before_commit
@@ -228,6 +230,46 @@ def test_weak_password_changes_nothing(running: RunningNode) -> None:
     assert refusal(jane.post("/me/password", json={"old": PASSWORD, "new": "short"}))[1] == "identity.weak-password"
     assert (jane.get("/me").status_code, other.get("/me").status_code) == (200, 200)
     assert running.sign_in("jane.haiku.ink").get("/me").status_code == 200
+
+
+# The Python client
+
+
+def test_client_has_the_account(running: RunningNode) -> None:
+    running.create("jane.haiku.ink")
+    Service(running).connect("jane.haiku.ink", "relations:read")
+    with Client.sign_in(running.url, "jane.haiku.ink", PASSWORD, label="laptop") as jane:
+        current = next(session for session in jane.sessions() if session.is_current)
+        assert current.label == "laptop"
+        with Client.sign_in(running.url, "jane.haiku.ink", PASSWORD, label="phone") as phone:
+            (lost,) = (session.id for session in jane.sessions() if session.label == "phone")
+            jane.end_session(lost)
+            with pytest.raises(NotSignedIn):
+                phone.me()
+            with pytest.raises(NotFound):
+                jane.end_session(lost)
+        jane.change_password(PASSWORD, NEW)
+        with pytest.raises(NotSignedIn):
+            jane.change_password(PASSWORD, NEW)
+        assert jane.end_other_sessions() == 0
+        jane.add_key(key(6), "phone")
+        jane.label_key(key(6).public.hex(), "old phone")
+        jane.revoke_key(key(6).public.hex())
+        keys = [(item.label, item.kept_by, item.state) for item in jane.devices()]
+        assert keys == [(None, "node", "counts"), ("old phone", "client", "ended")]
+        assert jane.usage().entries.used == 3, "documents after the first"
+        (service,) = jane.services()
+        assert (service.name, service.scopes) == ("Slothmail", ("relations:read",))
+        jane.end_service(service.client)
+        assert jane.services() == ()
+        token = jane.close_account(NEW)
+        with pytest.raises(NotSignedIn):
+            jane.me()
+    with Client(running.url) as anybody:
+        until(lambda: anybody.closing(token).state == "closed")
+        certificate = anybody.closing(token).certificate
+        assert certificate is not None
+        assert certificate["fqdn"] == "jane.haiku.ink"
 
 
 # Keys of devices

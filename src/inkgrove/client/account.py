@@ -4,7 +4,14 @@ A node refuses all of it to a service (`NotAllowed`).
 """
 
 from inkgrove.client.connection import Flow, ask
-from inkgrove.client.models import AccountKey, AccountSession, AccountUsage, AuthorisedService, UsedAmount
+from inkgrove.client.models import (
+    AccountClosing,
+    AccountKey,
+    AccountSession,
+    AccountUsage,
+    AuthorisedService,
+    UsedAmount,
+)
 
 
 def change_password(old: str, new: str) -> Flow[None]:
@@ -29,7 +36,7 @@ def end_other_sessions() -> Flow[int]:
     return ended
 
 
-def keys() -> Flow[tuple[AccountKey, ...]]:
+def devices() -> Flow[tuple[AccountKey, ...]]:
     """Return the keys of the identity, the first one first; revoked ones are among them."""
     found = (yield from ask("GET", "/me/keys")).json()["keys"]
     names = ("key", "label", "is_first", "kept_by", "state", "logs", "entries")
@@ -65,3 +72,18 @@ def services() -> Flow[tuple[AuthorisedService, ...]]:
 def end_service(client: str) -> Flow[None]:
     """Take back all that was granted to a service; raises `NotFound` if nothing was."""
     yield from ask("DELETE", f"/me/services/{client}")
+
+
+def close_account(password: str) -> Flow[str]:
+    """Close the account for good, and return the token that `closing` takes; this client is signed out.
+
+    Raises `NotSignedIn` if the password is wrong.
+    """
+    token: str = (yield from ask("DELETE", "/me", body={"password": password})).json()["token"]
+    return token
+
+
+def closing(token: str) -> Flow[AccountClosing]:
+    """Return how far the closing of an account has come, and its certificate at the end; any client can ask."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return AccountClosing(**(yield from ask("GET", "/closing", headers=headers)).json())

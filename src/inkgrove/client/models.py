@@ -86,6 +86,20 @@ class AuthorisedService:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountClosing:
+    """How far the closing of an account has come."""
+
+    state: Literal["deleting", "delivering", "parting", "closed"]
+    """Deletes are signed; others answer them; relations end; all is over."""
+    total: int
+    deleted: int
+    undeleted: int
+    unanswered: int
+    certificate: Mapping[str, Any] | None
+    """What was removed, who has answered and what stays, once it is closed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """A field of a schema at a version."""
 

@@ -137,6 +137,12 @@ class IdentityError(InkgroveError):
         ),
         ErrorCode("identity.bad-document", 422, "The signed identity message is not what this node could host."),
         ErrorCode("identity.weak-password", 422, "The password is too short."),
+        ErrorCode(
+            "identity.administers",
+            409,
+            "An administrator of the node cannot close their account.",
+            "Take the name out of `node.administrators`, start the node again, and close it then.",
+        ),
         ErrorCode("identity.no-key-here", 422, "The node does not keep this key: the client has to sign."),
         ErrorCode(
             "identity.vault-locked",

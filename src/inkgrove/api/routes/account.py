@@ -1,23 +1,28 @@
-"""Routes of an account that only its owner uses: their sign-ins and keys.
+"""Routes of an account that only its owner uses: their sign-ins and keys, and the end of the account.
 
-Every one needs the sign-in of the identity itself; the token of a service opens none of them.
+Every one needs the sign-in of the identity itself, the last one the token of the closing; that of a service opens none
+of them.
 """
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import BaseModel, Field
 
-from inkgrove.api.http.auth import CallerDependency, NodeDependency, TokenDependency
+from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDependency, TokenDependency, bearer_of
+from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import StrictModel
-from inkgrove.core import parse_public_key
+from inkgrove.api.routes.federation import federation_of
+from inkgrove.api.routes.models import Password, StrictModel
+from inkgrove.core import IdentityId, parse_public_key
 from inkgrove.messages import Timestamp
+from inkgrove.node.errors import SignInRequired
 from inkgrove.node.identity import (
     MAX_SESSION_LABEL,
     DeviceKey,
     OwnSession,
+    check_own_password,
     clean_label,
     end_other_sessions,
     end_own_session,
@@ -25,6 +30,8 @@ from inkgrove.node.identity import (
     list_device_keys,
     list_own_sessions,
 )
+from inkgrove.node.publishing import begin_closing, show_closing
+from inkgrove.node.runtime import Node
 
 router = APIRouter(tags=["account"])
 _OWN = ("auth.required", "auth.not-allowed")
@@ -153,3 +160,112 @@ def rename_key(node: NodeDependency, caller: CallerDependency, key: KeyPath, bod
     """Publish a document that calls a further key by another label; everybody can read it."""
     label_key(node, caller.require_identity(), parse_public_key(key), clean_label(body.label or "") or None)
     return Response(status_code=204)
+
+
+# The end of an account
+
+
+class ClosingBody(StrictModel):
+    """The password of the identity that closes its account."""
+
+    password: Password
+
+
+class ClosingTokenDocument(BaseModel):
+    """What shows how far the closing of an account has come; it is given once, and nobody can sign in with it."""
+
+    token: str
+
+
+class RecipientAnswersDocument(BaseModel):
+    """What the node of a recipient answered to the deletes of what they were sent."""
+
+    identity: str
+    fqdn: str | None
+    instances: int
+    accepted: Annotated[int, Field(description="Their node took the delete.")]
+    waits_for_them: Annotated[int, Field(description="Their node holds it until they have decided about the sender.")]
+    refused: int
+    not_answered: int
+
+
+class ClosedDocumentDocument(BaseModel):
+    """The newest identity document when the account was closed."""
+
+    revision: int
+    closed: bool
+
+
+class CertificateDocument(BaseModel):
+    """What was removed here, who has answered, and what stays."""
+
+    format: str
+    identity: str
+    fqdn: str
+    endpoint: str
+    begun: str
+    closed: str
+    lived_here: Annotated[bool, Field(description="Whether it lived here; else nothing was to be signed.")]
+    document: ClosedDocumentDocument | None
+    instances_deleted: int
+    instances_not_deleted: Annotated[
+        int, Field(description="Those of keys that this node does not sign with, and those in logs that take no more.")
+    ]
+    recipients: list[RecipientAnswersDocument]
+    removed_here: Annotated[dict[str, int], Field(examples=[{"keys": 1, "sign_ins": 2, "relations": 5}])]
+    stays: list[str]
+
+
+class ClosingDocument(BaseModel):
+    """How far the closing of an account has come."""
+
+    state: Annotated[
+        Literal["deleting", "delivering", "parting", "closed"],
+        Field(description="Deletes are signed; others answer them; relations end; all is over."),
+    ]
+    total: Annotated[int, Field(description="How many instances there were to delete.")]
+    deleted: int
+    undeleted: Annotated[int, Field(description="How many could not be deleted.")]
+    unanswered: Annotated[int, Field(description="How many deliveries wait for the answer of another node.")]
+    certificate: CertificateDocument | None
+
+
+@router.delete(
+    "/me",
+    status_code=202,
+    response_model=ClosingTokenDocument,
+    responses=responses(
+        *_OWN,
+        "auth.bad-password",
+        "auth.too-many-attempts",
+        "auth.busy",
+        "identity.administers",
+        "identity.no-key-here",
+    ),
+)
+async def close_account(
+    request: Request, node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: ClosingBody
+) -> dict[str, Any]:
+    """Close the account for good: everything it published is deleted, everybody who has it is told.
+
+    Every sign-in and grant ends at once. The token shows at `GET /closing` how far it has come, and the certificate.
+    """
+    token = await PASSWORDS.run(address, _begin_closing, node, caller.require_identity(), body.password, address)
+    federation_of(request).closer.wake()
+    return {"token": token}
+
+
+def _begin_closing(node: Node, identity: IdentityId, password: str, address: str) -> str:
+    return begin_closing(node, check_own_password(node, identity, password, address))
+
+
+@router.get("/closing", response_model=ClosingDocument, responses=responses("auth.required", "auth.bad-token"))
+def show_own_closing(request: Request, node: NodeDependency) -> dict[str, Any]:
+    """How far the closing of an account has come, and its certificate for 90 days after the end.
+
+    The bearer token is the one that `DELETE /me` gave.
+    """
+    token = bearer_of(request)
+    if token is None:
+        raise SignInRequired("send the token that DELETE /me gave as Authorization: Bearer")
+    return show_closing(node, token).render()

@@ -68,6 +68,24 @@ administrators = Table(
 )
 Index(None, administrators.c.identity)
 
+closings = Table(
+    "closings",  # accounts that are being closed or were; a row outlives its identity, for the certificate
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("fqdn", String(253), nullable=False),
+    Column("token", Bytes, nullable=False, unique=True),  # SHA-256 of what was given to whoever closed it
+    Column("state", String(12), nullable=False),  # deleting, delivering, parting, closed
+    Column("begun", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),  # instances to delete
+    Column("deleted", BigInteger, nullable=False),
+    Column("undeleted", BigInteger, nullable=False),  # those that could not be
+    Column("log", BigInteger, nullable=False),  # up to where instances were looked at
+    Column("seq_num", BigInteger, nullable=False),
+    Column("facts", Text, nullable=False),  # JSON, for the certificate
+    Column("closed", BigInteger),
+    Column("certificate", Text),  # JSON
+)
+
 # Sessions and services
 
 sessions = Table(
