@@ -39,7 +39,7 @@ def end_other_sessions() -> Flow[int]:
 def devices() -> Flow[tuple[AccountKey, ...]]:
     """Return the keys of the identity, the first one first; revoked ones are among them."""
     found = (yield from ask("GET", "/me/keys")).json()["keys"]
-    names = ("key", "label", "is_first", "kept_by", "state", "logs", "entries")
+    names = ("key", "label", "is_first", "is_controller", "kept_by", "state", "logs", "entries")
     return tuple(AccountKey(*(item[name] for name in names)) for item in found)
 
 

@@ -50,9 +50,10 @@ class AccountKey:
     key: str
     label: str | None
     is_first: bool
+    is_controller: bool
     kept_by: Literal["node", "client"]
     """Who has the secret and signs with it."""
-    state: Literal["counts", "ended", "unclaimed"]
+    state: Literal["counts", "ended", "unclaimed", "contested"]
     logs: int
     entries: int
 

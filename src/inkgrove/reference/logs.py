@@ -4,7 +4,7 @@ docs/protocol.md sections 2 and 7. The order in which the entries come, and how 
 keys have signed after the last entry that counts is left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inkgrove.core import (
@@ -13,7 +13,6 @@ from inkgrove.core import (
     PublicKey,
     SignedEntry,
     check_storable,
-    identity_of,
     verify_log,
     verify_payload,
 )
@@ -21,10 +20,9 @@ from inkgrove.core.errors import InkgroveError, IntegerTooLarge, PayloadHashMism
 from inkgrove.messages import (
     Create,
     Delete,
-    IdentityDocument,
     InstanceRef,
-    KeyOf,
     Message,
+    RevokedLog,
     SchemaId,
     SchemaMeta,
     Update,
@@ -178,37 +176,15 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
     return find_log_schema(log)
 
 
-def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
-    """Return the logs without entries of revoked keys that do not count; invalid parts stay as they are."""
-    ends: dict[PublicKey, dict[int, int]] = {}
-    for (author, log_id), log in logs.items():
-        if log_id == 0:
-            ends.update(_revoked_by(author, log, logs))
+def without_revoked(logs: dict[LogKey, Log], ends: Mapping[PublicKey, Iterable[RevokedLog]]) -> dict[LogKey, Log]:
+    """Return the logs without entries of ended keys that do not count; invalid parts stay as they are.
+
+    `ends` has the ended keys, each with the logs that count in part (section 7.2.6).
+    """
+    lasts = {(key, end.log_id): end.last for key, listed in ends.items() for end in listed}
     return {
-        key: log if key[1] == 0 or key[0] not in ends else _cut(log, ends[key[0]].get(key[1], 0))
-        for key, log in logs.items()
+        key: log if key[1] == 0 or key[0] not in ends else _cut(log, lasts.get(key, 0)) for key, log in logs.items()
     }
-
-
-def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[PublicKey, dict[int, int]]:
-    """The keys that the newest document in log 0 of a first key revokes, if they say themselves that they are its."""
-    if _claimed(log) is not None:
-        return {}
-    documents = [message.content for _, message in sorted(log.valid.items())]
-    newest = next((item for item in reversed(documents) if isinstance(item, IdentityDocument)), None)
-    if newest is None:
-        return {}
-    return {
-        item.key: {end.log_id: end.last for end in item.revoked}
-        for item in newest.keys
-        if item.revoked is not None and item.key != author and _claimed(logs.get((item.key, 0))) == identity_of(author)
-    }
-
-
-def _claimed(log: Log | None) -> bytes | None:
-    """The identity that a further key says it belongs to."""
-    first = log.valid.get(1) if log is not None else None
-    return first.content.identity if first is not None and isinstance(first.content, KeyOf) else None
 
 
 def _cut(log: Log, last: int) -> Log:

@@ -103,10 +103,14 @@ class OwnKeyDocument(BaseModel):
     key: Annotated[str, Field(examples=[_KEY])]
     label: Annotated[str | None, Field(description="What the document, which is public, calls it.", examples=["phone"])]
     is_first: Annotated[bool, Field(description="Whether the id of the identity is the thumbprint of this key.")]
+    is_controller: Annotated[bool, Field(description="Whether it speaks for the first key, day by day.")]
     kept_by: Annotated[Literal["node", "client"], Field(description="Who has the secret and signs with it.")]
     state: Annotated[
-        Literal["counts", "ended", "unclaimed"],
-        Field(description="`ended`: revoked. `unclaimed`: listed, and it has not said itself whose it is."),
+        Literal["counts", "ended", "unclaimed", "contested"],
+        Field(
+            description="`ended`: revoked. `unclaimed`: listed, and it has not said itself whose it is."
+            " `contested`: it says that it is the key of several identities."
+        ),
     ]
     revoked: Annotated[
         list[tuple[int, int] | tuple[int, int, str]] | None,
@@ -137,8 +141,9 @@ def _render_key(item: DeviceKey) -> dict[str, Any]:
         "key": item.key.hex(),
         "label": item.label,
         "is_first": item.is_first,
+        "is_controller": item.is_controller,
         "kept_by": "node" if item.is_kept_here else "client",
-        "state": item.state,
+        "state": item.state.removeprefix("key."),
         "revoked": None if item.revoked is None else ends,
         "logs": item.logs,
         "entries": item.entries,

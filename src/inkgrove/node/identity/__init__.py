@@ -15,7 +15,7 @@ from inkgrove.node.identity.caller import (
     parse_scope,
     record_access,
 )
-from inkgrove.node.identity.devices import DeviceKey, KeyState, label_key, list_device_keys
+from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_keys
 from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
@@ -39,8 +39,11 @@ from inkgrove.node.identity.identity_log import (
     apply_identity_log,
     apply_identity_logs_since,
     check_author,
+    find_control,
+    find_document_state,
     find_newest_document,
     find_owner,
+    read_control,
     read_newest_document,
 )
 from inkgrove.node.identity.names import (
@@ -113,7 +116,6 @@ __all__ = [
     "DeviceKey",
     "IdentityRecord",
     "KeyProof",
-    "KeyState",
     "OwnSession",
     "RelationMove",
     "SchemaScope",
@@ -141,6 +143,8 @@ __all__ = [
     "edit_document",
     "end_other_sessions",
     "end_own_session",
+    "find_control",
+    "find_document_state",
     "find_newest_document",
     "find_own_name_holder",
     "find_owner",
@@ -169,6 +173,7 @@ __all__ = [
     "parse_scope",
     "parse_scopes",
     "read_adoption",
+    "read_control",
     "read_newest_document",
     "record_access",
     "record_sign_in",

@@ -5,20 +5,16 @@ identity document, which is public.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from inkgrove.core import IdentityId, PublicKey
-from inkgrove.messages import IdentityDocument, RevokedLog
+from inkgrove.messages import IdentityDocument, KeyState, RevokedLog
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity.identities import edit_document, require_listed_key
-from inkgrove.node.identity.identity_log import IDENTITY_LOG, find_identity_of_key, read_newest_document
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, read_control
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import heights_of
 from inkgrove.store.node import find_identity, sealed_key
-
-KeyState = Literal["counts", "ended", "unclaimed"]
-"""`ended`: revoked; `unclaimed`: listed, and it has not said itself whose it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +25,8 @@ class DeviceKey:
     label: str | None
     is_first: bool
     """Whether the id of the identity is the thumbprint of this key."""
+    is_controller: bool
+    """Whether the document in effect names it as the key that speaks for the first one."""
     is_kept_here: bool
     """Whether this node has the secret and signs with it; else a device does."""
     state: KeyState
@@ -46,8 +44,8 @@ def list_device_keys(node: Node, identity: IdentityId) -> list[DeviceKey]:
         hosted = find_identity(connection, identity)
         if hosted is None:
             raise UnknownIdentity(f"no identity {identity} is hosted here")
-        _, document = read_newest_document(connection, hosted.key)
-        listed = {item.key: item for item in document.keys}
+        control = read_control(connection, hosted.key)
+        listed = {item.key: item for item in control.document.keys}
         keys = [hosted.key, *(key for key in listed if key != hosted.key)]
         found = []
         for key in keys:
@@ -55,15 +53,14 @@ def list_device_keys(node: Node, identity: IdentityId) -> list[DeviceKey]:
             revoked = None if item is None else item.revoked
             heights = heights_of(connection, key)
             heights.pop(IDENTITY_LOG, None)
-            is_first = key == hosted.key
-            is_claimed = is_first or find_identity_of_key(connection, key) == identity
             found.append(
                 DeviceKey(
                     key,
                     None if item is None else item.label,
-                    is_first,
+                    key == hosted.key,
+                    key == control.document.controller,
                     sealed_key(connection, key) is not None,
-                    "ended" if revoked is not None else "counts" if is_claimed else "unclaimed",
+                    control.keys[key],
                     revoked,
                     len(heights),
                     sum(heights.values()),

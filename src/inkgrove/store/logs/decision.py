@@ -2,8 +2,8 @@
 
 The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
 what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
-to judge the next entry by. Of what lies in the invalid part of a log, deletes are kept too. What is kept is worth
-exactly what `core.log.verify_log` says of the same set.
+to judge the next entry by. Of what lies in the invalid part of a log, deletes are kept too, and of log 0 all branches.
+What is kept is worth exactly what `core.log.verify_log` says of the same set.
 """
 
 from dataclasses import dataclass, field
@@ -151,7 +151,10 @@ def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bo
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
         is_kept = item.is_delete and not state.standing.is_behind_end(seq_num)
-        return Decision(IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED, refusal_by_log, is_kept, is_kept)
+        # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
+        is_kept |= state.log_id == 0 and isinstance(refusal_by_log, Forked) and _is_linked(state, item)
+        status = IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED
+        return Decision(status, refusal_by_log, is_kept, is_kept and has_payload)
     if seq_num > 1 and not _has_path(state, item):
         error_of_path = EntryError(
             "entry.no-path-to-first", f"no verified entry that entry {seq_num} links to is held", seq_num=seq_num
@@ -181,6 +184,11 @@ def _has_path(state: LogIngestState, item: PreparedItem) -> bool:
         if claim is not None and claim.is_held:
             return True
     return False
+
+
+def _is_linked(state: LogIngestState, item: PreparedItem) -> bool:
+    """Whether it is an entry 1, or links to an entry that is held in whichever branch."""
+    return item.signed.entry.seq_num == 1 or any(claimed in state.known for _, claimed in item.claims[1:])
 
 
 def _decide_known(state: LogIngestState, item: PreparedItem) -> Decision:
