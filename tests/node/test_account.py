@@ -299,16 +299,14 @@ def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> 
     log = LogBuilder(key(6), log_id=3).grow(2)
     running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
     phone, tablet = key(6).public.hex(), key(7).public.hex()
-    usual = {"is_first": False, "is_controller": False, "kept_by": "client", "state": "counts", "revoked": None}
-    usual |= {"logs": 0, "entries": 0}
+    usual: dict[str, Any] = {
         "is_first": False,
         "is_controller": False,
         "kept_by": "client",
         "state": "counts",
         "revoked": None,
-        "logs": 0,
-        "entries": 0,
     }
+    usual |= {"logs": 0, "entries": 0}
     own = {**usual, "key": first, "label": None, "is_first": True, "kept_by": "node"}
     of_phone = {**usual, "key": phone, "label": "Jane's phone", "logs": 1, "entries": 2}
     assert keys_of(jane) == [own, of_phone, {**usual, "key": tablet, "label": None}]

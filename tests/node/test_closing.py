@@ -1,8 +1,11 @@
 """The end of an account: what is deleted, what goes, what the certificate says, and what nobody can do."""
 
+import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -21,9 +24,11 @@ from inkgrove.store.node import keys_of, sealed_key
 from tests.support.adopting import bring, signed
 from tests.support.federated import until
 from tests.support.logs import LogBuilder, key
+from tests.support.node_processes import Serving
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.publishing import Signer, create, make_schema, schema_id
 from tests.support.services import Service
+from tests.support.tiers import amount
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
@@ -234,15 +239,24 @@ def test_of_two_sign_ins_that_close_at_once_one_does(running: RunningNode) -> No
 # Interrupted
 
 
+def count_kinds(place: Path | str, settings: NodeSettings, home: Path) -> dict[str, int]:
+    """How many messages of each kind a node holds."""
+    node = Node(place, settings, home=home)
+    query = select(entries.c.kind, func.count()).group_by(entries.c.kind)
+    kinds = {row[0]: row[1] for row in node.database.read(lambda c: c.execute(query).all())}
+    node.close()
+    return kinds
+
+
 @pytest.fixture
 def large(place: Path | str, tmp_path: Path) -> Iterator[tuple[RunningNode, IdentityId]]:
-    """An account with 250 instances, on a node whose worker never comes to it."""
+    """An account with 120 instances."""
     settings = NodeSettings(registration="open", domains=("haiku.ink",), metrics="local")
     with RunningNode(place, tmp_path, settings) as running:
         made = running.create("jane.haiku.ink")
         jane = running.sign_in("jane.haiku.ink")
         schema = make_schema(jane)
-        for number in range(250):
+        for number in range(120):
             create(jane, schema, fields={"subject": f"{number}"})
         yield running, IdentityId.fromhex(made["id"])
 
@@ -268,14 +282,38 @@ def test_closing_goes_on_after_any_step(
             break
     assert states == [
         ("deleting", 100),
-        ("deleting", 200),
-        ("deleting", 250),
-        ("delivering", 250),
-        ("parting", 250),
-        ("closed", 250),
+        ("deleting", 120),
+        ("delivering", 120),
+        ("parting", 120),
+        ("closed", 120),
     ]
-    node = Node(place, settings, home=tmp_path)
-    query = select(entries.c.kind, func.count()).group_by(entries.c.kind)
-    kinds: dict[str, int] = {row[0]: row[1] for row in node.database.read(lambda c: c.execute(query).all())}
-    node.close()
-    assert (kinds["create"], kinds["delete"], kinds["identity"]) == (250, 250, 2), "each is deleted once"
+    kinds = count_kinds(place, settings, tmp_path)
+    assert (kinds["create"], kinds["delete"], kinds["identity"]) == (120, 120, 2), "each is deleted once"
+
+
+def test_killed_node_closes_the_account_when_it_is_back(tmp_path: Path) -> None:
+    settings = {"registration": "open", "domains": "haiku.ink", "log_level": "warning"}
+    chance, token, kills = Random(17), "", 0
+    while True:  # a process for each round, killed at a moment of its own
+        with Serving(tmp_path, settings) as serving:
+            if not token:
+                body = {"fqdn": "jane.haiku.ink", "password": PASSWORD}
+                assert serving.client.post("/identities", json=body).status_code == 201
+                bearer = f"Bearer {serving.client.post('/sessions', json=body).json()['token']}"
+                with httpx.Client(base_url=serving.url, headers={"Authorization": bearer}, timeout=60) as jane:
+                    schema = make_schema(jane)
+                    for number in range(150):
+                        create(jane, schema, fields={"subject": f"{number}"})
+                    token = close(jane).json()["token"]
+            if kills < amount(1, 12):
+                time.sleep(chance.uniform(0, 0.3))
+                serving.stop(signal.SIGKILL)
+                kills += 1
+                continue
+            serving.client.headers["Authorization"] = f"Bearer {token}"
+            until(lambda: serving.client.get("/closing").json()["state"] == "closed")
+            found = serving.client.get("/closing").json()
+            break
+    assert (found["total"], found["deleted"], found["undeleted"]) == (150, 150, 0)
+    assert found["certificate"]["document"] == {"revision": 2, "closed": True}
+    assert count_kinds(tmp_path, NodeSettings(), tmp_path)["delete"] == 150
