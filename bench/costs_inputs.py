@@ -130,6 +130,12 @@ class Worst:
         )
         yield "POST /me/keys", ("249,000 keys", self._post("/me/keys", keys))
         yield "DELETE /me/keys/{key}", ("signed in", self._get("/me/keys/" + "ab" * 32, token=True))
+        closing = lambda _: {"password": "wrong password"}  # noqa: E731
+        yield "DELETE /me", ("wrong, signed in", self._json("/me", closing))
+        forged = "Bearer ink_x_" + "ab" * 32
+        yield "GET /closing", ("a token that is not here", self._get("/closing", authorization=forged))
+        yield "GET /me/keys", ("signed in", self._get("/me/keys", token=True))
+        yield "PATCH /me/keys/{key}", ("249,000 keys", self._post("/me/keys/" + "ab" * 32, keys))
         new = {"old": "wrong password", "new": "another password"}
         yield "POST /me/password", ("wrong, signed in", self._json("/me/password", lambda _: new))
         wrong = self._post(
@@ -137,6 +143,9 @@ class Worst:
         )
         yield "POST /sessions", ("249,000 keys", self._post("/sessions", keys)), ("names that are not here", wrong)
         yield "DELETE /sessions/current", ("no token", self._get("/sessions/current"))
+        yield "GET /sessions", ("signed in", self._get("/sessions", token=True))
+        yield "DELETE /sessions/others", ("no token", self._get("/sessions/others"))
+        yield "DELETE /sessions/{session}", ("signed in", self._get("/sessions/" + "ab" * 16, token=True))
         yield (
             "GET /.well-known/inkgrove",
             ("a log 0 of 50 MB", self._get("/.well-known/inkgrove", host=HOST)),

@@ -16,8 +16,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import column, inspect, literal, select, table, update
+from sqlalchemy import column, insert, inspect, literal, select, table, text, update
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
 from inkgrove.store.db import Database, deliveries, fork_proofs, identities, logs, parse_store_url
@@ -33,6 +34,7 @@ from inkgrove.store.logs import (
     read_revision,
     require_store,
 )
+from inkgrove.store.node import StoredSession, list_sessions
 from inkgrove.store.views import open_stage, open_views
 from tests.store.postgres import PostgresServer
 from tests.support.components import require_component
@@ -168,6 +170,24 @@ def test_migrations_make_the_tables_that_the_code_uses(bare: Place) -> None:
     assert differences == []
 
 
+def test_store_of_the_first_release_becomes_what_a_new_one_is(bare: Place) -> None:
+    open_store(bare).close()
+    database = Database(parse_store_url(bare))
+    with database.writing() as connection:  # what each later revision has added is taken away again
+        connection.execute(text("DROP TABLE closings"))
+        for name in ("created", "last_used", "label"):
+            connection.execute(text(f"ALTER TABLE sessions DROP COLUMN {name}"))
+        identity = {"id": b"1" * 32, "fqdn": "jane.haiku.ink", "key": b"2" * 32, "created": 1}
+        connection.execute(insert(identities), identity)
+        old = table("sessions", column("token"), column("identity"), column("expires"))
+        connection.execute(insert(old), {"token": b"3" * 32, "identity": b"1" * 32, "expires": 2**62})
+        connection.execute(update(table("alembic_version", column("version_num"))).values(version_num=OLDEST))
+    database.close()
+    with open_store(bare) as store:
+        assert store.read(list_sessions, IdentityId(b"1" * 32), 0) == [StoredSession(b"3" * 32, "", 0, 0, 2**62)]
+    test_migrations_make_the_tables_that_the_code_uses(bare)
+
+
 def test_newest_revision_is_the_last_migration() -> None:
     config = Config()
     config.set_main_option("script_location", MIGRATIONS)
@@ -175,11 +195,12 @@ def test_newest_revision_is_the_last_migration() -> None:
     assert (scripts.get_heads(), scripts.get_bases()) == ([NEWEST], [OLDEST])
 
 
+NEXT = f"{int(NEWEST) + 1:04}"
 NEXT_REVISION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0009", "0008"
+revision, down_revision = {next!r}, {newest!r}
 
 
 def upgrade() -> None:
@@ -203,19 +224,19 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
     log = LogBuilder().grow(2)
     with open_store(place) as store:
         store.ingest(offers(log))
-        next_one = folder / "versions" / "r0009_colours.py"
-        next_one.write_text(NEXT_REVISION.format(fails=True))
+        next_one = folder / "versions" / f"r{NEXT}_colours.py"
+        next_one.write_text(NEXT_REVISION.format(fails=True, next=NEXT, newest=NEWEST))
         with pytest.raises(RuntimeError, match="in the middle"), store.database.writing() as connection:
             bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0008"  # all of it, or nothing
+        assert revision == NEWEST  # all of it, or nothing
         assert "colour" not in columns
-        next_one.write_text(NEXT_REVISION.format(fails=False))
+        next_one.write_text(NEXT_REVISION.format(fails=False, next=NEXT, newest=NEWEST))
         for _ in range(2):
             with store.database.writing() as connection:
                 bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0009"
+        assert revision == NEXT
         assert "colour" in columns
         assert len(store.read(read_entries, log.secret.public, 1)) == 2
     with raises("store.too-new"):

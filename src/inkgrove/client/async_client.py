@@ -39,11 +39,14 @@ class AsyncClient(Operations, Awaiting):
         self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout)
 
     @classmethod
-    async def sign_in(cls, url: str, fqdn: str, password: str) -> Self:
-        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`."""
+    async def sign_in(cls, url: str, fqdn: str, password: str, *, label: str | None = None) -> Self:
+        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`.
+
+        `label` is what the identity sees in the list of its sign-ins.
+        """
         client = cls(url)
         try:
-            client._credentials.token = await client.run(identities.open_session(fqdn, password))
+            client._credentials.token = await client.run(identities.open_session(fqdn, password, label))
         except BaseException:
             await client.close()
             raise

@@ -40,11 +40,14 @@ class Client(Operations, Blocking):
         self._http = httpx.Client(base_url=self.url, timeout=timeout)
 
     @classmethod
-    def sign_in(cls, url: str, fqdn: str, password: str) -> Self:
-        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`."""
+    def sign_in(cls, url: str, fqdn: str, password: str, *, label: str | None = None) -> Self:
+        """Sign in with a password: return a client that may do everything the identity may; raises `NotSignedIn`.
+
+        `label` is what the identity sees in the list of its sign-ins.
+        """
         client = cls(url)
         try:
-            client._credentials.token = client.run(identities.open_session(fqdn, password))
+            client._credentials.token = client.run(identities.open_session(fqdn, password, label))
         except BaseException:
             client.close()
             raise

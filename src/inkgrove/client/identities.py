@@ -79,9 +79,10 @@ def change_me(
     return read_identity((yield from ask("PATCH", "/me", body=body)).json())
 
 
-def open_session(fqdn: str, password: str) -> Flow[str]:
-    """Sign in and return the token of the session."""
-    token: str = (yield from ask("POST", "/sessions", body={"fqdn": fqdn, "password": password})).json()["token"]
+def open_session(fqdn: str, password: str, label: str | None = None) -> Flow[str]:
+    """Sign in and return the token of the session; `label` is what the list of sign-ins shows."""
+    body = {"fqdn": fqdn, "password": password, **({} if label is None else {"label": label})}
+    token: str = (yield from ask("POST", "/sessions", body=body)).json()["token"]
     return token
 
 
@@ -90,12 +91,13 @@ def sign_out() -> Flow[None]:
     yield from ask("DELETE", "/sessions/current")
 
 
-def add_key(key: SecretKey) -> Flow[Identity]:
-    """Add a key that stays with this client to the keys of the identity."""
+def add_key(key: SecretKey, label: str | None = None) -> Flow[Identity]:
+    """Add a key that stays with this client to the keys of the identity; everybody can read its label."""
     owner = yield from me()
     payload = encode_message(KeyOf(IdentityId.fromhex(owner.id)))
     entry = sign_entry(key, payload, log_id=0, seq_num=1)
     body = {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
+    body |= {} if label is None else {"label": label}
     return read_identity((yield from ask("POST", "/me/keys", body=body)).json())
 
 

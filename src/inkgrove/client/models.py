@@ -32,6 +32,75 @@ def read_identity(data: Mapping[str, Any]) -> Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountSession:
+    """A sign-in of the identity; `id` ends it, and nobody can sign in with that."""
+
+    id: str
+    label: str
+    created: str | None
+    last_used: str | None
+    expires: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AccountKey:
+    """A key of the identity."""
+
+    key: str
+    label: str | None
+    is_first: bool
+    is_controller: bool
+    kept_by: Literal["node", "client"]
+    """Who has the secret and signs with it."""
+    state: Literal["counts", "ended", "unclaimed", "contested"]
+    logs: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsedAmount:
+    """How much is used, and how much may be."""
+
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccountUsage:
+    """What an identity has stored on the node."""
+
+    entries: UsedAmount
+    payload_bytes: UsedAmount
+    blob_bytes: UsedAmount
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorisedService:
+    """A service that can act for the identity, with everything that was granted to it."""
+
+    client: str
+    name: str
+    scopes: tuple[str, ...]
+    since: str
+    last_used: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountClosing:
+    """How far the closing of an account has come."""
+
+    state: Literal["deleting", "delivering", "parting", "closed"]
+    """Deletes are signed; others answer them; relations end; all is over."""
+    total: int
+    deleted: int
+    undeleted: int
+    unanswered: int
+    certificate: Mapping[str, Any] | None
+    """What was removed, who has answered and what stays, once it is closed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """A field of a schema at a version."""
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from inkgrove.client import identities, publishing, reading, signing
+from inkgrove.client import account, identities, publishing, reading, signing
 from inkgrove.client import relations as relating
 from inkgrove.client.connection import SECONDS, Credentials, Flow
 from inkgrove.client.models import Tokens
@@ -92,6 +92,17 @@ class Operations:
     sign_out = Operation(identities.sign_out)
     add_key = Operation(identities.add_key)
     revoke_key = Operation(identities.revoke_key)
+    change_password = Operation(account.change_password)
+    sessions = Operation(account.sessions)
+    end_session = Operation(account.end_session)
+    end_other_sessions = Operation(account.end_other_sessions)
+    devices = Operation(account.devices)
+    label_key = Operation(account.label_key)
+    usage = Operation(account.usage)
+    services = Operation(account.services)
+    end_service = Operation(account.end_service)
+    close_account = Operation(account.close_account)
+    closing = Operation(account.closing)
     follow = Operation(relating.follow)
     unfollow = Operation(relating.unfollow)
     answer_follower = Operation(relating.answer_follower)

@@ -12,6 +12,7 @@ from inkgrove.federation.peers.transport import HttpTransport
 from inkgrove.federation.replication.intake import ArchiveImporter
 from inkgrove.federation.replication.recovery import Recovery
 from inkgrove.federation.replication.sync import Replicator
+from inkgrove.federation.sharing.closing import AccountCloser
 from inkgrove.federation.sharing.fetching import BlobFetcher
 from inkgrove.federation.sharing.outbox import Outbox
 from inkgrove.node.runtime import Node
@@ -23,7 +24,7 @@ log = structlog.get_logger("inkgrove.federation")
 
 
 class Federation:
-    """Discovery, authentication, outbox, replicator, recovery and blob fetcher of a node, on one event loop."""
+    """Discovery, authentication, outbox, replicator, recovery, closer and blob fetcher of a node, on one event loop."""
 
     def __init__(self, node: Node, importer: ArchiveImporter | None = None) -> None:
         """`importer` imports very many entries of a peer as an archive; without one they come in batches."""
@@ -35,11 +36,12 @@ class Federation:
         self.outbox = Outbox(node, self.transport, self.discovery)
         self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)
+        self.closer = AccountCloser(node)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
-        """Deliver, replicate and recover until the task is cancelled, while no other process of this home does."""
+        """Deliver, replicate, recover and close accounts until cancelled, while no other process of this home does."""
         while True:
             try:
                 await self._run()
@@ -56,6 +58,7 @@ class Federation:
                 tasks.create_task(self.outbox.run())
                 tasks.create_task(self.replicator.run())
                 tasks.create_task(self.recovery.run())
+                tasks.create_task(self.closer.run())
 
     async def close(self) -> None:
         """Close what is open to other nodes."""

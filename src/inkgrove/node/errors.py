@@ -56,6 +56,12 @@ class AuthError(InkgroveError):
             "Ask the identity for a grant with the scope that the message names.",
         ),
         ErrorCode("auth.not-allowed", 403, "Somebody else may do this: the owner, or the administrator."),
+        ErrorCode(
+            "auth.unknown-session",
+            404,
+            "The identity has no sign-in with this id, or it has ended.",
+            "`GET /sessions` lists those that last.",
+        ),
     )
 
 
@@ -131,6 +137,12 @@ class IdentityError(InkgroveError):
         ),
         ErrorCode("identity.bad-document", 422, "The signed identity message is not what this node could host."),
         ErrorCode("identity.weak-password", 422, "The password is too short."),
+        ErrorCode(
+            "identity.administers",
+            409,
+            "An administrator of the node cannot close their account.",
+            "Take the name out of `node.administrators`, start the node again, and close it then.",
+        ),
         ErrorCode("identity.no-key-here", 422, "The node does not keep this key: the client has to sign."),
         ErrorCode(
             "identity.vault-locked",

@@ -1,14 +1,22 @@
 """The pages to sign in and out."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from inkgrove.api.http.auth import AddressDependency, HostDependency, NodeDependency, check_origin, cookie_of
+from inkgrove.api.http.auth import (
+    AddressDependency,
+    HostDependency,
+    NodeDependency,
+    check_origin,
+    cookie_of,
+    get_user_agent,
+)
 from inkgrove.api.http.formats import FormDependency
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.node import errors
-from inkgrove.node.identity import sessions, show_identity
+from inkgrove.node.identity import label_from, sessions, show_identity
 from inkgrove.node.runtime import Node
 from inkgrove.pages.rendering import render
 from inkgrove.pages.visits import SIGN_IN, PageRoute, VisitDependency, drop_cookie, local_address, set_cookie
@@ -46,7 +54,9 @@ async def sign_in(request: Request, node: NodeDependency, address: AddressDepend
     check_origin(request)
     name, back = form.get("name", "")[:253].strip(), local_address(form.get("next", "/"))
     try:
-        token, _ = await PASSWORDS.run(address, sessions.sign_in, node, name, form.get("password", "")[:1024], address)
+        label, password = label_from(get_user_agent(request)), form.get("password", "")[:1024]
+        sign_in = partial(sessions.sign_in, node, name, password, address, label=label)
+        token, _ = await PASSWORDS.run(address, sign_in)
     except errors.BadPassword:
         return _show(node, name=name, back=back, alarm="The name or the password is wrong.", status=403)
     except (errors.TooManyAttempts, errors.Busy) as error:

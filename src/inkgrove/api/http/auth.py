@@ -124,6 +124,19 @@ async def give_address(request: Request) -> str:
 AddressDependency = Annotated[str, Depends(give_address)]
 
 
+def get_user_agent(request: Request) -> str:
+    """What the program that sends a request says of itself; empty if it says nothing."""
+    return first_headers(request.scope).get(b"user-agent", b"").decode("latin-1")
+
+
+async def give_user_agent(request: Request) -> str:
+    """`get_user_agent` as a dependency."""
+    return get_user_agent(request)
+
+
+UserAgentDependency = Annotated[str, Depends(give_user_agent)]
+
+
 def get_host(request: Request) -> str:
     """The name that a request was sent to, without the port."""
     host = request.headers.get("host", "").lower()

@@ -22,6 +22,7 @@ from inkgrove.api.http.auth import (
     check_origin,
     cookie_name,
     cookie_of,
+    get_user_agent,
     is_https,
 )
 from inkgrove.api.http.formats import Form, FormDependency, form_body, read_query
@@ -33,7 +34,7 @@ from inkgrove.api.oauth.services import issuer_of
 from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
 from inkgrove.node import errors
-from inkgrove.node.identity import RELATIONS_READ, authenticate, sessions, show_identity
+from inkgrove.node.identity import RELATIONS_READ, authenticate, label_from, sessions, show_identity
 from inkgrove.node.runtime import Node
 from inkgrove.node.services import group_scopes, resolve_scopes
 
@@ -253,7 +254,8 @@ def _sign_in(visit: _Visit, host: str, address: str, name: str, password: str) -
     node = visit.node
     visit.identity = None
     try:
-        token, _ = sessions.sign_in(node, name[:253], password[:1024], address)
+        label = label_from(get_user_agent(visit.request))
+        token, _ = sessions.sign_in(node, name[:253], password[:1024], address, label=label)
     except errors.BadPassword:
         return visit.show(host, alarm="The name or the password is wrong.", status=403, name=name[:253])
     except errors.TooManyAttempts as error:

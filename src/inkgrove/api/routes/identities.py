@@ -10,7 +10,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from inkgrove.api.http.auth import AddressDependency, CallerDependency, HostDependency, NodeDependency, TokenDependency
+from inkgrove.api.http.auth import (
+    AddressDependency,
+    CallerDependency,
+    HostDependency,
+    NodeDependency,
+    TokenDependency,
+    UserAgentDependency,
+)
 from inkgrove.api.http.limits import DOCUMENTS, PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
@@ -27,7 +34,16 @@ from inkgrove.federation.peers import (
 )
 from inkgrove.messages import UNSET, FurtherKey, RevokedLog, SchemaId, Timestamp, encode_message
 from inkgrove.node import errors
-from inkgrove.node.identity import count_identity, identities, must_lead_here, sessions, show_quota
+from inkgrove.node.identity import (
+    MAX_SESSION_LABEL,
+    clean_label,
+    count_identity,
+    identities,
+    label_from,
+    must_lead_here,
+    sessions,
+    show_quota,
+)
 from inkgrove.node.identity import identities as adoption
 from inkgrove.node.publishing import render_next_entry
 from inkgrove.node.runtime import Node
@@ -139,6 +155,14 @@ class SignInBody(StrictModel):
 
     fqdn: Fqdn
     password: Password
+    label: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_SESSION_LABEL,
+            examples=["Jane's laptop"],
+            description="What this sign-in is called in `GET /sessions`; else the program names itself (User-Agent).",
+        ),
+    ] = None
 
 
 class NewPasswordBody(StrictModel):
@@ -146,6 +170,12 @@ class NewPasswordBody(StrictModel):
 
     old: Password
     new: Password
+
+
+class NewKeyBody(SignedEntryBody):
+    """What a device signed to be a further key, and what it is called in the document, which everybody can read."""
+
+    label: Annotated[str | None, Field(max_length=MAX_SESSION_LABEL, examples=["phone"])] = None
 
 
 class KeyDocument(BaseModel):
@@ -401,11 +431,11 @@ async def change_me(
     responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
 )
 async def add_key(
-    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: SignedEntryBody
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewKeyBody
 ) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
-    identity, signed = caller.require_identity(), body.read()
-    return _render(await DOCUMENTS.run(address, identities.add_key, node, identity, signed))
+    identity, signed, label = caller.require_identity(), body.read(), clean_label(body.label or "") or None
+    return _render(await DOCUMENTS.run(address, identities.add_key, node, identity, signed, label))
 
 
 @router.delete(
@@ -416,7 +446,7 @@ async def add_key(
 async def revoke_key(
     node: NodeDependency, caller: CallerDependency, address: AddressDependency, key: str
 ) -> dict[str, Any]:
-    """Revoke a further key; what is held of its logs now still counts."""
+    """Revoke a further key; what is held of its logs now still counts, and is pinned by the hashes of its ends."""
     identity, revoked = caller.require_identity(), parse_public_key(key)
     return _render(await DOCUMENTS.run(address, identities.revoke_key, node, identity, revoked))
 
@@ -424,20 +454,23 @@ async def revoke_key(
 @router.post(
     "/me/password",
     status_code=204,
-    responses=responses(*_OWN, "identity.weak-password", "auth.too-many-attempts", "auth.busy"),
+    responses=responses(*_OWN, "auth.bad-password", "identity.weak-password", "auth.too-many-attempts", "auth.busy"),
 )
 async def change_password(
-    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewPasswordBody
+    node: NodeDependency,
+    caller: CallerDependency,
+    token: TokenDependency,
+    address: AddressDependency,
+    body: NewPasswordBody,
 ) -> Response:
-    """Set a new password; every sign-in ends."""
-    await PASSWORDS.run(address, _change_password, node, caller.require_identity(), address, body)
+    """Set a new password; every other sign-in ends, and services keep their grants."""
+    await PASSWORDS.run(address, _change_password, node, caller.require_identity(), address, body, token)
     return Response(status_code=204)
 
 
-def _change_password(node: Node, identity: IdentityId, address: str, body: NewPasswordBody) -> None:
-    # By the name that it signs in with: a document from elsewhere may name somebody else's.
-    sessions.check_own_password(node, identity, body.old, address)
-    sessions.change_password(node, identity, body.new)
+def _change_password(node: Node, identity: IdentityId, address: str, body: NewPasswordBody, token: str | None) -> None:
+    checked = sessions.check_own_password(node, identity, body.old, address)
+    sessions.change_password(node, identity, body.new, checked=checked, keep=token)
 
 
 @router.post(
@@ -446,9 +479,13 @@ def _change_password(node: Node, identity: IdentityId, address: str, body: NewPa
     response_model=SessionDocument,
     responses=responses("auth.bad-password", "auth.too-many-attempts", "auth.busy"),
 )
-async def sign_in(node: NodeDependency, address: AddressDependency, body: SignInBody) -> dict[str, Any]:
+async def sign_in(
+    node: NodeDependency, address: AddressDependency, agent: UserAgentDependency, body: SignInBody
+) -> dict[str, Any]:
     """Sign in with a password; the token is that of the identity itself."""
-    token, expires = await PASSWORDS.run(address, sessions.sign_in, node, body.fqdn, body.password, address)
+    label = clean_label(body.label or "") or label_from(agent)
+    sign_in = partial(sessions.sign_in, node, body.fqdn, body.password, address, label=label)
+    token, expires = await PASSWORDS.run(address, sign_in)
     return {"token": token, "expires": str(Timestamp(expires))}
 
 

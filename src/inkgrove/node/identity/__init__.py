@@ -15,6 +15,7 @@ from inkgrove.node.identity.caller import (
     parse_scope,
     record_access,
 )
+from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_keys
 from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
@@ -24,6 +25,7 @@ from inkgrove.node.identity.identities import (
     change_identity,
     check_key_proof,
     create_identity,
+    edit_document,
     list_hosted_identities,
     new_challenge,
     parse_fqdn,
@@ -57,6 +59,14 @@ from inkgrove.node.identity.names import (
     require_living_here,
     rules_of,
 )
+from inkgrove.node.identity.own_sessions import (
+    OwnSession,
+    clean_label,
+    end_other_sessions,
+    end_own_session,
+    label_from,
+    list_own_sessions,
+)
 from inkgrove.node.identity.quotas import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota, show_quotas
 from inkgrove.node.identity.relations import (
     RelationMove,
@@ -72,8 +82,10 @@ from inkgrove.node.identity.sessions import (
     PASSWORD_HASHER,
     REFRESH,
     SESSION,
+    CheckedPassword,
     authenticate,
     change_password,
+    check_own_password,
     count_fork_proof,
     count_identity,
     count_registration,
@@ -86,6 +98,7 @@ from inkgrove.node.identity.sessions import (
     sign_in,
     use_hasher,
 )
+from inkgrove.store.node import MAX_SESSION_LABEL
 
 __all__ = [
     "ACCESS",
@@ -94,14 +107,18 @@ __all__ = [
     "CODE",
     "IDENTITY_LOG",
     "IDENTITY_LOG_ALLOWANCE",
+    "MAX_SESSION_LABEL",
     "PASSWORD_HASHER",
     "REFRESH",
     "RELATIONS_READ",
     "SESSION",
     "Action",
     "Caller",
+    "CheckedPassword",
+    "DeviceKey",
     "IdentityRecord",
     "KeyProof",
+    "OwnSession",
     "RelationMove",
     "SchemaScope",
     "SignedMessage",
@@ -117,12 +134,17 @@ __all__ = [
     "change_password",
     "check_author",
     "check_key_proof",
+    "check_own_password",
+    "clean_label",
     "confirm_name",
     "count_fork_proof",
     "count_identity",
     "count_registration",
     "create_identity",
     "decide_relation",
+    "edit_document",
+    "end_other_sessions",
+    "end_own_session",
     "find_control",
     "find_document_state",
     "find_newest_document",
@@ -133,9 +155,13 @@ __all__ = [
     "hash_password",
     "hash_token",
     "hide_block",
+    "label_from",
+    "label_key",
     "list_accesses",
     "list_administrators",
+    "list_device_keys",
     "list_hosted_identities",
+    "list_own_sessions",
     "list_relations",
     "move_relation",
     "must_lead_here",

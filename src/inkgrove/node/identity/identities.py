@@ -49,7 +49,16 @@ from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import find_remote_identity, use_nonce
-from inkgrove.store.logs import by_log, find_log, heights_of, ingest_batch, prepare_items, read_entries, read_next_entry
+from inkgrove.store.logs import (
+    by_log,
+    find_log,
+    heights_of,
+    ingest_batch,
+    prepare_items,
+    read_entries,
+    read_hashes,
+    read_next_entry,
+)
 from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
 
 # Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
@@ -354,8 +363,11 @@ def change_identity(
     return _publish(node, identity, lambda _connection, document: edit(document), leads_here=leads_here)
 
 
-def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> IdentityRecord:
-    """Add a further key: append its `key-of`, which is entry 1 of its log 0, and list it in the document."""
+def add_key(node: Node, identity: IdentityId, signed: SignedMessage, label: str | None = None) -> IdentityRecord:
+    """Add a further key: append its `key-of`, which is entry 1 of its log 0, and list it in the document.
+
+    `label` is what it is called there; None: as before, if it was listed.
+    """
     entry, message = _read_signed(signed)
     if (entry.log_id, entry.seq_num, message) != (IDENTITY_LOG, 1, KeyOf(identity)):
         raise IdentityError(
@@ -366,7 +378,8 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity
         if find_identity_of_key(connection, entry.author) != identity:
             _append(connection, signed)
         others = tuple(item for item in document.keys if item.key != entry.author)
-        return replace(document, keys=(*others, FurtherKey(entry.author)))
+        before = next((item.label for item in document.keys if item.key == entry.author), None)
+        return replace(document, keys=(*others, FurtherKey(entry.author, label=label or before)))
 
     return _publish(node, identity, edit)
 
@@ -375,14 +388,44 @@ def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityReco
     """Let nothing more of a further key count than what is held of it now."""
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
-        if all(item.key != key for item in document.keys):
-            raise UnknownIdentity(f"the document lists no key {key}")
-        ends = tuple(RevokedLog(log_id, height) for log_id, height in sorted(heights_of(connection, key).items()))
+        require_listed_key(document, key)
+        ends = _ends_of_key(connection, key)
         keys = (
             replace(item, revoked=ends) if item.key == key and item.revoked is None else item for item in document.keys
         )
         return replace(document, keys=tuple(keys))
 
+    return _publish(node, identity, edit)
+
+
+def require_listed_key(document: IdentityDocument, key: PublicKey) -> None:
+    """Raise `identity.unknown` unless a document lists a key."""
+    if all(item.key != key for item in document.keys):
+        raise UnknownIdentity(f"the document lists no key {key}")
+
+
+def _ends_of_key(connection: Connection, key: PublicKey) -> tuple[RevokedLog, ...]:
+    """The ends of all logs of a key as they are held now, each pinned by the hash of its last entry.
+
+    An invalid log is not pinned: its deletes behind a fork count (docs/protocol.md section 2.11), and would not behind
+    a pin.
+    """
+    ends = []
+    for log_id, height in sorted(heights_of(connection, key).items()):
+        log = find_log(connection, key, log_id)
+        is_valid = log is not None and log.invalid_from is None
+        pin = read_hashes(connection, log.id, [height]).get(height) if log is not None and is_valid else None
+        ends.append(RevokedLog(log_id, height, pin))
+    return tuple(ends)
+
+
+def edit_document(
+    node: Node, identity: IdentityId, edit: Callable[[Connection, IdentityDocument], IdentityDocument]
+) -> IdentityRecord:
+    """Publish the document that `edit` makes of the newest one, in one transaction, unless it is the same.
+
+    Raises `identity.no-key-here` if this node keeps no key that may sign it.
+    """
     return _publish(node, identity, edit)
 
 

@@ -3,7 +3,7 @@
 Every token begins with a prefix for its kind, so that one look-up tells who holds it. Only SHA-256 of it is stored.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
@@ -104,6 +104,8 @@ def is_password(stored: str | None, given: str) -> bool:
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3600 * _SECOND
+_USED_WITHIN: Final = 300 * _SECOND
+"""How exactly it is known when a sign-in was used last: to write it down at every request would cost too much."""
 
 
 def begin_sign_in(node: Node, name: str, address: str) -> list[str]:
@@ -186,6 +188,19 @@ def network_of(address: str) -> str:
     return str(parsed.ipv4_mapped) if parsed.ipv4_mapped is not None else parsed.exploded[:19]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedPassword:
+    """The hash of a password that its owner has just given."""
+
+    identity: IdentityId
+    hash: str = field(repr=False)
+
+    def require(self, connection: Connection) -> None:
+        """Raise `BadPassword` if it is not the password any more; until the transaction ends nobody changes it."""
+        if lock_password(connection, self.identity, to_change=True) != self.hash:
+            raise BadPassword(_WRONG)
+
+
 SESSION, ACCESS, REFRESH, CODE = "ink_s_", "ink_a_", "ink_r_", "ink_c_"
 _WRONG: Final = "the name or the password is wrong"
 
@@ -200,20 +215,22 @@ def hash_token(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
 
-def sign_in(node: Node, name: str, password: str, address: str = "") -> tuple[str, int]:
+def sign_in(node: Node, name: str, password: str, address: str = "", *, label: str = "") -> tuple[str, int]:
     """A token for the identity itself, and when it ends; takes as long whether the name exists or not.
 
-    A hash that was made with other parameters than are used now is replaced. Raises `BadPassword`, `TooManyAttempts`.
+    `label` tells the identity later which of its sign-ins this is. A hash that was made with other parameters than are
+    used now is replaced. Raises `BadPassword`, `TooManyAttempts`.
     """
     hosted = _check(node, name, password, address)
-    token, expires = new_token(node, SESSION), node.clock() + node.settings.session_seconds * _SECOND
+    token, now = new_token(node, SESSION), node.clock()
+    expires = now + node.settings.session_seconds * _SECOND
     renewed = _renew_hash(hosted.password, password)
 
     def begin(connection: Connection, checked: str | None) -> str | None:
         """Begin the sign-in if the stored hash is still the one that was checked; returns the stored one."""
         stored = lock_password(connection, hosted.id)
         if stored == checked:
-            add_session(connection, hash_token(token), hosted.id, expires)
+            add_session(connection, hash_token(token), hosted.id, expires, now=now, label=label)
             bind_if_given(connection, node, hosted.fqdn, hosted.id)
             if renewed is not None:
                 set_password(connection, hosted.id, renewed)
@@ -237,12 +254,18 @@ def _renew_hash(stored: str | None, password: str) -> str | None:
         return _hasher.hash(password)
 
 
-def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> None:
-    """Raise unless the password of an identity is right; attempts are limited."""
+def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> CheckedPassword:
+    """Raise `BadPassword` unless the password of an identity is right; attempts are limited.
+
+    It is checked by the name that the identity signs in with: a document from elsewhere may name somebody else's.
+    """
     hosted = node.database.read(lambda connection: find_identity(connection, identity))
     if hosted is None:
         raise BadPassword(_WRONG)
-    _check(node, hosted.fqdn, password, address)
+    checked = _check(node, hosted.fqdn, password, address)
+    if checked.id != identity or checked.password is None:  # the name has gone to somebody else meanwhile
+        raise BadPassword(_WRONG)
+    return CheckedPassword(identity, checked.password)
 
 
 def _check(node: Node, name: str, password: str, address: str) -> HostedIdentity:
@@ -255,13 +278,20 @@ def _check(node: Node, name: str, password: str, address: str) -> HostedIdentity
     return hosted
 
 
-def change_password(node: Node, identity: IdentityId, password: str) -> None:
-    """Set a new password and end all sign-ins."""
+def change_password(
+    node: Node, identity: IdentityId, password: str, *, checked: CheckedPassword | None = None, keep: str | None = None
+) -> None:
+    """Set a new password and end all sign-ins except for the one with the token `keep`.
+
+    `checked`: the password so far, which must not have changed since; None: whatever it is, as for the operator.
+    """
     hashed = hash_password(password)
 
     def work(connection: Connection) -> None:
+        if checked is not None:
+            checked.require(connection)
         set_password(connection, identity, hashed)
-        end_sessions(connection, identity=identity)
+        end_sessions(connection, identity=identity, keep=None if keep is None else hash_token(keep))
 
     node.database.write(work)
 
@@ -291,8 +321,13 @@ def authenticate_on(connection: Connection, node: Node, token: str) -> Caller:
 
 
 def _find_identity(connection: Connection, node: Node, token: bytes) -> Caller | None:
-    found = find_session(connection, token, node.clock())
-    return Caller(found[0], is_administrator=is_administrator(node, found[1])) if found is not None else None
+    now = node.clock()
+    found = find_session(connection, token, now)
+    if found is None:
+        return None
+    if not 0 <= now - found.last_used < _USED_WITHIN:
+        node.session_uses.add(token, now)
+    return Caller(found.identity, is_administrator=is_administrator(node, found.bound_names))
 
 
 def _find_service(connection: Connection, node: Node, token: bytes) -> Caller | None:

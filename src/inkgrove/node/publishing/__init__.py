@@ -5,6 +5,16 @@ published by content and signed here, entries are signed by clients. What others
 or queued for other nodes in that transaction. docs/protocol.md sections 2 to 8.
 """
 
+from inkgrove.node.publishing.closing import (
+    CERTIFICATE_DAYS,
+    CLOSING,
+    ClosingProgress,
+    advance_closing,
+    advance_closings,
+    begin_closing,
+    show_closing,
+    tidy_closings,
+)
 from inkgrove.node.publishing.delivery_queue import (
     is_due_to,
     may_pass_on,
@@ -68,6 +78,8 @@ from inkgrove.node.publishing.transaction import Appender, PublishingCache
 from inkgrove.node.publishing.writer import Publication, PublishJob, Reply, Writer, preview_publication
 
 __all__ = [
+    "CERTIFICATE_DAYS",
+    "CLOSING",
     "COSTLY",
     "MAX_BATCH",
     "MAX_REQUESTS_OF_SENDER",
@@ -77,6 +89,7 @@ __all__ = [
     "BoxedRequest",
     "ChangeInstance",
     "CheckedEntries",
+    "ClosingProgress",
     "CopyInstance",
     "CreateInstance",
     "CreateSchema",
@@ -96,7 +109,10 @@ __all__ = [
     "SenderRelation",
     "ShareInstance",
     "Writer",
+    "advance_closing",
+    "advance_closings",
     "apply_patch",
+    "begin_closing",
     "check_entries",
     "check_operations",
     "compile_patterns",
@@ -131,4 +147,6 @@ __all__ = [
     "render_schema",
     "require_few_changes",
     "send_pending",
+    "show_closing",
+    "tidy_closings",
 ]

@@ -14,7 +14,7 @@ from inkgrove.node.runtime.home import READERS, RECEIVERS, DiskReserve, HomeLock
 from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.node.runtime.signing_guard import SigningGuard, all_marks
 from inkgrove.node.runtime.vault import Vault, open_vault
-from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
+from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter, SessionUses
 from inkgrove.node.settings import NodeSettings
 from inkgrove.signature_process import SignatureProcess
 from inkgrove.store.db import NETWORK, Connection, Database, LimitOf, QueryLimit
@@ -74,6 +74,7 @@ class Node:
         self._at_close: list[Callable[[], None]] = []
         self.access_log = AccessLog(self.database)
         self.reads = ReadCounter(self.database)
+        self.session_uses = SessionUses(self.database)
         self.signatures = SignatureProcess()
         strangers = settings.stranger_query_seconds
         self._stranger_queries = QueryLimit(strangers, running=2, waiting=6, advice=", or sign in")
@@ -130,6 +131,7 @@ class Node:
         self.signatures.close()
         self.access_log.close()
         self.reads.close()
+        self.session_uses.close()
         self.store.close()
         self.views.close()
         self.signing.close()

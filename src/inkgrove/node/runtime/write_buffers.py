@@ -2,7 +2,8 @@
 
 `AccessLog` holds the accesses of services; those of a request count once it is answered. A batch is written when it is
 full, about a second after its first access, before the log is read, and when the node closes. `ReadCounter` counts
-reads of foreign copies, for rot. A process that is killed loses what is not written yet.
+reads of foreign copies, for rot. `SessionUses` holds when sign-ins were used. A process that is killed loses what is
+not written yet.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import Final, Self
 from inkgrove.core import Hash, PublicKey
 from inkgrove.core.errors import StoreError
 from inkgrove.store.db import Connection, Database
-from inkgrove.store.node import ServiceAccess, add_accesses, keep_hosted_authors
+from inkgrove.store.node import ServiceAccess, add_accesses, keep_hosted_authors, record_session_uses
 from inkgrove.store.rot import add_reads
 
 _BATCH: Final = 1000
@@ -190,3 +191,44 @@ class ReadCounter:
 def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
     own = keep_hosted_authors(connection, {author for _, author in counts})
     add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})
+
+
+class SessionUses:
+    """When sign-ins were last used, as far as it is not written yet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._uses: dict[bytes, int] = {}
+        self._lock = Lock()
+        self._closing = Event()
+        self._writer: Thread | None = None
+
+    def add(self, token: bytes, now: int) -> None:
+        """Note that a sign-in is used, by the hash of its token."""
+        with self._lock:
+            if len(self._uses) < _KEPT:
+                self._uses[token] = now
+            if self._writer is None and not self._closing.is_set():
+                self._writer = Thread(target=self._write_now_and_then, name="session-uses", daemon=True)
+                self._writer.start()
+
+    def flush(self) -> None:
+        """Write what has been noted so far."""
+        with self._lock:
+            uses, self._uses = self._uses, {}
+        if uses:
+            self._database.write(partial(record_session_uses, uses=uses))
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        self._closing.set()
+        if self._writer is not None:
+            self._writer.join()
+        self.flush()
+
+    def _write_now_and_then(self) -> None:
+        while not self._closing.wait(_COUNT_SECONDS):
+            try:
+                self.flush()
+            except StoreError as error:  # these uses are lost, and noted again at the next request
+                _log.warning("when sign-ins were used could not be written: %s", error.message)

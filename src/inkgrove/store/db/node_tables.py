@@ -68,6 +68,24 @@ administrators = Table(
 )
 Index(None, administrators.c.identity)
 
+closings = Table(
+    "closings",  # accounts that are being closed or were; a row outlives its identity, for the certificate
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("fqdn", String(253), nullable=False),
+    Column("token", Bytes, nullable=False, unique=True),  # SHA-256 of what was given to whoever closed it
+    Column("state", String(12), nullable=False),  # deleting, delivering, parting, closed
+    Column("begun", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),  # instances to delete
+    Column("deleted", BigInteger, nullable=False),
+    Column("undeleted", BigInteger, nullable=False),  # those that could not be
+    Column("log", BigInteger, nullable=False),  # up to where instances were looked at
+    Column("seq_num", BigInteger, nullable=False),
+    Column("facts", Text, nullable=False),  # JSON, for the certificate
+    Column("closed", BigInteger),
+    Column("certificate", Text),  # JSON
+)
+
 # Sessions and services
 
 sessions = Table(
@@ -76,6 +94,10 @@ sessions = Table(
     Column("token", Bytes, primary_key=True),  # SHA-256 of what the client holds
     Column("identity", ForeignKey(identities.c.id), nullable=False),
     Column("expires", BigInteger, nullable=False),
+    # What its owner sees of it; 0 and empty if it is from before this was written down.
+    Column("created", BigInteger, nullable=False, server_default="0"),
+    Column("last_used", BigInteger, nullable=False, server_default="0"),  # within some minutes
+    Column("label", String(100), nullable=False, server_default=""),
 )
 Index(None, sessions.c.identity)
 

@@ -4,7 +4,7 @@ A row of `names` (section 7.7) is made when a name is taken and stays after it w
 once. Whoever decides on a name holds `lock_fqdn`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -117,10 +117,10 @@ def set_password(connection: Connection, identity: IdentityId, password: str | N
     connection.execute(update(identities).where(identities.c.id == identity).values(password=password))
 
 
-def lock_password(connection: Connection, identity: IdentityId) -> str | None:
-    """The argon2 hash of an identity's password, which nobody changes before this transaction has ended."""
+def lock_password(connection: Connection, identity: IdentityId, *, to_change: bool = False) -> str | None:
+    """The argon2 hash of an identity's password, which nobody else changes before this transaction has ended."""
     query = select(identities.c.password).where(identities.c.id == identity)
-    return connection.scalar(query.with_for_update(read=True))
+    return connection.scalar(query.with_for_update(read=not to_change))
 
 
 # Keys
@@ -204,32 +204,80 @@ def some_sealed_keys(connection: Connection, limit: int = 16) -> list[bytes]:
 # Sign-ins
 
 
-def add_session(connection: Connection, token: bytes, identity: IdentityId, expires: int) -> None:
+MAX_SESSION_LABEL: Final = 100
+"""How many characters the label of a sign-in has at most."""
+
+
+def add_session(
+    connection: Connection, token: bytes, identity: IdentityId, expires: int, *, now: int = 0, label: str = ""
+) -> None:
     """Add a sign-in, by the hash of its token."""
-    connection.execute(insert(sessions), {"token": token, "identity": identity, "expires": expires})
+    row = {"token": token, "identity": identity, "expires": expires}
+    connection.execute(insert(sessions), {**row, "created": now, "last_used": now, "label": label[:MAX_SESSION_LABEL]})
 
 
-def find_session(connection: Connection, token: bytes, now: int) -> tuple[IdentityId, list[str]] | None:
-    """Find who signed in with this token, and the names whose rights of an administrator are bound to them.
+class FoundSession(NamedTuple):
+    """Who signed in with a token."""
 
-    None if that sign-in has ended.
-    """
+    identity: IdentityId
+    bound_names: list[str]
+    """The names whose rights of an administrator are bound to them."""
+    last_used: int
+
+
+def find_session(connection: Connection, token: bytes, now: int) -> FoundSession | None:
+    """Find who signed in with this token; None if that sign-in has ended."""
     rows = _session.rows(connection, token=token, now=now)
-    return (IdentityId(rows[0][0]), [fqdn for _, fqdn in rows if fqdn is not None]) if rows else None
+    if not rows:
+        return None
+    return FoundSession(IdentityId(rows[0][0]), [fqdn for _, fqdn, _ in rows if fqdn is not None], rows[0][2])
 
 
 _session: Final = Compiled(
     lambda _: (
-        select(sessions.c.identity, administrators.c.fqdn)
+        select(sessions.c.identity, administrators.c.fqdn, sessions.c.last_used)
         .join_from(sessions, administrators, administrators.c.identity == sessions.c.identity, isouter=True)
         .where(sessions.c.token == bindparam("token"), sessions.c.expires > bindparam("now"))
     )
 )
 
 
-def end_sessions(connection: Connection, *, token: bytes | None = None, identity: IdentityId | None = None) -> None:
-    """End one sign-in, or all of an identity."""
-    connection.execute(delete(sessions).where(or_(sessions.c.token == token, sessions.c.identity == identity)))
+def end_sessions(
+    connection: Connection,
+    *,
+    token: bytes | None = None,
+    identity: IdentityId | None = None,
+    keep: bytes | None = None,
+) -> int:
+    """End one sign-in, or all of an identity except for the one with the token `keep`; how many have ended."""
+    is_it = or_(sessions.c.token == token, sessions.c.identity == identity)
+    return connection.execute(delete(sessions).where(is_it, sessions.c.token != (keep or b""))).rowcount
+
+
+class StoredSession(NamedTuple):
+    """A sign-in that lasts, with the hash of its token."""
+
+    token: bytes
+    label: str
+    created: int
+    last_used: int
+    expires: int
+
+
+def list_sessions(connection: Connection, identity: IdentityId, now: int) -> list[StoredSession]:
+    """List the sign-ins of an identity that last, the one that was used last first."""
+    query = (
+        select(*(sessions.c[name] for name in StoredSession._fields))
+        .where(sessions.c.identity == identity, sessions.c.expires > now)
+        .order_by(sessions.c.last_used.desc(), sessions.c.created.desc(), sessions.c.token)
+    )
+    return [StoredSession(bytes(row[0]), *row[1:]) for row in connection.execute(query)]
+
+
+def record_session_uses(connection: Connection, uses: Mapping[bytes, int]) -> None:
+    """Record when sign-ins were used, by the hashes of their tokens; one that has ended is passed over."""
+    for token in sorted(uses):  # always in one order, so that two at once do not wait for each other
+        connection.execute(update(sessions).where(sessions.c.token == token).values(last_used=uses[token]))
 
 
 # Names
