@@ -178,7 +178,8 @@ def test_one_thread_compiles_at_a_time_and_pauses_after_each_pattern(
     compiled: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RE2 does not let other threads run while it compiles: they wait for one pattern, not for several."""
-    counted_compile, under_way, most, pauses = re2.compile, 0, 0, []
+    counted_compile, under_way, most = re2.compile, 0, 0
+    pauses: list[float] = []
 
     def compile_slowly(pattern: str, options: object = None) -> object:
         nonlocal under_way, most

@@ -219,9 +219,14 @@ class RecordedAccess(NamedTuple):
 
 
 def add_accesses(connection: Connection, news: Sequence[ServiceAccess]) -> None:
-    """Write a batch of accesses."""
-    if news:
-        execute_many(connection, accesses.insert(), [access._asdict() for access in news])
+    """Write a batch of accesses; those of grants that are gone, with the account that gave them, are passed over."""
+    # Locked, so that nobody removes one of them before its accesses are written.
+    query = select(grants.c.id).with_for_update(read=True, key_share=True)
+    numbers = sorted({access.grant for access in news})
+    known = {number for some in in_lists(numbers) for number in connection.scalars(query.where(grants.c.id.in_(some)))}
+    rows = [access._asdict() for access in news if access.grant in known]
+    if rows:
+        execute_many(connection, accesses.insert(), rows)
 
 
 def read_accesses(
