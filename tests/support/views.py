@@ -44,6 +44,7 @@ def materialised(materialiser: Materialiser | Stores) -> Comparable:
                 "rows": rows,
                 "outcomes": {row.hash: (Outcome(row.outcome), row.code) for row in outcomes},
                 "absent": 0,
+                "lines": {},
             }
     return result
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from inkgrove.core import (
     Hash,
     HeldEntry,
+    IdentityId,
     PublicKey,
     SignedEntry,
     check_storable,
@@ -178,6 +179,23 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
     return find_log_schema(log)
 
 
+def owners_of_keys(logs: dict[LogKey, Log]) -> dict[PublicKey, IdentityId | None]:
+    """Whose each author is: a further key's identity, if its document lists it; None if it does not; else its own."""
+    owners: dict[PublicKey, IdentityId | None] = {author: identity_of(author) for author, _ in logs}
+    listed = {
+        (identity_of(author), item.key)
+        for (author, log_id), log in logs.items()
+        if log_id == 0 and (document := _newest_document(log)) is not None
+        for item in document.keys
+        if item.key != author
+    }
+    for author in owners:
+        claimed = _claimed(logs.get((author, 0)))
+        if claimed is not None:
+            owners[author] = claimed if (claimed, author) in listed else None
+    return owners
+
+
 def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
     """Return the logs without entries of revoked keys that do not count; invalid parts stay as they are."""
     ends: dict[PublicKey, dict[int, int]] = {}
@@ -192,10 +210,7 @@ def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
 
 def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[PublicKey, dict[int, int]]:
     """The keys that the newest document in log 0 of a first key revokes, if they say themselves that they are its."""
-    if _claimed(log) is not None:
-        return {}
-    documents = [message.content for _, message in sorted(log.valid.items())]
-    newest = next((item for item in reversed(documents) if isinstance(item, IdentityDocument)), None)
+    newest = _newest_document(log)
     if newest is None:
         return {}
     return {
@@ -205,7 +220,15 @@ def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[Pu
     }
 
 
-def _claimed(log: Log | None) -> bytes | None:
+def _newest_document(log: Log) -> IdentityDocument | None:
+    """The newest document in log 0 of a first key; None in that of a further key."""
+    if _claimed(log) is not None:
+        return None
+    documents = [message.content for _, message in sorted(log.valid.items())]
+    return next((item for item in reversed(documents) if isinstance(item, IdentityDocument)), None)
+
+
+def _claimed(log: Log | None) -> IdentityId | None:
     """The identity that a further key says it belongs to."""
     first = log.valid.get(1) if log is not None else None
     return first.content.identity if first is not None and isinstance(first.content, KeyOf) else None

@@ -6,7 +6,16 @@ from typing import Final
 
 from inkgrove.core import Hash
 from inkgrove.messages import Create, Delete, SchemaId, Update, decode_if_valid
-from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
+from inkgrove.schema import (
+    InstanceChange,
+    InstanceFold,
+    LogContext,
+    LogMessage,
+    NoOtherLogs,
+    ViewDefinition,
+    fold_further,
+    fold_log,
+)
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import VALID_LOG, CreateEntry, InstanceKey, LogState, messages_of, messages_since, read_logs
 
@@ -67,7 +76,7 @@ def read_states(
 def _fold(
     instance: Hash, create: CreateEntry, messages: list[LogMessage], log: LogState, definition: Definition
 ) -> InstanceState:
-    fold = fold_log(create.log_id, messages, definition, lambda _: False, LogContext(None, create.schema))
+    fold = fold_log(create.log_id, messages, definition, NoOtherLogs(), LogContext(None, create.schema))
     folded = next((item for item in fold.instances if item.instance == instance), None)
     is_all_held = _is_sound(log) and all(item.payload is not None for item in messages)
     return InstanceState(

@@ -13,7 +13,7 @@ from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import find_row, show_instance
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
-from inkgrove.schema import LogContext, LogFold, LogMessage, Ruling, ViewDefinition, fold_log
+from inkgrove.schema import LogContext, LogFold, LogMessage, NoOtherLogs, Ruling, ViewDefinition, fold_log
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import (
     InstanceKey,
@@ -122,7 +122,7 @@ def _fold(
         row.log_id,
         messages,
         lambda schema_id: definition if schema_id == view.schema_id else None,
-        lambda _hash: False,
+        NoOtherLogs(),
         LogContext(None, view.schema_id),
     )
     return folded, definition

@@ -22,7 +22,17 @@ from inkgrove.messages import MEANINGS, Access, Message, Outcome, SchemaId, acce
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import FOLDED
 from inkgrove.pipeline.views.plan import in_runs
-from inkgrove.schema import FoldedRow, LogContext, LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
+from inkgrove.schema import (
+    FoldedRow,
+    LogContext,
+    LogFold,
+    LogMessage,
+    NamedEntry,
+    NoOtherLogs,
+    ViewDefinition,
+    fold_log,
+    fold_schema,
+)
 from inkgrove.store.logs import (
     LogState,
     LogStore,
@@ -259,7 +269,7 @@ class _Worker:
     def fold_whole(self, first: int, last: int) -> Iterator[int]:
         """Fold every log from one number to another, in one read; yields how many messages each has."""
         for state, messages in self.store.whole_logs(first, last):
-            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
+            fold = fold_log(state.log_id, messages, self.find, _Elsewhere(self.store))
             self._stage(state, fold, messages)
             if not self.is_new:
                 self.buffers["whole"].append((state.id,))
@@ -272,7 +282,7 @@ class _Worker:
         context = self._context(log)
         owners = self.store.read(find_create_seqs, log, create_seqs)
         for create_seq, messages in self.store.messages_of(log, create_seqs).items():
-            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, context)
+            fold = fold_log(state.log_id, messages, self.find, _Elsewhere(self.store), context)
             # The entry that the others name may itself belong to another group, which rules on it.
             own = [item for item in messages if owners.get(item.hash, create_seq) == create_seq]
             self._stage(state, fold, own)
@@ -292,10 +302,6 @@ class _Worker:
                 except InkgroveError as error:
                     first = error
         return LogContext(first, self.store.read(find_schema_of_log, log))
-
-    def _is_elsewhere(self, instance: Hash) -> bool:
-        """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
-        return bool(self.store.read(verified_among, [instance]))
 
     # Staging
 
@@ -381,6 +387,17 @@ class _Worker:
         self.stage.finish()
         names = ["groups", "rows", *(outcome.value for outcome in Outcome)]
         return {name: self.counts[name] for name in names}
+
+
+class _Elsewhere(NoOtherLogs):
+    """The other logs of a store, as far as views show their ends: not at all yet."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    def find_entry(self, entry_hash: Hash) -> NamedEntry | None:
+        is_held = bool(self._store.read(verified_among, [entry_hash]))
+        return NamedEntry(may_be_ended=False, has_payload=False, message=None) if is_held else None
 
 
 def _access_json(access: Access) -> str:
