@@ -21,6 +21,7 @@ from inkgrove.store.logs import (
     StoredEntry,
     authors_since,
     lock_logs,
+    note_key_change,
     read_entries,
     read_newest_entries,
     set_key_ends,
@@ -137,14 +138,21 @@ def _apply_document(connection: Connection, first_key: PublicKey, *, is_ours: bo
     if found is None:
         return
     _, document = found
-    put_key(connection, first_key, identity)
-    counted = {first_key}
-    for item in document.keys:
-        if item.key != first_key and find_identity_of_key(connection, item.key) == identity:
-            put_key(connection, item.key, identity)
-            set_key_ends(connection, item.key, item.revoked)
-            counted.add(item.key)
-    remove_keys(connection, set(keys_of(connection, identity)) - counted)
+    further = {
+        item.key: item.revoked
+        for item in document.keys
+        if item.key != first_key and find_identity_of_key(connection, item.key) == identity
+    }
+    before = set(keys_of(connection, identity))
+    removed = before - {first_key, *further}
+    for key in (first_key, *further):
+        put_key(connection, key, identity)
+    after = set(keys_of(connection, identity)) - removed
+    if before != after and len(before | after) > 1:
+        note_key_change(connection, before | after)
+    for key, revoked in further.items():
+        set_key_ends(connection, key, revoked)
+    remove_keys(connection, removed)
     hosted = find_identity(connection, identity)
     if hosted is None:
         return

@@ -26,6 +26,7 @@ from inkgrove.messages import parse_schema_id
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.logs import (
+    EndReference,
     Ingest,
     IngestKind,
     LogStore,
@@ -39,6 +40,9 @@ from inkgrove.store.logs import (
     newest_offset,
     read_ingests,
     read_logs,
+    references_at,
+    references_from,
+    references_of_keys,
 )
 
 
@@ -58,14 +62,21 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
     groups: set[Group] = set()
     hashes = []
     late: list[tuple[int, int]] = []
+    ends: list[EndReference] = []
+    places: set[tuple[int, int]] = set()
+    changed_keys: set[int] = set()
     for item in ingests:
+        if item.what is IngestKind.KEYS and item.log is not None:
+            changed_keys.add(item.log)
         if item.log is None or item.seq_num is None:
             continue
         if item.what in _BREAKS:
             groups.update(Group(item.log, seq) for seq in store.read(create_seqs_from, item.log, item.seq_num))
-            # What names an entry there by its hash is touched as well.
+            # What names an entry there by its hash is touched as well, and what entries there end in other logs.
             hashes += store.read(hashes_from, item.log, item.seq_num)
+            ends += store.read(references_from, item.log, item.seq_num)
             continue
+        places.add((item.log, item.seq_num))
         if item.hash is not None:
             hashes.append(item.hash)
         # Messages may name the entry as theirs before anyone knows what it is.
@@ -74,11 +85,20 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
             groups.add(Group(item.log, item.create_seq))
         if item.what in _LATE:
             late.append((item.log, item.seq_num))
+            if item.seq_num == 1:
+                # The log may turn out to be a schema's, which has no instances and ends none.
+                hashes += store.read(hashes_from, item.log, 1)
+                ends += store.read(references_from, item.log, 1)
     first_held = store.read(first_payloads, {log for log, _ in late})
     # A payload that came or went before all others can change what its whole log is taken for.
     groups.update(Group(log, None) for log, seq_num in late if seq_num <= first_held.get(log, seq_num) or seq_num == 1)
     for waiting in store.read(find_unresolved_references, hashes):
         groups.add(Group(waiting.log, waiting.seq_num))
+    ends += store.read(references_at, places)
+    for end in ends + store.read(references_of_keys, changed_keys):
+        groups.add(Group(*end.message))
+        if end.target is not None:
+            groups.add(Group(*end.target))
     return groups
 
 

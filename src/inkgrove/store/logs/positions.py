@@ -46,6 +46,8 @@ class IngestKind(StrEnum):
     """The entry lies about the size of its payload; nothing counts from there on."""
     ENDED = "ended"
     """The log was ended here, or its key revoked or no longer so: entries from here on count otherwise than before."""
+    KEYS = "keys"
+    """The author of this log 0 has become a key of an identity, or is none of its keys any more."""
     REGISTERED = "registered"
     UNREGISTERED = "unregistered"
 
