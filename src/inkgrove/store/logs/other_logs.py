@@ -72,6 +72,9 @@ class EndsInStore:
     def __bool__(self) -> bool:
         return bool(self._ends)
 
+    def __contains__(self, instance: Hash) -> bool:
+        return instance in self._ends
+
     def of_key(self, connection: Connection, author: PublicKey) -> dict[Hash, list[End]]:
         """Return those that count for instances of this author, by instance."""
         if not self._ends:
